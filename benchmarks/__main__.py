@@ -55,6 +55,7 @@ BENCHMARKS = (
             ("tools", "Kafka's own tools, start and memory"),
         )
     ),
+    Benchmark("transactions", "Broker, transactions"),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),

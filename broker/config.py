@@ -375,8 +375,9 @@ class BrokerConfig(Config):
     transaction_flush_before_end: bool = prop(
         "transaction.flush.before.end", False, bool,
         doc="Whether a transaction's records and its commit or abort are forced to disk before any partition "
-            "shows it as ended. Then not even a power cut leaves half of a transaction; without, the flush "
-            "settings hold for each partition by itself, as in Kafka.",
+            "shows it as ended, and the ends themselves before the answer. Then not even a power cut leaves "
+            "half of a transaction; without, the flush settings hold for each partition by itself, as in "
+            "Kafka.",
     )  # fmt: skip
 
     zookeeper_connect: str | None = prop_of(ZooKeeperConfig, "zookeeper_connect")

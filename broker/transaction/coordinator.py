@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
@@ -306,22 +307,26 @@ class TransactionCoordinator:
                 return
             entry.ending = True
         try:
+            own = self._shard(known.transactional_id).partition
             if self._flush:
-                self._force(known)
+                self._force((*known.partitions, own))
             for partition in sorted(known.partitions):
                 self._mark(partition, known.producer_id, known.epoch, known.state is State.PREPARE_COMMIT)
+            if self._flush:  # a Complete record without its markers would be taken for the end
+                self._force(known.partitions)
             with entry.lock:
                 self._store(entry, Outcome(states.completed(known, self._clock.time_ms())))
+                if self._flush:  # else the markers would come again, after data of the next transaction
+                    self._force((own,))
         except KafkaError as e:
             _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
         finally:
             with entry.lock:
                 entry.ending = False
 
-    def _force(self, known: Transaction) -> None:
-        """Put the data and the decision on the disk."""
-        shard = self._topic.shard_of(known.transactional_id)
-        for partition in (*known.partitions, shard.partition):
+    def _force(self, partitions: Iterable[TopicPartition]) -> None:
+        """Put what is in these on the disk."""
+        for partition in partitions:
             with suppress(UnknownTopicOrPartition):
                 self._logs.log(partition).flush()
 
@@ -341,6 +346,7 @@ class TransactionCoordinator:
         """Abort what is open in a log and was of no id: no client can end it, and readers would wait for
         ever. ``held`` are the partitions and producers of ids.
         """
+        by_producer = {entry.known.producer_id: entry for entry in self._entries() if entry.known is not None}
         for partition, producer_id, epoch in self._left_open:
             if (partition, producer_id) in held:
                 continue
@@ -348,11 +354,21 @@ class TransactionCoordinator:
                 "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
                 partition, producer_id,
             )  # fmt: skip
+            # Batches of that epoch are known to the log: the producer's next ones must not be taken for them.
+            fence = min(epoch + 1, states.LAST_EPOCH + 1)
             try:
-                self._mark(partition, producer_id, epoch, False)
+                if producer_id in by_producer:
+                    self._fence(by_producer[producer_id], fence)
+                self._mark(partition, producer_id, fence, False)
             except KafkaError as e:
                 _log.warning("%s: it stays open until the next start: %s", partition, e)
         self._left_open = []
+
+    def _fence(self, entry: _Entry, epoch: int) -> None:
+        """Give the id an epoch that a power cut has taken from it, as the log of its data shows."""
+        with entry.lock:
+            if entry.known is not None and entry.known.epoch < epoch:
+                self._store(entry, Outcome(replace(entry.known, epoch=epoch)))
 
     @contextmanager
     def _held(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:

@@ -11,12 +11,14 @@ import random
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import Data, File, OsFileSystem
+from broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
 from broker.group.consumer_group import Settings
 from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.log.log import Log
@@ -30,7 +32,8 @@ from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.committed import committed
-from tests.support.log.logs import START_MS, batch, crash, open_manager
+from tests.support.log.faulty_files import PowerCut, VolatileFiles
+from tests.support.log.logs import START_MS, batch, crash, crash_all, open_manager
 from tests.support.manual_clock import ManualClock
 
 IDS = ("x", "y")
@@ -97,10 +100,11 @@ class Client:
 class World:
     """A broker's disk and its coordinators, and what clients know of it."""
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp())
+    def __init__(self, path: Path, files: FileSystem, *, flush: bool = False) -> None:
+        self.path = path
         self.clock = ManualClock(START_MS)
-        self.files = KillingFiles()
+        self.files = files
+        self.flush = flush
         self.clients = {name: Client() for name in IDS}
         self.attempts: list[Attempt] = []
         self.stable: dict[TopicPartition, int] = {}
@@ -128,7 +132,7 @@ class World:
             ProducerIds([self.path], self.files),
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
-            flush_before_markers=False,
+            flush_before_markers=self.flush,
             create=lambda: 2,
             appended=lambda _p, _s: None,
             end_offsets=self.groups.end_transaction,
@@ -154,7 +158,6 @@ class World:
     def step(self, what: str, name: str, number: int) -> None:
         client = self.clients[name]
         if what == "stop":
-            self.files.writes_left = None
             self.restart(kill=False)
         elif what == "wait":
             self.clock.advance(number * 20)
@@ -275,30 +278,69 @@ def stored(known: Transaction) -> Transaction:
 STEPS = ("begin", "send", "send", "send", "offset", "commit", "commit", "abort", "wait", "stop")
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_transactions_are_whole_wherever_the_broker_is_killed(seed: int) -> None:
-    rng, world = random.Random(seed), World()
-    try:
-        for _ in range(20):
-            what, name = rng.choice(STEPS), rng.choice(IDS)
-            if rng.random() < 0.35:
-                world.files.writes_left, world.files.after = rng.randrange(6), rng.random() < 0.5
-            try:
-                world.step(what, name, rng.randrange(5))
-            except KafkaError:
-                world.clients[name].open = None  # timed out: the client would begin again
-            except Killed:
-                world.files.writes_left = None
-                world.restart()
-            world.files.writes_left = None
-            world.check()
-        if seed % 2:  # else what is in memory is compared
-            before = world.known()
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A directory that is gone after the test: there are hundreds of them."""
+    path = Path(tempfile.mkdtemp())
+    yield path
+    crash_all()
+    shutil.rmtree(path)
+
+
+def choose(rng: random.Random) -> tuple[str, str, int]:
+    return rng.choice(STEPS), rng.choice(IDS), rng.randrange(5)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_transactions_are_whole_wherever_the_broker_is_killed(root: Path, seed: int) -> None:
+    rng, files = random.Random(seed), KillingFiles()
+    world = World(root, files)
+    for _ in range(20):
+        what, name, number = choose(rng)
+        if what != "stop" and rng.random() < 0.35:
+            files.writes_left, files.after = rng.randrange(6), rng.random() < 0.5
+        try:
+            world.step(what, name, number)
+        except KafkaError:
+            world.clients[name].open = None  # timed out: the client would begin again
+        except Killed:
+            files.writes_left = None
             world.restart()
-            assert {each: stored(found) for each, found in world.known().items()} == {
-                each: stored(found) for each, found in before.items()
-            }
-        world.finish()
-    finally:
-        crash(world.manager)
-        shutil.rmtree(world.path)
+        files.writes_left = None
+        world.check()
+    if seed % 2:  # else what is in memory is compared
+        before = world.known()
+        world.restart()
+        assert {each: stored(found) for each, found in world.known().items()} == {
+            each: stored(found) for each, found in before.items()
+        }
+    world.finish()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_with_a_flush_before_the_markers_not_even_a_power_cut_leaves_half_of_one(
+    root: Path, seed: int
+) -> None:
+    rng, disk = random.Random(seed), root / "disk"
+    disk.mkdir()
+    files = VolatileFiles(disk)
+    world = World(disk, files, flush=True)
+    for _ in range(rng.randrange(3, 12)):
+        what, name, number = choose(rng)
+        with suppress(KafkaError):
+            world.step(what if what != "stop" else "send", name, number)
+    files.stop_after = rng.randrange(12)
+    with suppress(KafkaError, PowerCut):
+        for _ in range(20):
+            what, name, number = choose(rng)
+            world.step(what if what != "stop" else "commit", name, number)
+    crash(world.manager)
+    files.power_cut(root / "after", rng)
+    world.path, world.files = root / "after", OsFileSystem()
+    world.restart()
+    # Whoever comes next is not taken for one of before.
+    for name, client in world.clients.items():
+        world.begin(name, client)
+        world.send(name, client, DATA[0])
+        world.end(name, client, commit=True)
+    world.finish()
