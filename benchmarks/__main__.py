@@ -58,6 +58,7 @@ BENCHMARKS = (
     Benchmark("transactions", "Broker, transactions"),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
+    Benchmark("groups", "Broker, consumer groups"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
     Benchmark("old_fetch", "Clients of Kafka 0.8 to 0.10"),
