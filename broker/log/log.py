@@ -44,6 +44,7 @@ _logger = logging.getLogger(__name__)
 
 Guard = AbstractContextManager[object]
 """Entered around the part of an append that writes."""
+_UNGUARDED: Guard = nullcontext()
 
 _NUMBERINGS = 3
 """How often a set is numbered in steps for a log's end that others move; then it is done at once."""
@@ -258,7 +259,7 @@ class Log:
         """
         count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-        with guard or nullcontext(), self._lock:
+        with guard or _UNGUARDED, self._lock:
             self._check_open()
             if not self._producers.loaded:
                 self.load_producers()

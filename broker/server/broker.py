@@ -137,6 +137,7 @@ class Broker:
             appended=self._fetches.appended,
             end_offsets=self._groups.end_transaction,
             ended=self._fetches.transaction_ended,
+            in_background=lambda task: self._transaction_work.after(0.0, task),
         )
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
         self._listeners: Listeners | None = None

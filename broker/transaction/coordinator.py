@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
@@ -107,8 +108,11 @@ class TransactionCoordinator:
         appended: Appended,
         end_offsets: EndOffsets,
         ended: Ended,
+        in_background: Callable[[Callable[[], object]], object],
     ) -> None:
-        """``create`` makes the topic and returns its partition count; it is called on first need."""
+        """``create`` makes the topic and returns its partition count; it is called on first need.
+        ``in_background`` has a thread of its own call what it is given, soon.
+        """
         self._logs = logs
         self._clock = clock
         self._producer_ids = producer_ids
@@ -117,6 +121,7 @@ class TransactionCoordinator:
         self._flush = flush_before_markers
         self._end_offsets = end_offsets
         self._ended = ended
+        self._in_background = in_background
         self._topic: StateTopic[_Entries] = StateTopic(
             logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=create, appended=appended
         )
@@ -175,7 +180,10 @@ class TransactionCoordinator:
             self._store(entry, outcome)
             known = entry.known
         if outcome.error is not None:
-            self.go_on(entry)
+            if outcome.store is not None and self._takes_long(outcome.store):
+                self._in_background(partial(self.go_on, entry))
+            else:
+                self.go_on(entry)
             raise outcome.error
         if known is None:
             raise RuntimeError(f"{transactional_id!r} was initialized without a record")
@@ -204,8 +212,7 @@ class TransactionCoordinator:
             raise outcome.error
         if outcome.store is None:
             return Ending(self, None, takes_long=False)
-        many = len(outcome.store.partitions) > _FEW_PARTITIONS
-        return Ending(self, entry, takes_long=many or self._flush)
+        return Ending(self, entry, takes_long=self._takes_long(outcome.store))
 
     @contextmanager
     def writing(
@@ -323,6 +330,10 @@ class TransactionCoordinator:
         finally:
             with entry.lock:
                 entry.ending = False
+
+    def _takes_long(self, known: Transaction) -> bool:
+        """Whether it takes more than some ms to end it."""
+        return self._flush or len(known.partitions) > _FEW_PARTITIONS
 
     def _force(self, partitions: Iterable[TopicPartition]) -> None:
         """Put what is in these on the disk."""

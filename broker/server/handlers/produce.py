@@ -51,6 +51,11 @@ _BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
 _ERROR_MESSAGE_SINCE = 8
 _ABORTABLE_SINCE = 11
+_AS_PRODUCE_ERROR = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+"""The transaction coordinator's, as in Kafka: all producers send again after it."""
 _BATCH_START = struct.Struct(">8xi4xb4xh")
 """Of a batch's header its length, magic and attributes."""
 
@@ -191,9 +196,10 @@ def _appended(partition: TopicPartition, result: AppendResult) -> PartitionProdu
 
 
 def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> PartitionProduceResponse:
+    code = ctx.refused(error)
     return PartitionProduceResponse(
         index=partition.partition,
-        error_code=ctx.refused(error),
+        error_code=_AS_PRODUCE_ERROR.get(code, code),
         base_offset=-1,
         log_append_time_ms=-1,
         log_start_offset=-1,
