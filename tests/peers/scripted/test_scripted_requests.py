@@ -94,7 +94,9 @@ def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         jars = fetch(None if version == KAFKAS[0] else version)
     except NotAvailable as e:
         pytest.skip(f"Apache Kafka {version} is not here: {e}")
-    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("scripted"))
+    # On by default in 4.
+    newer = {"group_coordinator_rebalance_protocols": "classic,consumer"} if version == KAFKAS[0] else {}
+    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("scripted"), **newer)
     try:
         kafka.start()
         yield played(kafka.bootstrap_servers, NEWER_GROUPS if version == KAFKAS[0] else ())
