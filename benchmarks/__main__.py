@@ -56,6 +56,8 @@ BENCHMARKS = (
         )
     ),
     Benchmark("transactions", "Broker, transactions"),
+    Benchmark("cleaner", "Log cleaner, beside Apache Kafka", "cleaning"),
+    Benchmark("cleaner", "Consumer offsets, loaded at a start", "offsets"),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
     Benchmark("groups", "Broker, consumer groups"),

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,24 @@ import psutil
 
 from benchmarks.harness import Row, table
 from benchmarks.raw_client import RawClient, encode, produce_request
+from broker.config import LogConfig
 from broker.disk.filesystem import OsFileSystem
 from broker.embedded import start_broker
-from broker.store.cleaner import read_checkpoint
+from broker.offsets.offset_records import (
+    OFFSETS_TOPIC,
+    CommittedOffset,
+    OffsetKey,
+    encode_key,
+    encode_value,
+)
+from broker.store.cleaner import CHECKPOINT_NAME, LogCleaner
+from broker.store.manager import LogManager
 from pyspark_kafkalog.client.admin import NewTopic, alter_topic_configs, create_topics
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch
 
@@ -40,6 +54,7 @@ BATCH_BYTES = 16 << 10
 SIZES = {1000: (256 << 20, 100.0), 100: (96 << 20, 15.0)}
 """Bytes of a value: bytes of the topic, and the goal in MB/s."""
 LATENCY_GOAL_MS = 5.0
+COMMITS, KEYS = 1_000_000, 50_000
 _TIMEOUT_SECONDS = 120
 _PACE_SECONDS = 0.002
 
@@ -119,7 +134,8 @@ def _is_partition(directory: str, name: str) -> bool:
 
 def _wait_until_clean(data: Path, name: str) -> None:
     deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while TopicPartition(name, 0) not in read_checkpoint(OsFileSystem(), data):
+    checkpoint = data / CHECKPOINT_NAME
+    while not checkpoint.exists() or f"\n{name} 0 " not in checkpoint.read_text():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{name} was not cleaned within {_TIMEOUT_SECONDS} s")
         time.sleep(0.005)
@@ -162,26 +178,23 @@ def _processor(pid: int) -> float:
     )
 
 
-def run(rounds: int = 5) -> list[Row]:
-    """The whole table."""
-    with tempfile.TemporaryDirectory() as scratch:
-        directory = Path(scratch)
-        return cleaning(directory, rounds)
-
-
-def cleaning(directory: Path, rounds: int, *, peer: bool = True) -> list[Row]:
+def cleaning(rounds: int) -> list[Row]:
     """Rates and latencies, in turn with Apache Kafka."""
+    with tempfile.TemporaryDirectory() as scratch:
+        return _in_turn(Path(scratch), rounds)
+
+
+def _in_turn(directory: Path, rounds: int) -> list[Row]:
     backoff = {"log.cleaner.backoff.ms": "50"}
     kafka = ApacheKafka(
-        fetch(None), directory / "kafka", options=AS_SHIPPED, log_cleaner_backoff_ms="50",
+        fetch(), directory / "kafka", options=AS_SHIPPED, log_cleaner_backoff_ms="50",
         log_segment_delete_delay_ms="0",
-    ) if peer else None  # fmt: skip
+    )  # fmt: skip
     with start_broker({**backoff, "log.retention.ms": -1}, data_dir=directory / "ours") as ours:
         brokers = {OURS: Served(ours.bootstrap_servers, ours.pid, directory / "ours")}
         try:
-            if kafka is not None:
-                kafka.start()
-                brokers[PEER] = Served(kafka.bootstrap_servers, kafka.pid, kafka.data_dir)
+            kafka.start()
+            brokers[PEER] = Served(kafka.bootstrap_servers, kafka.pid, kafka.data_dir)
             for each in brokers.values():
                 create_topics(each.servers, [NewTopic("others", 1, 1)])
             rows = []
@@ -196,13 +209,12 @@ def cleaning(directory: Path, rounds: int, *, peer: bool = True) -> list[Row]:
                 print(table(rows[-3:]), file=sys.stderr, flush=True)
             return rows
         finally:
-            if kafka is not None:
-                kafka.stop()
+            kafka.stop()
 
 
 def _rows(value_bytes: int, goal: float, found: Mapping[str, list[Round]]) -> list[Row]:
     def median(name: str, field: str) -> float:
-        return statistics.median(getattr(each, field) for each in found.get(name, found[OURS]))
+        return statistics.median(getattr(each, field) for each in found[name])
 
     rate, peer = median(OURS, "megabytes_per_second"), median(PEER, "megabytes_per_second")
     spent = f"processor {median(OURS, 'processor'):.2f} and {median(PEER, 'processor'):.2f} s"
@@ -218,5 +230,64 @@ def _rows(value_bytes: int, goal: float, found: Mapping[str, list[Round]]) -> li
     ]  # fmt: skip
 
 
-if __name__ == "__main__":
-    print(table(run()))
+def offsets(rounds: int) -> list[Row]:
+    """How soon a broker that starts knows the offsets that a million commits have stored."""
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, goal in (("uncleaned", 15.0), ("cleaned", 2.0)):
+            directory = Path(scratch) / name
+            records = _write_commits(directory, clean=name == "cleaned")
+            times = []
+            for _ in range(rounds):
+                with start_broker(data_dir=directory, properties={"log.cleaner.enable": "false"}) as ours:
+                    began = time.perf_counter()
+                    _wait_until_loaded(int(ours.bootstrap_servers.rpartition(":")[2]))
+                    times.append(time.perf_counter() - began)
+            seconds = statistics.median(times)
+            question = f"offsets of {COMMITS:,} commits by {KEYS:,} keys, {name}, beside the goal"
+            note = f"{records / 2**20:.0f} MiB; from the first answer until offsets are answered"
+            rows.append(Row(question, seconds, goal, goal / seconds, 1.0, "s", note))
+    return rows
+
+
+def _write_commits(directory: Path, *, clean: bool) -> int:
+    """Bytes of an offsets topic with a batch for each commit."""
+    logs = LogManager([directory], defaults=LogConfig(), producer_expiration_ms=86_400_000)
+    logs.start()
+    partition = TopicPartition(OFFSETS_TOPIC, 0)
+    overrides = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
+    run_steps(logs.creating_topic(OFFSETS_TOPIC, uuid.uuid4(), 1, overrides))
+    log = logs.log(partition)
+    now_ms = time.time_ns() // 1_000_000
+    keys = [encode_key(OffsetKey(f"group-{n % 500}", TopicPartition("topic", n // 500))) for n in range(KEYS)]
+    for begun in range(0, COMMITS, 1000):
+        data = bytearray()
+        for number in range(begun, begun + 1000):
+            value = encode_value(CommittedOffset(number, commit_timestamp_ms=now_ms))
+            data += encode_batch([NewRecord(value, keys[number * 7919 % KEYS], now_ms)])
+        log.append(data, internal=True)
+    if clean:
+        LogCleaner(
+            logs, SYSTEM_CLOCK, OsFileSystem(), memory_bytes=128 << 20, bytes_per_second=sys.float_info.max
+        ).run()
+    size = log.size_bytes
+    logs.close()
+    return size
+
+
+def _wait_until_loaded(port: int) -> None:
+    request = OffsetFetchRequest(
+        group_id="group-1", topics=(OffsetFetchRequestTopic("topic", (0,)),), groups=(), require_stable=False
+    )
+    with RawClient(port) as client:
+        while True:
+            answer = client.call(request, 5)
+            if answer.error_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            time.sleep(0.005)
+    if answer.topics[0].partitions[0].committed_offset < 0:
+        raise RuntimeError(f"the offsets are not there: {answer}")
+
+
+PARTS: dict[str, Callable[[int], list[Row]]] = {"cleaning": cleaning, "offsets": offsets}
+"""Each a chapter of its own."""

@@ -35,8 +35,8 @@ _MOST_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. ``gaps_allowed``: the topic is compacted. From offset ``torn_from`` on its end
-    may be torn, and is then left out: the broker did not stop cleanly, or runs; None: nothing may be torn.
+    """A partition to export. ``gaps_allowed``: the topic is to be compacted. From offset ``torn_from`` on its
+    end may be torn and is then left out: the broker did not stop cleanly, or runs; None: nothing may be torn.
     """
 
     place: PartitionPlace
@@ -178,6 +178,7 @@ class _Copy:
         self._progress = progress
         self._epochs = LeaderEpochs()
         self._next_offset = 0
+        self._cleaned_offset = 0
         self._left_bytes = 0
         self._transactions = FoundTransactions()
         self.starts_within = False
@@ -254,8 +255,17 @@ class _Copy:
     def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
         """One of the last ``most`` offsets up to ``offset`` must be the next."""
         gap = offset - self._next_offset
-        if gap < 0 or (gap >= most and not self._source.gaps_allowed):
+        if gap < 0 or (gap >= most and not self._may_leave_gap(offset)):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
+
+    def _may_leave_gap(self, offset: int) -> bool:
+        """Whether a cleaner may have taken out what is missing before ``offset``, just now perhaps."""
+        if self._source.gaps_allowed or offset <= self._cleaned_offset:
+            return True
+        listed = read_segment_list(self._reading, self._source.place.path)
+        if listed is not None:
+            self._cleaned_offset = listed.cleaned_offset
+        return offset <= self._cleaned_offset
 
     def _copy(self, source: File, name: str, size: int) -> None:
         target = self._writing.open(self._directory / name, create=True)
@@ -324,7 +334,7 @@ class KafkaIndexes:
 
     def add(self, found: Found) -> None:
         """The next entry of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
-        if found.max_timestamp > self._largest[0]:
+        if found.max_timestamp > self._largest[0] and found.record_count != 0:
             self._largest = (found.max_timestamp, found.last_offset)
         if self._bytes_since_row > _INTERVAL_BYTES:
             self._offsets += _OFFSET_ROW.pack(found.last_offset - self._base_offset, found.position)

@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 from broker.cli import main
+from pyspark_kafkalog.formats.compression import Codec
 from tests.peers.exported import TOPIC, Sent, write_and_export
 from tests.support.foreign.foreign_face import Message
+from tests.support.log.cleaning import COMPACT, cleaner_of, kept, keyed
 from tests.support.log.data_directories import MIXED_RECORDS, write_mixed_log
+from tests.support.log.logs import START_MS, open_log
+from tests.support.log.logs import TOPIC as MY_TOPIC
+from tests.support.manual_clock import ManualClock
 
 Tool = Callable[..., str]
 
@@ -172,3 +177,36 @@ def test_an_empty_log_is_exported_too(sent: Sent, dump_log_segments: Tool) -> No
     assert path.stat().st_size == 0
     assert "Log starting offset: 0" in dump_log_segments("--files", path)
     assert path.with_suffix(".timeindex").read_bytes() == b""
+
+
+def test_what_the_cleaner_has_left_is_read_by_kafkas_tool(tmp_path: Path, dump_log_segments: Tool) -> None:
+    """Empty batches, gaps, tombstones with a horizon, markers and aborted transactions."""
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path / "ours", clock=clock, **COMPACT | {"segment_bytes": 2000})
+    log.append(keyed((b"gone", None)))
+    for number in range(120):
+        pair = (b"key %d" % (number % 9), b"value %d" % number)
+        log.append(keyed(pair, (b"k", b"x"), codec=list(Codec)[number % 5]))
+        if number % 20 == 7:
+            sender = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0}
+            log.append(keyed((b"in a transaction", b"x"), (b"k", b"y"), transactional=True, **sender))
+            log.end_transaction(number, 0, commit=number % 40 == 7)
+    cleaner_of(manager, clock).run()
+    left, cleaned_offset = kept(log), log.cleaned_offset
+    manager.close()
+    assert 0 < len([record for record in left if record.offset < cleaned_offset]) < 40
+    target = tmp_path / "exported"
+    assert main(["export", str(tmp_path / "ours"), str(target)]) == 0
+    paths = sorted((target / f"{MY_TOPIC}-0").glob("*.log"))
+    told = dump_log_segments("--files", together(paths), "--print-data-log", "--deep-iteration")
+    batches = [fields(line[0]) for line in BATCH.finditer(told)]
+    assert {batch["isvalid"] for batch in batches} == {"true"}
+    assert {"0", "1", "2"} >= {batch["count"] for batch in batches} >= {"0", "1"}
+    assert "trailing" not in told
+    records = [(int(line["offset"]), line["key"]) for line in RECORD.finditer(told)]
+    assert records == [(record.offset, (record.key or b"").decode()) for record in left]
+    assert "deleteHorizonMs: OptionalLong[1700086400000]" in told
+    for suffix in (".index", ".timeindex"):
+        indexes = [path.with_suffix(suffix) for path in paths]
+        checked = dump_log_segments("--files", together(indexes), "--verify-index-only").splitlines()
+        assert [line for line in checked if not re.match(r"Dumping |.* is empty\.$", line)] == []
