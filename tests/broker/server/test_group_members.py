@@ -102,6 +102,11 @@ class Member:
         code: ErrorCode = self.client.ask(request, version).error_code
         return code
 
+    def hear_of_rebalance(self) -> None:
+        """Heartbeat until what another connection sent has been handled."""
+        while (code := self.beat()) != ErrorCode.REBALANCE_IN_PROGRESS:
+            assert code == NONE
+
     def leave(self, version: int = 5) -> list[ErrorCode]:
         """The code of the answer, and from version 3 the member's own."""
         request = LeaveGroupRequest(self.group, members=(MemberIdentity(self.id, self.instance),))
@@ -157,7 +162,7 @@ def stable(member: Make) -> tuple[Member, Member]:
     leader.sync()
     follower.join()
     follower.send_join()
-    assert leader.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    leader.hear_of_rebalance()
     leader.join()
     follower.joined()
     follower.send_sync()
@@ -210,7 +215,7 @@ def test_two_members_wait_for_each_other(member: Make) -> None:
     listed = leader.client.ask(ListGroupsRequest(("stable",), ("classic",)), 5).groups
     assert ListedGroup(leader.group, "consumer", "Stable", "classic") in listed
     leader.send_join(metadata=SUBSCRIPTION + b"\0")
-    assert follower.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    follower.hear_of_rebalance()
     moving = described(follower.client, leader.group)
     assert (moving.group_state, moving.protocol_data) == ("PreparingRebalance", "")
     assert {m.member_metadata + m.member_assignment for m in moving.members} == {b""}
@@ -225,8 +230,7 @@ def test_a_parked_member_whose_connection_ends_is_not_waited_for(member: Make) -
     leader, follower = stable(member)
     new = member()
     new.send_join(version=3)  # it is not told its name before it is in
-    while leader.beat() != ErrorCode.REBALANCE_IN_PROGRESS:
-        pass
+    leader.hear_of_rebalance()
     new.client.close()
     leader.send_join()
     answer = follower.join()
@@ -239,7 +243,7 @@ def test_a_static_member_comes_back_without_a_rebalance(member: Make) -> None:
     one.join()
     one.sync(assignments={one.id: b"1"})
     other.send_join()
-    assert one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    one.hear_of_rebalance()
     one.join()
     other.joined()
     other.send_sync()
@@ -258,7 +262,7 @@ def test_a_static_member_comes_back_without_a_rebalance(member: Make) -> None:
         ("j", NONE),
         ("none", ErrorCode.UNKNOWN_MEMBER_ID),
     ]
-    assert again.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+    again.hear_of_rebalance()
 
 
 def test_what_is_refused_before_the_group_is_looked_at(member: Make) -> None:
@@ -384,7 +388,6 @@ def test_who_waits_is_answered_when_the_broker_stops() -> None:
         leader.enter()
         follower.join()
         follower.send_join()
-        while leader.beat() != ErrorCode.REBALANCE_IN_PROGRESS:
-            pass
+        leader.hear_of_rebalance()
         broker.stop()
         assert follower.joined().error_code == ErrorCode.NOT_COORDINATOR
