@@ -80,6 +80,7 @@ class GroupThread:
         self._watched: Connection | None = None
         self._not_before = self._look_at = clock.monotonic()
         self._failures = 0
+        self._missing: frozenset[str] = frozenset()
         self._polled_at = clock.monotonic()
         self._polling = self._stopping = self._leaving = False
         self._failure: KafkaError | None = None
@@ -258,7 +259,15 @@ class GroupThread:
         names = sorted(topics | watched)
         there = self._cluster.metadata(names, refresh=True, deadline=deadline).topics if names else {}
         now = self._clock.monotonic()
-        whole = bool(names) and all(there[name].partitions for name in names)
+        missing = frozenset(name for name in names if not there[name].partitions)
+        if missing - self._missing:
+            logger.warning(
+                "group %r: no such topic: %s; waiting for it",
+                self._config.group_id,
+                ", ".join(sorted(missing)),
+            )
+        self._missing = missing
+        whole = bool(names) and not missing
         age = self._config.metadata_max_age_ms / 1000
         self._look_at = now + (age if whole else min(age, _MISSING_TOPIC_SECONDS))
         with self._lock:

@@ -134,3 +134,16 @@ def test_offsets_go_with_the_transaction_unless_the_group_has_given_the_partitio
             producer.send_offsets_to_transaction({tp: 4}, before)
         producer.abort_transaction()
     two.consumer.close()
+
+
+def test_a_topic_that_does_not_exist_is_waited_for_with_a_warning(
+    group_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = group_broker.bootstrap_servers
+    seat = Seat(servers, "g-later", "classic", metadata_max_age_ms=100).subscribe("made-later")
+    drive([seat], lambda: "no such topic: made-later" in caplog.text)
+    create_topics(servers, [NewTopic("made-later", 1, 1)])
+    produce(servers, "made-later", 1, 1)
+    drive([seat], lambda: len(seat.got) == 1)
+    seat.consumer.close()
+    assert caplog.text.count("no such topic") == 1
