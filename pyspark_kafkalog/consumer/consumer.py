@@ -22,7 +22,13 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.group_consumer import EARLIEST, LATEST, GroupConsumerConfig
+from pyspark_kafkalog.config.group_consumer import (
+    CLASSIC,
+    COOPERATIVE,
+    EARLIEST,
+    LATEST,
+    GroupConsumerConfig,
+)
 from pyspark_kafkalog.consumer.group_thread import GroupThread, Topics
 from pyspark_kafkalog.consumer.member import Change, Rebalance
 from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord, Reading, RecordFetcher
@@ -55,7 +61,13 @@ _COMMIT_SECONDS = 5.0
 """Most time for the commit before partitions are revoked: the group waits for it."""
 
 _NEW_EPOCH_SECONDS = 0.05
-"""Wait for the member's next epoch, after a commit with the one before."""
+"""Wait for the member's next epoch or generation, after a commit with the one before."""
+
+_OLD_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
+_OLD_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+"""Refused commits of a member whose next epoch or generation is on its way. Only a cooperative member of a
+classic group still has its partitions then.
+"""
 
 
 class Consumer:
@@ -92,6 +104,8 @@ class Consumer:
         self._upkeep_at = self._commit_at = self._look_at = 0.0
         self._look_failures = 0
         self._commits = config.enable_auto_commit and config.group_id is not None
+        cooperative = config.group_protocol == CLASSIC and set(config.strategies) == {COOPERATIVE}
+        self._passing = _OLD_GENERATION if cooperative else _OLD_EPOCH
 
     def subscribe(
         self,
@@ -426,8 +440,7 @@ class Consumer:
                 commit_offsets(self._cluster, group, offsets, member=member, deadline=deadline)
                 break
             except CommitFailed as e:
-                # A heartbeat has the next epoch, soon if not already.
-                if e.code != ErrorCode.STALE_MEMBER_EPOCH or deadline.left < _NEW_EPOCH_SECONDS:
+                if e.code not in self._passing or deadline.left < _NEW_EPOCH_SECONDS:
                     raise
                 self._clock.sleep(_NEW_EPOCH_SECONDS)
         for tp, one in offsets.items():
