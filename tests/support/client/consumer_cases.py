@@ -99,6 +99,8 @@ def drive(seats: list[Seat], until: Callable[[], bool], seconds: float = _SECOND
         assert time.monotonic() < end, [(seat.held, seat.calls, len(seat.got)) for seat in seats]
         for seat in seats:
             seat.got += seat.consumer.poll(0.02)
+        if not seats:
+            time.sleep(0.05)
 
 
 class ConsumerCases:
