@@ -44,6 +44,7 @@ NOT_SERVED: Mapping[str, str] = {
 
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka (confluent-kafka)", "kafka-python", "aiokafka"
 OLD_PYTHON, OLD_JAVA = "kafka-python 1.4 as Kafka 0.8 to 0.10", "Java 0.9 to 0.11"
+JAVA = "Java 4.1"
 OURS = "our own"
 
 _EACH = "tests/interop/test_each_client.py::"
@@ -83,9 +84,10 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         KAFKA_PYTHON: f"{_OFFSETS}kafka_python_lists_and_describes_it",
         AIOKAFKA: f"{_OFFSETS}aiokafka_lists_and_describes_it",
     },
-    "groups of the newer protocol (KIP-848), restarts, regular expressions": {
+    "groups of the newer protocol (KIP-848)": {
         LIBRDKAFKA: "tests/interop/test_new_group_protocol.py::"
         "test_members_and_offsets_survive_a_restart_and_a_change_of_protocol",
+        JAVA: "tests/peers/test_new_group_protocol.py::test_javas_consumer_reads_as_a_member",
     },
     "transactions": dict.fromkeys(
         _OF_THREE, "tests/interop/test_transactions.py::test_only_what_is_committed_is_read_and_counts"
