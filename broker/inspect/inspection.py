@@ -17,9 +17,11 @@ from types import MappingProxyType
 from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME, read_table
 from broker.disk.filesystem import FileSystem, read_file
 from broker.log.aborted import ABORTED_SUFFIX
+from broker.log.cleaning.swap import decided_in, with_decided
 from broker.log.generations import SINCE_08, V07, family_of
 from broker.log.offset_scheme import MAX_RELATIVE, OFFSET_COLUMNS, TIME_COLUMNS, IndexFile, parse_index
 from broker.log.segment import SUFFIX
+from broker.log.segment_list import SegmentList, read_segment_list
 from broker.log.walk import Found, Scan
 from broker.store.topic_store import (
     PARTITION_METADATA,
@@ -251,13 +253,26 @@ def segment_place(path: Path) -> SegmentPlace | None:
 
 
 def segments_in(directory: Path, files: FileSystem) -> list[SegmentPlace]:
-    """The segments of a partition, in the order of their offsets, deleted ones left out. Raises `OSError`."""
+    """The segments of a partition, in the order of their offsets, deleted ones left out. What a cleaner has
+    decided counts as done. Raises `OSError`.
+    """
     found = []
-    for entry in files.scan(directory):
+    entries = files.scan(directory)
+    for entry in entries:
         named = _SEGMENT.fullmatch(entry.name)
         if named is not None and not named[3] and not entry.is_directory:
             found.append(SegmentPlace(directory / entry.name, int(named[1]), entry.size))
+    for swap in decided_in(entries):
+        found = [place for place in found if not swap.base_offset <= place.base_offset < swap.end_offset]
+        found.append(SegmentPlace(directory / swap.file.name, swap.base_offset, swap.file.size))
     return sorted(found, key=lambda segment: segment.base_offset)
+
+
+def segment_list_in(directory: Path, files: FileSystem) -> SegmentList | None:
+    """The list of these segments; None when there is none or it is not whole. Raises `OSError`."""
+    decided = decided_in(files.scan(directory))
+    listed = read_segment_list(files, directory)
+    return listed if listed is None else with_decided(listed, decided)
 
 
 def partition_place(directory: Path) -> PartitionPlace | None:

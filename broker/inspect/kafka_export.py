@@ -17,12 +17,11 @@ from uuid import UUID
 
 from broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
 from broker.disk.process_lock import hold_directory
-from broker.inspect.inspection import PartitionPlace, SegmentPlace, segments_in
+from broker.inspect.inspection import PartitionPlace, SegmentPlace, segment_list_in, segments_in
 from broker.inspect.transactions import FoundTransactions
 from broker.log.aborted import ABORTED_SUFFIX, aborted_bytes
 from broker.log.offset_scheme import MAX_RELATIVE
 from broker.log.scan import Damage, FoundBatch, scan
-from broker.log.segment_list import read_segment_list
 from broker.log.walk import MESSAGES_PER_BYTE, Found
 from broker.store.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
@@ -188,7 +187,7 @@ class _Copy:
         """Raises `_Vanished`, and as `export`."""
         place = self._source.place
         # Before the segments: a broker that runs may delete records meanwhile.
-        listed = read_segment_list(self._reading, place.path)
+        listed = segment_list_in(place.path, self._reading)
         segments = segments_in(place.path, self._reading)
         if not segments:
             raise CorruptMessage(f"{place.path}: there is no segment in it")
@@ -262,7 +261,7 @@ class _Copy:
         """Whether a cleaner may have taken out what is missing before ``offset``, just now perhaps."""
         if self._source.gaps_allowed or offset <= self._cleaned_offset:
             return True
-        listed = read_segment_list(self._reading, self._source.place.path)
+        listed = segment_list_in(self._source.place.path, self._reading)
         if listed is not None:
             self._cleaned_offset = listed.cleaned_offset
         return offset <= self._cleaned_offset

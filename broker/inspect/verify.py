@@ -22,6 +22,7 @@ from broker.inspect.inspection import (
     is_data_directory,
     partitions_in,
     read_notes,
+    segment_list_in,
     segments_in,
 )
 from broker.inspect.transactions import FoundTransactions
@@ -31,7 +32,6 @@ from broker.log.segment_list import (
     Missing,
     SegmentList,
     missing_segments,
-    read_segment_list,
     unlisted,
 )
 from broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
@@ -191,7 +191,7 @@ class _Check:
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
         """The list of segments, and with it below which offset gaps are legal, and where the log begins."""
-        listed = read_segment_list(self._files, directory)
+        listed = segment_list_in(directory, self._files)
         if listed is not None:
             self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
             durable_offset = max(self._expected.durable_offset, listed.start_offset)

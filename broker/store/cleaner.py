@@ -19,7 +19,7 @@ from broker.log.log import Log, aborted_in
 from broker.log.segment import Segment
 from broker.store.manager import LogManager
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import KafkaError, StorageError
+from pyspark_kafkalog.errors import KafkaError, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
@@ -78,6 +78,8 @@ class LogCleaner:
             except OSError as e:
                 log.directory.refused(f"cleaning {log.path.name}", e)
                 return  # a full disk may have room the next time
+            except UnknownTopicOrPartition:
+                continue  # it was deleted meanwhile
             except StorageError as e:
                 _logger.warning("%s was not cleaned: %s", log.topic_partition, e)
                 return
