@@ -31,7 +31,7 @@ from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.scheduler import Handle, Scheduler
 from broker.store.state_topic import Shard, StateTopic, Stored
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import NewRecord
 
@@ -211,7 +211,7 @@ class ConsumerGroups:
         if consumer is None:
             return
         names = [name for name in topics if name not in INTERNAL_TOPICS]
-        found = {pattern: matching(pattern, names) for pattern in consumer.unmatched(topics)}
+        found = {pattern: _matched(pattern, names) for pattern in consumer.unmatched(topics)}
         with shard.lock:
             if group.consumer is None or shard.state.groups.get(group.name) is not group:
                 return
@@ -220,6 +220,15 @@ class ConsumerGroups:
                 self._store(shard, group, after)
             except KafkaError as e:
                 _log.warning("what the patterns of group %r match is not stored: %s", group.name, e)
+
+
+def _matched(pattern: str, names: list[str]) -> frozenset[str]:
+    """A pattern that an earlier run took matches nothing where RE2 is not installed any more."""
+    try:
+        return matching(pattern, names)
+    except ServerError as e:
+        _log.warning("%s", e)
+        return frozenset()
 
 
 def _new_id() -> str:
