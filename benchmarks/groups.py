@@ -16,6 +16,7 @@ import heapq
 import selectors
 import socket
 import statistics
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -280,7 +281,7 @@ class Crowd:
 
     def _join(self, member: _Member) -> None:
         member.ready = False
-        metadata = bytes.fromhex("0000 00000001 000e") + _TOPIC.encode() + member.changes.to_bytes(4, "big")
+        metadata = bytes.fromhex("0000 00000001 000e") + _TOPIC.encode() + _user_data(member.changes)
         self._send(
             member,
             ApiKey.JOIN_GROUP,
@@ -314,6 +315,10 @@ class Crowd:
     def _send(self, member: _Member, key: ApiKey, request: Any) -> None:
         member.under_way = key
         member.sock.sendall(encode(request, _VERSIONS[key]))
+
+
+def _user_data(number: int) -> bytes:
+    return struct.pack(">ii", 4, number)
 
 
 # --- the load

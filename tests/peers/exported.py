@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import Consumer
+
 import broker
 from broker.cli import main
 from pyspark_kafkalog import NewTopic, Producer, create_topics
@@ -31,6 +33,15 @@ def sent_message(number: int) -> Message:
     return Message(value, key, START_MS + number * 37 % 5000, headers)
 
 
+def _join(servers: str) -> None:
+    """A static member of the group "b-group" gets its partitions, and leaves without a word."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "b-group", "group.instance.id": "i"})
+    consumer.subscribe([TOPIC])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.close()
+
+
 def write_and_export(directory: Path) -> Sent:
     """Produce with each codec, idempotent and not, by our producer and a foreign one; stop; export."""
     written: dict[int, list[Message]] = {partition: [] for partition in range(PARTITIONS)}
@@ -55,6 +66,7 @@ def write_and_export(directory: Path) -> Sent:
                 CLIENTS[0].produce(running.bootstrap_servers, TOPIC, 1, batch, codec, idempotent=idempotent)
                 written[1] += batch
         CLIENTS[0].commit(running.bootstrap_servers, "a-group", TOPIC, 0, 17)
+        _join(running.bootstrap_servers)
     target = directory / "exported"
     assert main(["export", str(directory / "ours"), str(target)]) == 0
     return Sent(target, written)

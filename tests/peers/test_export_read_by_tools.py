@@ -170,6 +170,17 @@ def test_the_offsets_topic_is_read_by_kafkas_own_decoder(sent: Sent, dump_log_se
     assert '"group":"a-group"' in told
     assert f'"topic":"{TOPIC}"' in told
     assert '"offset":17' in told
+    (key, value) = re.findall(r'key: (\{"type":"2",.*?\}\}) payload: (.*)$', told, re.MULTILINE)[-1]
+    assert json.loads(key)["data"] == {"group": "b-group"}
+    found = json.loads(value)
+    assert (found["version"], found["data"]["protocolType"], found["data"]["generation"]) == (
+        "3",
+        "consumer",
+        1,
+    )
+    (member,) = found["data"]["members"]
+    assert (member["groupInstanceId"], member["clientHost"]) == ("i", "/127.0.0.1")
+    assert found["data"]["leader"] == member["memberId"]
 
 
 def test_an_empty_log_is_exported_too(sent: Sent, dump_log_segments: Tool) -> None:
