@@ -82,6 +82,11 @@ class Member:
         """Its session begins anew."""
         self.expires = now + self.session_seconds
 
+    def heard_of(self, now: float) -> None:
+        """It is alive: its session begins anew, unless it rests because the member waits for an answer."""
+        if self.joining is None and self.syncing is None:
+            self.renew(now)
+
 
 class ClassicGroup:
     """*Not thread-safe: guarded by the lock of its shard.* A group of members that assign among themselves.
@@ -125,7 +130,7 @@ class ClassicGroup:
         """A member is alive; REBALANCE_IN_PROGRESS tells it to join again."""
         code = self._check(Asked.HEARTBEAT, member_id, instance_id, generation)
         if code is ErrorCode.NONE or code is ErrorCode.REBALANCE_IN_PROGRESS:
-            self.members[member_id].renew(now.monotonic)
+            self.members[member_id].heard_of(now.monotonic)
         return code
 
     def check_commit(
@@ -145,7 +150,7 @@ class ClassicGroup:
         asked = Asked.COMMIT_IN_TRANSACTION if in_transaction else Asked.COMMIT
         code = self._check(asked, member_id, instance_id, generation)
         if code is ErrorCode.NONE and not in_transaction:
-            self.members[member_id].renew(now.monotonic)
+            self.members[member_id].heard_of(now.monotonic)
         return code
 
     def check_deletion(self) -> ErrorCode:
@@ -271,7 +276,8 @@ class ClassicGroup:
             who = Rejoin.CHANGED
         move = REJOINS[self.phase][who]
         if move is Move.TELL:
-            member.renew(now.monotonic)
+            member.heard_of(now.monotonic)
+            step.sooner = True
             step.answers.append((waiter, self._generation_for(member)))
             return
         member.take(request)

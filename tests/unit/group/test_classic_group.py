@@ -382,6 +382,17 @@ def test_who_waits_does_not_expire_but_a_new_member_does_after_five_minutes() ->
     assert (slow.member_ids, slow.told("b")) == (["a"], [UNKNOWN])
 
 
+def test_a_commit_beside_a_parked_join_does_not_begin_a_session() -> None:
+    driver = in_phase(Phase.STABLE)
+    driver.join("a")
+    assert driver.group.check_commit("a", None, driver.group.generation, driver.now) is NONE
+    assert driver.group.heartbeat("a", None, driver.group.generation, driver.now) is AGAIN
+    for _ in range(2):
+        driver.advance(SESSION - 1)
+        driver.group.heartbeat("b", None, driver.group.generation, driver.now)
+    assert driver.member_ids == ["a", "b"]
+
+
 def test_who_does_not_sync_is_removed_after_the_rebalance_timeout() -> None:
     driver = in_phase(Phase.COMPLETING)
     driver.sync("a", assignments={})
