@@ -21,7 +21,14 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
 from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge, RequestTimedOut, error_for
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    KafkaError,
+    MessageTooLarge,
+    RequestTimedOut,
+    error_for,
+)
 from pyspark_kafkalog.formats.message_set import (
     MAX_BATCH_BYTES,
     ExpectedOffsets,
@@ -47,8 +54,10 @@ _ONE_BATCH = 1
 _ANSWERS = 2
 """Answers of one partition: one being taken, one on its way or here."""
 
-_CONNECT_SECONDS, _LOOK_UP_SECONDS = 2.0, 2.0
-"""Most time for a connection, and to look up a leader, so that a poll() is not held up for long."""
+_CONNECT_SECONDS, _FIRST_LOOK_UP_SECONDS, _LOOK_UP_SECONDS = 2.0, 0.25, 2.0
+"""Most time for a connection, and to look up a leader at first and after failures, so that a poll() is not
+held up for long.
+"""
 
 _LOST_LEADER = frozenset(
     {
@@ -295,8 +304,12 @@ class RecordFetcher:
         for reading in wanted:
             try:
                 leader = self._leader(reading.tp)
+            except ConnectionLost as e:
+                # Nobody answers: that is so for all of them, and each would wait as long.
+                self._postpone(wanted, e)
+                break
             except KafkaError as e:
-                self._postpone(reading, e)
+                self._postpone([reading], e)
                 continue
             nodes[leader.node_id][reading.tp] = reading, leader
         for node_id, asked in nodes.items():
@@ -306,8 +319,7 @@ class RecordFetcher:
                 connection = self._pool.get(self._cluster.address(node_id), deadline.within(_CONNECT_SECONDS))
                 ticket = connection.send_now(self._request(asked))
             except KafkaError as e:
-                for reading, _ in asked.values():
-                    self._postpone(reading, e)
+                self._postpone([reading for reading, _ in asked.values()], e)
                 continue
             flight = _Flight(
                 node_id,
@@ -322,7 +334,9 @@ class RecordFetcher:
             self._watch(flight)
 
     def _leader(self, tp: TopicPartition) -> Leader:
-        return self._cluster.leader(tp, deadline=Deadline.after(_LOOK_UP_SECONDS, self._clock))
+        # Little at first, more for a broker that is slow.
+        seconds = min(_LOOK_UP_SECONDS, _FIRST_LOOK_UP_SECONDS * 2 ** min(self._failures, 10))
+        return self._cluster.leader(tp, deadline=Deadline.after(seconds, self._clock))
 
     def _request(self, asked: dict[TopicPartition, tuple[Reading, Leader]]) -> FetchRequest:
         topics: dict[str, list[FetchPartition]] = defaultdict(list)
@@ -355,8 +369,7 @@ class RecordFetcher:
         peer = flight.connection.peer
         if answer.error_code != ErrorCode.NONE:
             error = error_for(answer.error_code, f"{peer}: fetch: {answer.error_code.name}")
-            for asked in flight.asked.values():
-                self._postpone(asked.reading, error)
+            self._postpone([asked.reading for asked in flight.asked.values()], error)
             return
         self._failures = 0
         for topic in answer.responses:
@@ -380,7 +393,7 @@ class RecordFetcher:
             return
         if part.error_code != ErrorCode.NONE:
             text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
-            self._postpone(reading, error_for(part.error_code, text))
+            self._postpone([reading], error_for(part.error_code, text))
             return
         reading.high_watermark = part.high_watermark
         data = memoryview(part.records) if part.records is not None else memoryview(b"")
@@ -417,14 +430,16 @@ class RecordFetcher:
             )
         reading.size = min(2 * reading.size, limit)
 
-    def _postpone(self, reading: Reading, error: KafkaError) -> None:
-        """Try again a little later, if that may help; else raise ``error``."""
+    def _postpone(self, readings: list[Reading], error: KafkaError) -> None:
+        """Try these again a little later, if that may help; else raise ``error``."""
         if not (error.retriable or error.code in _LOST_LEADER):
             raise error
-        logger.info("%s: %s; trying again", reading.tp, error)
-        self._cluster.forget(reading.tp.topic)
+        logger.info("%s: %s; trying again", ", ".join(str(reading.tp) for reading in readings), error)
         self._failures += 1
-        reading.not_before = self._clock.monotonic() + self._cluster.retry.backoff(self._failures)
+        not_before = self._clock.monotonic() + self._cluster.retry.backoff(self._failures)
+        for reading in readings:
+            self._cluster.forget(reading.tp.topic)
+            reading.not_before = not_before
 
     def _lost(self, flight: _Flight, error: KafkaError) -> None:
         self._flights.pop(flight.node_id, None)
@@ -432,7 +447,7 @@ class RecordFetcher:
         flight.connection.close()
         for asked in flight.asked.values():
             asked.reading.in_flight = False
-            self._postpone(asked.reading, error)
+        self._postpone([asked.reading for asked in flight.asked.values()], error)
 
 
 def _raise(error: KafkaError) -> None:
