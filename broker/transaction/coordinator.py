@@ -75,15 +75,19 @@ class Ending:
     Where it ``takes_long`` it is for another thread.
     """
 
-    def __init__(self, coordinator: TransactionCoordinator, entry: _Entry | None, takes_long: bool) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
         self._coordinator = coordinator
         self._entry = entry
         self.takes_long = takes_long
+        self.producer = (-1, -1)
+        """Id and epoch of the next transaction, once it has run."""
 
     def run(self) -> None:
         """Write the markers. Where a disk refuses, the next round of `end_overdue` goes on."""
-        if self._entry is not None:
-            self._coordinator.go_on(self._entry)
+        self._coordinator.go_on(self._entry)
+        known = self._entry.known
+        if known is not None:
+            self.producer = (known.producer_id, known.epoch)
 
 
 class TransactionCoordinator:
@@ -201,17 +205,21 @@ class TransactionCoordinator:
         if outcome.error is not None:
             raise outcome.error
 
-    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> Ending:
-        """Decide the transaction; what is returned is to be run before the answer. Raises as `add`, and
-        `InvalidTxnState`: there is none, or it was ended the other way.
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, own_epochs: bool = False
+    ) -> Ending:
+        """Decide the transaction; what is returned is to be run before the answer. With ``own_epochs`` the
+        next one has another epoch. Raises as `add`, and `InvalidTxnState`: there is none, or it was ended the
+        other way.
         """
+        decide = states.end_with_epoch if own_epochs else states.end
         with self._held(transactional_id) as entry:
-            outcome = states.end(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())
+            outcome = decide(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())
             self._store(entry, outcome)
         if outcome.error is not None:
             raise outcome.error
         if outcome.store is None:
-            return Ending(self, None, takes_long=False)
+            return Ending(self, entry, takes_long=False)
         return Ending(self, entry, takes_long=self._takes_long(outcome.store))
 
     @contextmanager
@@ -223,10 +231,13 @@ class TransactionCoordinator:
         partition: TopicPartition,
         *,
         abortable: bool = False,
+        adding: bool = False,
     ) -> Iterator[None]:
-        """Held while a producer's data, or its offsets, are appended to a partition of its transaction.
+        """Held while a producer's data, or its offsets, are appended to a partition of its transaction, which
+        it is made to be if ``adding``.
 
         Raises:
+            ConcurrentTransactions: ``adding``, and the transaction before is being ended.
             InvalidTxnState: the partition is not in an open transaction of the id; to clients that know it,
                 ``abortable``, `TransactionAbortable`.
             InvalidProducerEpoch: another producer has fenced this one.
@@ -235,6 +246,11 @@ class TransactionCoordinator:
         """
         with self._held(transactional_id) as entry:
             try:
+                if adding:
+                    outcome = states.add(entry.known, producer_id, epoch, [partition], self._clock.time_ms())
+                    if outcome.error is not None:
+                        raise outcome.error
+                    self._store(entry, outcome)
                 states.check_writable(entry.known, producer_id, epoch, partition)
             except ProducerFenced as e:
                 raise InvalidProducerEpoch(str(e)) from None
@@ -322,7 +338,7 @@ class TransactionCoordinator:
             if self._flush:  # a Complete record without its markers would be taken for the end
                 self._force(known.partitions)
             with entry.lock:
-                self._store(entry, Outcome(states.completed(known, self._clock.time_ms())))
+                self._store(entry, Outcome(states.completed(known, self._clock.time_ms(), self._new_id)))
                 if self._flush:  # else the markers would come again, after data of the next transaction
                     self._force((own,))
         except KafkaError as e:

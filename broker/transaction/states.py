@@ -4,7 +4,7 @@ The rules are the table below (`ENDING`) and those of `initialize`, `add`, `end`
 what is known of an id, None for nothing, and gives an `Outcome`: the record to store before the answer, and
 the answer. A record in a Prepare state decides: the markers follow it, then `completed`, whatever happens
 meanwhile. Source: Kafka 3.9 ``TransactionCoordinator``, ``TransactionMetadata`` (KIP-98, 360, 588), with
-``transaction.version`` below 2.
+``transaction.version`` below 2, but for `end_with_epoch`.
 """
 
 from __future__ import annotations
@@ -189,6 +189,38 @@ def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool
     return Outcome(replace(known, state=state, changed_ms=now_ms))
 
 
+def end_with_epoch(
+    known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int
+) -> Outcome:
+    """EndTxn from version 5 on: each transaction has an epoch of its own, the record that of the next one.
+
+    The same request again, which has the epoch before, changes nothing. An abort may come although nothing
+    was sent. Source: Kafka 4.0 ``TransactionCoordinator.endTransaction`` (KIP-890).
+    """
+    repeated = known is not None and (
+        (producer_id == known.producer_id and epoch + 1 == known.epoch)
+        or (producer_id == known.last_producer_id and epoch == LAST_EPOCH and known.epoch == 0)
+    )
+    if known is None or not repeated:
+        try:
+            known = check_producer(known, producer_id, epoch)
+        except KafkaError as e:
+            return Outcome(error=e)
+    ending = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    if known.state is ending or (known.state in PREPARED and not repeated):
+        return Outcome(error=_concurrent(known))
+    if repeated and known.state is PREPARED[ending]:
+        return _SAME
+    if repeated and known.state in (State.EMPTY, State.ONGOING):
+        return Outcome(error=_fenced(known, epoch))
+    if repeated or (commit and known.state is not State.ONGOING):
+        what, where = "committed" if commit else "aborted", STATE_NAMES[known.state]
+        return Outcome(error=InvalidTxnState(f"a transaction cannot be {what} in state {where}"))
+    if known.epoch > LAST_EPOCH:
+        return Outcome(error=_fenced(known, epoch))
+    return Outcome(replace(known, state=ending, epoch=known.epoch + 1, changed_ms=now_ms, last_epoch=epoch))
+
+
 def check_writable(
     known: Transaction | None, producer_id: int, epoch: int, partition: TopicPartition
 ) -> None:
@@ -214,9 +246,14 @@ def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
     return idle and known.changed_ms + expiration_ms <= now_ms
 
 
-def completed(known: Transaction, now_ms: int) -> Transaction:
-    """The record after all markers of one in a Prepare state."""
-    return replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
+def completed(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
+    """The record after all markers of one in a Prepare state. Where `end_with_epoch` has used up the epochs,
+    its producer goes on with a new id.
+    """
+    done = replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
+    if known.last_epoch == LAST_EPOCH < known.epoch:
+        return replace(done, producer_id=new_id(), epoch=0, last_producer_id=known.producer_id)
+    return done
 
 
 def _fresh(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Transaction:

@@ -25,8 +25,16 @@ _FIRST_API_VERSIONS = 3
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
 """The oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
-_SPOKEN_UP_TO = {ApiKey.FETCH: 12}
-"""The newest version chosen by default. Later ones name topics by their ids."""
+_SPOKEN_UP_TO = {
+    ApiKey.FETCH: 12,
+    ApiKey.PRODUCE: 11,
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.END_TXN: 4,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+}
+"""The newest version chosen by default. Later ones name topics by their ids, or belong to transactions of
+version 2, where each has an epoch of its own.
+"""
 
 
 @dataclass(slots=True, eq=False)

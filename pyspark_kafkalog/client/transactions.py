@@ -201,7 +201,7 @@ class TransactionCoordinator:
             if not all(asked.serves(key) for key in _NEEDED):
                 raise UnsupportedVersion(
                     f"{asked.peer}: the broker has no transactions, which transactional.id needs: Apache "
-                    "Kafka has them since 0.11, the bundled broker does not have them"
+                    "Kafka has them since 0.11"
                 )
             kind = CoordinatorType.TRANSACTION
             self._node_id = find_coordinator(self._cluster, kind, self.transactional_id, deadline)

@@ -183,7 +183,7 @@ class Api:
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, VersionRange(0, 11), 9),
+        Api(ApiKey.PRODUCE, VersionRange(0, 12), 9),
         Api(ApiKey.FETCH, VersionRange(0, 13), 12),
         Api(ApiKey.LIST_OFFSETS, VersionRange(0, 7), 6),
         Api(ApiKey.METADATA, VersionRange(0, 12), 9),
@@ -200,12 +200,12 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
         Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), 2),
-        Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 4), 2),
+        Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(2, 4), 4),
         Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 3), 3),
         Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
-        Api(ApiKey.END_TXN, VersionRange(0, 4), 3),
-        Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 4), 3),
+        Api(ApiKey.END_TXN, VersionRange(0, 5), 3),
+        Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), 3),
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(1, 4), 2),

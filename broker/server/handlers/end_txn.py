@@ -1,4 +1,4 @@
-"""EndTxn 0-4: commit or abort a transaction.
+"""EndTxn 0-5: commit or abort a transaction.
 
 The answer comes when all markers are written, so a client reads what it has just committed. Where a disk
 refuses a marker, the decision stands, and the next transaction waits for it.
@@ -13,8 +13,10 @@ from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
+_OWN_EPOCHS_SINCE = 5
 
-@handles(ApiKey.END_TXN, versions=(0, 4))
+
+@handles(ApiKey.END_TXN, versions=(0, 5))
 def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
     """Decide it now; in many partitions the markers are another thread's work."""
     services = ctx.services
@@ -22,7 +24,11 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
         if not request.transactional_id:
             raise InvalidRequest("the transactional id is empty")
         ending = services.transactions.end(
-            request.transactional_id, request.producer_id, request.producer_epoch, commit=request.committed
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            commit=request.committed,
+            own_epochs=ctx.version >= _OWN_EPOCHS_SINCE,
         )
     except KafkaError as e:
         return EndTxnResponse(error_code=ctx.refused(e))
@@ -30,9 +36,9 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
 
         def later() -> EndTxnResponse:
             ending.run()
-            return EndTxnResponse()
+            return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
 
         services.transaction_work.after(0.0, ctx.later(later))
         return LATER
     ending.run()
-    return EndTxnResponse()
+    return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])

@@ -1,4 +1,4 @@
-"""InitProducerId 0-4: a producer id and epoch.
+"""InitProducerId 0-5: a producer id and epoch.
 
 As in Kafka, a producer without a transactional id always gets a new id with epoch 0, also when it names the
 one it had. With one it fences who had the id before, and whose transaction is aborted first.
@@ -14,7 +14,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 _NONE = -1
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 4))
+@handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
 def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
     """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again."""
     services = ctx.services

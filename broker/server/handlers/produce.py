@@ -1,8 +1,9 @@
-"""Produce 0-11: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on.
+"""Produce 0-12: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on.
 
 acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
 the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
-A transactional batch is appended only while its partition is in the producer's open transaction.
+A transactional batch is appended only while its partition is in the producer's open transaction; from version
+12 on it is made to be.
 """
 
 from __future__ import annotations
@@ -51,9 +52,11 @@ _BATCHES_SINCE = 3
 _ZSTD_SINCE = 7
 _ERROR_MESSAGE_SINCE = 8
 _ABORTABLE_SINCE = 11
+_ADDING_SINCE = 12
 _AS_PRODUCE_ERROR = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 """The transaction coordinator's, as in Kafka: all producers send again after it."""
 _BATCH_START = struct.Struct(">8xi4xb4xh")
@@ -95,7 +98,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     return (answer,)
 
 
-@handles(ApiKey.PRODUCE, versions=(0, 11), short_cut=produce_single)
+@handles(ApiKey.PRODUCE, versions=(0, 12), short_cut=produce_single)
 def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | None]:
     """Append each partition's batch; one that is refused does not fail the others."""
     responses, failed = [], False
@@ -169,6 +172,7 @@ def _guard(
         header.producer_epoch,
         partition,
         abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
     )
 
 

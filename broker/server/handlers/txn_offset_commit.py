@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 0-4: store what a group has read, if the transaction is committed."""
+"""TxnOffsetCommit 0-5: store what a group has read, if the transaction is committed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
 _ABORTABLE_SINCE = 4
+_ADDING_SINCE = 5
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 4))
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5))
 def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffsetCommitResponse:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -36,6 +37,8 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffse
         _store(request, accepted, ctx)
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # clients ask again after this one
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         codes.update(dict.fromkeys(accepted, code))
     return TxnOffsetCommitResponse(
         topics=tuple(
@@ -68,6 +71,7 @@ def _store(
         request.producer_epoch,
         services.groups.partition_of(request.group_id),
         abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
     ):
         services.groups.commit(
             request.group_id,

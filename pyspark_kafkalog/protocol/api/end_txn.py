@@ -1,8 +1,8 @@
-"""EndTxn, versions 0-4: commits or aborts a transaction.
+"""EndTxn, versions 0-5: commits or aborts a transaction.
 
 Flexible from 3. From version 2 a fenced producer gets an error code of its own, from 4 also one that must
-abort. Left out: 5, in which each transaction has its own epoch. Source: protocol guide, EndTxn; KIP-98, 588,
-890.
+abort. In 5 each transaction has an epoch of its own: the answer has the next one's.
+Source: protocol guide, EndTxn; KIP-98, 588, 890.
 """
 
 from __future__ import annotations
@@ -27,3 +27,5 @@ class EndTxnResponse:
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
+    producer_id: int = wire(INT64, 5, default=-1, ignorable=True)
+    producer_epoch: int = wire(INT16, 5, default=-1, ignorable=True)

@@ -1,6 +1,6 @@
-"""InitProducerId, versions 0-4: assigns a producer id and its epoch.
+"""InitProducerId, versions 0-5: assigns a producer id and its epoch.
 
-Flexible from 2. Left out: version 5 and later (transactions of KIP-890, two-phase commit).
+Flexible from 2. Left out: 6 (two-phase commit).
 Source: protocol guide, InitProducerId; KIP-98, 360.
 """
 

@@ -1,8 +1,9 @@
-"""Produce, versions 0-11: append message sets (0-2: v0 or v1) or record batches (3 and later) to partitions.
+"""Produce, versions 0-12: append message sets (0-2: v0 or v1) or record batches (3 and later) to partitions.
 
 Flexible from 9. ``records`` is not decoded: read as a slice of the frame, sent unchanged.
 The response has a throttle time from version 1 on and an append time from 2 on.
-Left out: 12 and later (transactions of KIP-890, topic ids). Source: protocol guide, Produce.
+A batch of version 12 adds its partition to the transaction. Left out: 13 (topic ids).
+Source: protocol guide, Produce.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit, versions 0-4: stores a group's offsets as part of a transaction.
+"""TxnOffsetCommit, versions 0-5: stores a group's offsets as part of a transaction.
 
 Flexible from 3. Version 2 adds leader epochs, 3 the committing group member, 4 an error code for a
-transaction that must be aborted. Left out: 5, which also adds the group to the transaction. Source: protocol
+transaction that must be aborted. 5 also adds the group to it. Source: protocol
 guide, TxnOffsetCommit; KIP-98, 447, 890.
 """
 

@@ -10,7 +10,7 @@ from tests.support.protocol.raw_client import RawClient, versions
 
 ASK = ApiVersionsRequest(client_software_name="raw-client", client_software_version="1.0")
 SERVED = {
-    0: (0, 11),
+    0: (0, 12),
     1: (0, 13),
     2: (0, 7),
     3: (0, 12),
@@ -27,12 +27,12 @@ SERVED = {
     19: (0, 7),
     20: (0, 6),
     21: (0, 2),
-    22: (0, 4),
+    22: (0, 5),
     23: (2, 4),
     24: (0, 3),
     25: (0, 4),
-    26: (0, 4),
-    28: (0, 4),
+    26: (0, 5),
+    28: (0, 5),
     32: (1, 4),
     33: (0, 2),
     35: (1, 4),
@@ -87,3 +87,11 @@ def test_answers_come_in_the_order_of_pipelined_requests(client: RawClient) -> N
     for version in (0, 3, 1, 4):
         client.send(ASK, version)
     assert [table(client.receive()) for _ in range(4)] == [SERVED] * 4
+
+
+def test_transactions_of_version_2_are_announced(client: RawClient) -> None:
+    response = client.ask(ASK, 3)
+    (supported,), (finalized,) = response.supported_features, response.finalized_features
+    assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 1, 2)
+    assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
+    assert response.finalized_features_epoch == 0

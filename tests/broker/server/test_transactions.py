@@ -206,3 +206,26 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
         while client.offset_at("t", -1, isolation_level=COMMITTED).offset < client.offset_at("t", -1).offset:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_in_version_2_partitions_are_added_by_what_is_sent_and_each_transaction_has_its_epoch(
+    client: RawClient, topic: str
+) -> None:
+    txn = RawTransactions(client, topic)
+    assert txn.initialize(version=5) == ErrorCode.NONE
+    for number in range(3):
+        first = txn.producer
+        assert txn.send(topic, b"%d" % number, version=12) == ErrorCode.NONE
+        assert txn.send(topic, b"%d too" % number, version=12) == ErrorCode.NONE
+        assert txn.commit_offset(topic, topic, number, version=5) == ErrorCode.NONE
+        assert txn.end(version=5) == ErrorCode.NONE
+        assert txn.producer == (first[0], first[1] + 1)
+        after, txn.producer = txn.producer, first
+        assert txn.send(topic, b"late", version=12) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert txn.end(version=5, commit=False) == ErrorCode.INVALID_TXN_STATE
+        assert txn.end(version=5) == ErrorCode.NONE, "the same again"
+        assert txn.producer == after
+        assert stored_offset(client, topic, topic) == (ErrorCode.NONE, number)
+    assert txn.end(version=5, commit=False) == ErrorCode.NONE, "although nothing was sent"
+    assert txn.end(version=5) == ErrorCode.INVALID_TXN_STATE
+    assert seen(client, topic) == [b"0", b"0 too", b"1", b"1 too", b"2", b"2 too"]

@@ -31,6 +31,7 @@ KIO_NAMES = {
     "timeout_ms": "timeout",
     "max_wait_ms": "max_wait",
     "transaction_timeout_ms": "transaction_timeout",
+    "transaction_start_time_ms": "transaction_start_time",
     "retention_time_ms": "retention_time",
     "session_timeout_ms": "session_timeout",
     "rebalance_timeout_ms": "rebalance_timeout",

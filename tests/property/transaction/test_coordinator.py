@@ -219,7 +219,8 @@ class World:
         before = attempt.committed
         attempt.committed = None if commit else False
         try:
-            self.coordinator.end(name, *client.producer, commit=commit).run()
+            own_epochs = name == IDS[0]  # as clients of version 2 have it
+            self.coordinator.end(name, *client.producer, commit=commit, own_epochs=own_epochs).run()
         except KafkaError:
             attempt.committed = before  # refused: nothing was decided
         else:

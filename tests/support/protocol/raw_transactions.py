@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -68,17 +70,17 @@ class RawTransactions:
         (code,) = codes
         return ErrorCode(code)
 
-    def send(self, topic: str, *values: bytes, partition: int = 0, version: int | None = None) -> ErrorCode:
+    def send(self, topic: str, *values: bytes, partition: int = 0, version: int = 11) -> ErrorCode:
         """Produce one transactional batch."""
         return self.produced(topic, *values, partition=partition, version=version).error_code
 
     def produced(
-        self, topic: str, *values: bytes, partition: int = 0, version: int | None = None
+        self, topic: str, *values: bytes, partition: int = 0, version: int = 11
     ) -> PartitionProduceResponse:
         """As `send`; the whole answer."""
         sequence = self.sequences.get((topic, partition), 0)
         data = encode_batch(
-            [NewRecord(value, None, 1_700_000_000_000) for value in values],
+            [NewRecord(value, None, time.time_ns() // 1_000_000) for value in values],
             producer_id=self.producer[0], producer_epoch=self.producer[1], base_sequence=sequence,
             transactional=True,
         )  # fmt: skip
@@ -96,17 +98,20 @@ class RawTransactions:
         code: ErrorCode = self.client.ask(request).error_code
         return code
 
-    def commit_offset(self, group: str, topic: str, offset: int, version: int | None = None) -> ErrorCode:
+    def commit_offset(self, group: str, topic: str, offset: int, version: int = 4) -> ErrorCode:
         """Store an offset for partition 0 with the transaction."""
         wanted = (TxnOffsetCommitRequestTopic(topic, (TxnOffsetCommitRequestPartition(0, offset),)),)
         request = TxnOffsetCommitRequest(self.transactional_id, group, *self.producer, topics=wanted)
         code: ErrorCode = self.client.ask(request, version).topics[0].partitions[0].error_code
         return code
 
-    def end(self, *, commit: bool = True, version: int | None = None) -> ErrorCode:
-        code: ErrorCode = self.client.ask(
-            EndTxnRequest(self.transactional_id, *self.producer, commit), version
-        ).error_code
+    def end(self, *, commit: bool = True, version: int = 4) -> ErrorCode:
+        """From version 5 on its producer is then the one of the answer."""
+        answer = self.client.ask(EndTxnRequest(self.transactional_id, *self.producer, commit), version)
+        if version >= 5 and answer.error_code == ErrorCode.NONE:
+            self.producer = (answer.producer_id, answer.producer_epoch)
+            self.sequences = {}
+        code: ErrorCode = answer.error_code
         return code
 
 

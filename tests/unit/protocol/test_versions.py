@@ -13,7 +13,7 @@ from pyspark_kafkalog.protocol.exchange import APIS, NEVER_FLEXIBLE, ApiKey, Ver
 
 TABLE = {
     # key: (name, oldest, newest, first flexible)
-    0: ("PRODUCE", 0, 11, 9),
+    0: ("PRODUCE", 0, 12, 9),
     1: ("FETCH", 0, 13, 12),
     2: ("LIST_OFFSETS", 0, 7, 6),
     3: ("METADATA", 0, 12, 9),
@@ -30,12 +30,12 @@ TABLE = {
     19: ("CREATE_TOPICS", 0, 7, 5),
     20: ("DELETE_TOPICS", 0, 6, 4),
     21: ("DELETE_RECORDS", 0, 2, 2),
-    22: ("INIT_PRODUCER_ID", 0, 4, 2),
+    22: ("INIT_PRODUCER_ID", 0, 5, 2),
     23: ("OFFSET_FOR_LEADER_EPOCH", 2, 4, 4),
     24: ("ADD_PARTITIONS_TO_TXN", 0, 3, 3),
     25: ("ADD_OFFSETS_TO_TXN", 0, 4, 3),
-    26: ("END_TXN", 0, 4, 3),
-    28: ("TXN_OFFSET_COMMIT", 0, 4, 3),
+    26: ("END_TXN", 0, 5, 3),
+    28: ("TXN_OFFSET_COMMIT", 0, 5, 3),
     32: ("DESCRIBE_CONFIGS", 1, 4, 4),
     33: ("ALTER_CONFIGS", 0, 2, 2),
     35: ("DESCRIBE_LOG_DIRS", 1, 4, 2),

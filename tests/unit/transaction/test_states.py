@@ -83,7 +83,7 @@ def test_when_its_epochs_are_used_up_a_producer_gets_a_new_id() -> None:
     fenced = initialize(known(State.ONGOING, LAST_EPOCH), None).store
     assert fenced is not None
     assert fenced.epoch == LAST_EPOCH + 1
-    after = initialize(states.completed(fenced, NOW), None).store
+    after = initialize(states.completed(fenced, NOW, lambda: 99), None).store
     assert after is not None
     assert (after.producer_id, after.epoch) == (99, 0)
 
@@ -138,6 +138,48 @@ def test_end(state: State, commit: bool) -> None:
         assert found == (E.NONE, expected, 3)
     else:
         assert found == (expected, *NOTHING)
+
+
+END_WITH_EPOCH = [
+    # state, epoch that is asked with (the present one is 3), to commit, expected
+    *(
+        (State.ONGOING, 3, commit, (E.NONE, ENDING, 4))
+        for commit, ENDING in ((True, State.PREPARE_COMMIT), (False, State.PREPARE_ABORT))
+    ),
+    *((State.ONGOING, epoch, True, (E.PRODUCER_FENCED, *NOTHING)) for epoch in (1, 2, 4)),
+    *((state, 3, True, (E.INVALID_TXN_STATE, *NOTHING)) for state in IDLE),
+    *((state, 3, False, (E.NONE, State.PREPARE_ABORT, 4)) for state in IDLE),
+    (State.EMPTY, 2, True, (E.PRODUCER_FENCED, *NOTHING)),
+    (State.EMPTY, 2, False, (E.PRODUCER_FENCED, *NOTHING)),
+    (State.PREPARE_COMMIT, 2, True, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
+    (State.PREPARE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
+    (State.PREPARE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
+    (State.PREPARE_ABORT, 2, False, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
+    (State.COMPLETE_COMMIT, 2, True, (E.NONE, *NOTHING)),
+    (State.COMPLETE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
+    (State.COMPLETE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
+    (State.COMPLETE_ABORT, 2, False, (E.NONE, *NOTHING)),
+]
+
+
+@pytest.mark.parametrize(("state", "epoch", "commit", "expected"), END_WITH_EPOCH)
+def test_end_with_an_epoch_for_each_transaction(
+    state: State, epoch: int, commit: bool, expected: tuple[object, ...]
+) -> None:
+    found = states.end_with_epoch(known(state), 7, epoch, commit=commit, now_ms=NOW)
+    assert told(found) == expected
+    assert told(states.end_with_epoch(known(state), 8, 3, commit=commit, now_ms=NOW))[0] == (
+        E.INVALID_PRODUCER_ID_MAPPING
+    )
+
+
+def test_after_its_last_epoch_a_producer_goes_on_with_a_new_id() -> None:
+    decided = states.end_with_epoch(known(State.ONGOING, LAST_EPOCH), 7, LAST_EPOCH, commit=True, now_ms=NOW)
+    assert decided.store is not None
+    assert (decided.store.producer_id, decided.store.epoch) == (7, LAST_EPOCH + 1)
+    done = states.completed(decided.store, NOW, lambda: 99)
+    assert (done.producer_id, done.epoch, done.state) == (99, 0, State.COMPLETE_COMMIT)
+    assert states.end_with_epoch(done, 7, LAST_EPOCH, commit=True, now_ms=NOW) == Outcome()
 
 
 def test_time_aborts_what_is_open_and_forgets_what_is_idle() -> None:

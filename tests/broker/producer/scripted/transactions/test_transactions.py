@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset
 from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transaction
@@ -227,14 +226,3 @@ def test_a_broker_without_transactions_is_reported_at_once(make: Make, broker: S
     assert time.monotonic() - began < 1
     with pytest.raises(UnsupportedVersion, match="must be closed"):
         producer.begin_transaction()
-
-
-def test_our_own_broker_says_that_it_has_no_transactions(running_broker: EmbeddedBroker) -> None:
-    config = {"bootstrap.servers": running_broker.bootstrap_servers, "transactional.id": "loads-1"}
-    began = time.monotonic()
-    with (
-        Producer(config) as producer,
-        pytest.raises(UnsupportedVersion, match="the bundled broker does not"),
-    ):
-        producer.init_transactions()
-    assert time.monotonic() - began < 2
