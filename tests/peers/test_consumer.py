@@ -1,6 +1,6 @@
 """`Consumer` and the commands in groups of Apache Kafka, in both protocols.
 
-The same at the bundled broker: tests/broker/client/test_consumer.py.
+The same at the bundled broker: tests/broker/client/test_consumer.py, cli/test_kafkalog_cli_coordinators.py.
 """
 
 from __future__ import annotations

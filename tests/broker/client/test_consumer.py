@@ -1,4 +1,4 @@
-"""`Consumer` and the commands in groups of the bundled broker; those of Apache Kafka are in tests/peers."""
+"""`Consumer` in groups of the bundled broker; those of Apache Kafka are in tests/peers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tests.support.client.consumer_cases import (
     new_topic,
     produce,
 )
-from tests.support.client.group_command_cases import GroupCommandCases
-from tests.support.client.transaction_command_cases import TransactionCommandCases
 from tests.support.foreign.apache_kafka import free_ports
 
 
@@ -77,7 +75,7 @@ def test_records_of_aborted_transactions_are_passed_over_and_their_end_is_commit
     assert committed_offsets(servers, group)[tp].offset == 8
 
 
-class TestAtTheBundledBroker(ConsumerCases, GroupCommandCases, TransactionCommandCases):
+class TestAtTheBundledBroker(ConsumerCases):
     @pytest.fixture
     def servers(self, group_broker: EmbeddedBroker) -> str:
         return group_broker.bootstrap_servers
