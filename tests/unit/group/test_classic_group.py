@@ -122,6 +122,16 @@ class Driver:
         return list(self.group.members)
 
 
+def test_an_id_that_is_asked_for_stores_a_new_group_but_no_generation_without_assignments() -> None:
+    driver = Driver()
+    driver.join(new_id="a", names_first=True)
+    assert [(stored.generation, stored.members) for stored in driver.stored] == [(0, ())]
+    rebalancing = Driver()
+    rebalancing.join(new_id="a")
+    rebalancing.join(new_id="b", names_first=True)
+    assert rebalancing.stored == []
+
+
 def in_phase(phase: Phase) -> Driver:
     """A group of a, its leader, and b in ``phase``; in P both are still to join again, in C to sync."""
     driver = Driver()
@@ -209,6 +219,7 @@ def test_a_new_member_gets_an_id_first_and_is_pending(phase: Phase) -> None:
     answer = driver.join(new_id="n", names_first=True)
     assert answer == JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, "n")
     assert driver.group.phase is phase
+    assert driver.stored == []  # the group is known, or has no assignments yet
     assert "n" not in driver.member_ids
     assert driver.sync("n") == SyncAnswer(UNKNOWN)
     joined = driver.join("n", names_first=True)
