@@ -1,21 +1,19 @@
-"""Scripts of groups with members, in both of Kafka's protocols."""
+"""Scripts of groups with members, in the classic protocol."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import consumer_group_heartbeat as newer
 from pyspark_kafkalog.protocol.api import join_group as join
 from pyspark_kafkalog.protocol.api import leave_group as leave
 from pyspark_kafkalog.protocol.api import offset_commit as commit
 from pyspark_kafkalog.protocol.api import offset_delete as delete
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
 from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from tests.peers.scripted.session import NEVER, Session, script
+from tests.peers.scripted.session import Session, script
 
 SESSION_MS, REBALANCE_MS = 10_000, 10_000
 
@@ -191,7 +189,7 @@ def _until_rebalancing(session: Session, group: Classic, member: str) -> None:
 
 
 @script(ApiKey.JOIN_GROUP)
-def static_members(session: Session) -> None:
+def static_members_of_classic_groups(session: Session) -> None:
     group = Classic(session, session.name)
     if not group.static:
         return
@@ -207,42 +205,3 @@ def static_members(session: Session) -> None:
     group.leave("another instance leaves", "", "j")
     group.leave("the instance leaves", "", "i")
     group.describe("described when it is empty")
-
-
-@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
-def a_group_of_the_newer_protocol(session: Session) -> None:
-    topic = session.topic(partitions=3)
-    group = session.name
-    member = session.learn("m" * 22, "m1")
-
-    def beat(step: str, epoch: int, *, who: str | None = None, **fields: Any) -> Any:
-        request = newer.ConsumerGroupHeartbeatRequest(
-            group_id=fields.pop("group_id", group), member_id=member if who is None else who,
-            member_epoch=epoch, **fields,
-        )  # fmt: skip
-        return session.ask(step, request)
-
-    full: dict[str, Any] = {
-        "rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": (topic,), "topic_partitions": (),
-    }  # fmt: skip
-    beat("beat of no group", 3)
-    beat("join without a name of the group", 0, **full | {"group_id": ""})
-    beat("join without a timeout", 0, **full | {"rebalance_timeout_ms": -1})
-    beat("join without names", 0, **full | {"subscribed_topic_names": None})
-    beat("join with partitions", 0, **full | {"topic_partitions": (newer.TopicPartitions(NEVER, (0,)),)})
-    beat("join with an assignor that is none", 0, **full | {"server_assignor": "mine"})
-    beat("an epoch that is none", -7, **full)
-    beat("back soon without an instance", -2)
-    beat("join", 0, **full)
-    beat("beat", 1)
-    beat("beat of a later epoch", 9)
-    beat("beat of nobody", 1, who="n" * 22)
-    session.ask("described", ConsumerGroupDescribeRequest((group, f"{group}-never")), 0)
-    session.ask("described as a classic one", DescribeGroupsRequest((group,)), 5)
-    classic = join.JoinGroupRequest(
-        group, SESSION_MS, REBALANCE_MS, "", None, "consumer", (join.JoinGroupRequestProtocol("range", b"m"),)
-    )
-    session.ask("deleted with a member", DeleteGroupsRequest((group,)), 2)
-    beat("leave", -1)
-    session.ask("described when it is empty", ConsumerGroupDescribeRequest((group,)), 0)
-    session.ask("joined as a classic one", classic, 3, member_id="c1")

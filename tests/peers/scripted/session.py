@@ -231,7 +231,9 @@ def script(key: ApiKey) -> Callable[[Script], Script]:
     """Add a script, which is called what its function is."""
 
     def add(function: Script) -> Script:
-        SCRIPTS[function.__name__.replace("_", " ")] = key, function
+        name = function.__name__.replace("_", " ")
+        assert name not in SCRIPTS, name
+        SCRIPTS[name] = key, function
         return function
 
     return add
