@@ -259,7 +259,7 @@ class GroupCoordinator:
         """
         if not offsets:
             return
-        shard = self._topic.shard_of(name)
+        shard = self._shard_of(name)
         with shard.lock:
             shard.check_loaded()
             group = shard.state.groups.get(name)
@@ -443,7 +443,13 @@ class GroupCoordinator:
     def _shard_of_members(self, name: str) -> _Shard:
         if not name:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
-        return self._topic.shard_of(name)
+        return self._shard_of(name)
+
+    def _shard_of(self, name: str) -> _Shard:
+        try:
+            return self._topic.shard_of(name)
+        except KafkaError as e:
+            raise _as_coordinator(e) from e
 
     def _shard_of_known(self, name: str) -> _Shard:
         if not self._topic.shards:

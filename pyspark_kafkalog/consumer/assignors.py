@@ -131,13 +131,20 @@ def _even_out(shares: Shares, takers: Mapping[str, Sequence[str]]) -> None:
 
     It ends: each move makes the sum of the squares of the sizes smaller.
     """
-    moved = True
-    while moved:
-        moved = False
-        for member in sorted(shares, key=lambda m: -len(shares[m])):
-            for tp in reversed(list(shares[member])):
-                taker = min(takers[tp.topic], key=lambda m: len(shares[m]))
-                if len(shares[taker]) + 1 < len(shares[member]):
-                    shares[member].remove(tp)
-                    shares[taker].append(tp)
-                    moved = True
+    while _move_one(shares, takers):
+        pass
+
+
+def _move_one(shares: Shares, takers: Mapping[str, Sequence[str]]) -> bool:
+    """One partition at a time, from the fullest: several from one member could leave it below its even part."""
+    for giver in sorted(shares, key=lambda m: -len(shares[m])):
+        fewest: dict[str, str] = {}
+        for tp in reversed(shares[giver]):
+            if tp.topic not in fewest:
+                fewest[tp.topic] = min(takers[tp.topic], key=lambda m: len(shares[m]))
+            taker = fewest[tp.topic]
+            if len(shares[taker]) + 1 < len(shares[giver]):
+                shares[giver].remove(tp)
+                shares[taker].append(tp)
+                return True
+    return False

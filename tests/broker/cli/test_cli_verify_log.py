@@ -112,5 +112,5 @@ def test_a_list_of_segments_that_is_begun_meanwhile_is_no_damage(
         path.write_bytes(content)
         return found
 
-    monkeypatch.setattr("broker.inspect.verify.read_segment_list", read_then_begun)
+    monkeypatch.setattr("broker.inspect.inspection.read_segment_list", read_then_begun)
     assert verify(partition.parent) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from pyspark_kafkalog.protocol.codec import (
     BOOL,
     BYTES,
     ERROR_CODE,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
@@ -127,6 +129,8 @@ def _elements(name: str, kind: Any, version: int) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is ERROR_CODE:
         return st.sampled_from(ErrorCode)
+    if kind is FLOAT64:
+        return st.floats(allow_nan=False)
     if isinstance(kind, Scalar):
         bits = _BITS[kind]
         if name.endswith("_ms"):
@@ -170,6 +174,8 @@ def _reference_value(value: Any, kind: Any, case: Case, extra: dict[int, bytes] 
         return (_uvarint(length + 1) if case.flexible else length.to_bytes(width, "big", signed=True)) + data
     if kind is UUID_TYPE:
         return bytes(value.bytes)
+    if kind is FLOAT64:
+        return struct.pack(">d", value)
     if isinstance(kind, Scalar):
         return int(value).to_bytes(kind.size, "big", signed=kind is not BOOL)
     return reference_body(value, case, extra)

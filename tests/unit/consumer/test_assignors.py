@@ -53,6 +53,13 @@ def test_sticky_moves_only_what_a_new_member_must_get() -> None:
     assert [len(found[name]) for name in ("m1", "m2")] == [2, 2]
 
 
+def test_sticky_takes_one_from_each_rather_than_two_from_one() -> None:
+    full = [member(f"m{n}", owned=tuple(range(4 * n, 4 * n + 4))) for n in range(3)]
+    found = sticky_assign([*full, member("new")], {"a": 12})
+    assert [len(set(found[m.member_id]) & set(m.owned)) for m in full] == [3, 3, 3]
+    assert len(found["new"]) == 3
+
+
 def test_sticky_hands_out_only_what_a_gone_member_had() -> None:
     found = sticky_assign([member("m1", owned=(0, 3)), member("m2", owned=(1, 4))], {"a": 6})
     assert set(found["m1"]) > set(parts("a", 0, 3))

@@ -279,9 +279,12 @@ def test_a_task_without_rows_writes_nothing_and_asks_nobody(topic_name: str) -> 
     assert write_all(iter([]), given) == TaskWritten()
 
 
-def test_transactions_are_refused_by_a_broker_without_them(server: EmbeddedBroker, topic: str) -> None:
-    with pytest.raises(UnsupportedVersion, match=r"the broker has no transactions, which transactional\.id"):
-        write(server, rows(value=["v"]), topic=topic, **{"transactional.id.prefix": "p"})
+def test_transactions_are_refused_by_a_broker_without_them() -> None:
+    with ScriptedBroker(Layout(leaders={"t": {0: 0}})) as old:
+        del old.versions[ApiKey.ADD_PARTITIONS_TO_TXN]
+        given = {"kafka.bootstrap.servers": old.address, "topic": "t", "transactional.id.prefix": "p"}
+        with pytest.raises(UnsupportedVersion, match=r"the broker has no transactions, which transactional\.id"):
+            write_all(iter([rows(value=["v"])]), given)
 
 
 def test_the_driver_says_what_was_written_where(
