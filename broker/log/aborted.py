@@ -129,3 +129,16 @@ def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
         last = row.marker_offset
         rows.append(row)
     return rows
+
+
+def aborted_in(indexes: Iterable[AbortedIndex], offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that touch offsets ``[offset, end_offset)``, in the order of their markers, by
+    the ``indexes`` of all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
+    """
+    aborted: list[AbortedTransaction] = []
+    for index in indexes:
+        rows, complete = index.touching(offset, end_offset)
+        aborted += rows
+        if complete:
+            break
+    return aborted

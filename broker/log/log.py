@@ -6,13 +6,12 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import datetime, timezone
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
-from broker.log.aborted import AbortedTransaction
+from broker.log.aborted import AbortedTransaction, aborted_in
 from broker.log.cleaning.swap import Swap
 from broker.log.family import (
     AppendResult,
@@ -25,9 +24,15 @@ from broker.log.family import (
 )
 from broker.log.file_slice import FileSlice
 from broker.log.loading import CleanState, cleaned_segment, new_segment
-from broker.log.retention import RetentionPolicy, SegmentFacts, count_expired, just_written
+from broker.log.retention import (
+    RetentionPolicy,
+    SegmentFacts,
+    count_expired,
+    just_written,
+    lost_by_their_times,
+)
 from broker.log.segment import Segment, must_roll
-from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, write_segment_list
+from broker.log.segment_list import ListFile, SegmentList
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -96,9 +101,7 @@ class Log:
         self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
         """Newest segment whose file name is known to be on the disk; with it are those before."""
-        self._listed = listed
-        self._list_due = False  # whether it is to be replaced
-        self._list_unsynced = False  # whether it was replaced and may not be on the disk
+        self._list = ListFile(path, tools.files, directory, listed)
         self._begun_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
@@ -137,7 +140,7 @@ class Log:
     @property
     def cleaned_offset(self) -> int:
         """Below this a cleaner has taken offsets out."""
-        return self._listed.cleaned_offset if self._listed is not None else 0
+        return self._list.cleaned_offset
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -335,7 +338,7 @@ class Log:
         which segment number ``first`` may have. Raises `OSError`, `CorruptMessage`.
         """
         end_offset = holder.offset_after(found.position + found.size)
-        return aborted_in(segments[first:], offset, end_offset)
+        return aborted_in((segment.aborted for segment in segments[first:]), offset, end_offset)
 
     def read_in_steps(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -446,12 +449,14 @@ class Log:
                     if count == len(self._segments):
                         self._roll()
                     expired, kept = self._segments[:count], self._segments[count:]
-                    self._list_without(expired, kept)
+                    self._list.replace_without(expired, kept, self._start_offset)
                     self._begin_with(kept, kept[0].base_offset)
                 gone = self._rename_deleted(expired)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
-            self._warn_of(just_written(policy, facts, count, now_ms))
+            if fresh := just_written(policy, facts, count, now_ms):
+                why = lost_by_their_times(fresh, self.config.retention_ms)
+                _logger.warning("%s: %s", self.path.name, why)
             _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
             return gone
 
@@ -479,13 +484,15 @@ class Log:
                         segments = self._segments
                         kept = (*segments[:first], new, *segments[first + len(old) :])
                         retired = tuple(segment.base_offset for segment in old[1:])
-                        self._list(kept, retired=retired, cleaned_offset=new.next_offset)
+                        self._list.replace(
+                            kept, self._start_offset, retired=retired, cleaned_offset=new.next_offset
+                        )
                         self._segments = kept
                 except (OSError, CorruptMessage):
                     self._undo(swap)
                     raise
                 try:
-                    self._sync_list()
+                    self._list.sync()
                     swap.finish()
                 except OSError as e:
                     raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
@@ -535,7 +542,7 @@ class Log:
                 else:
                     count -= 1
             expired, kept = self._segments[:count], self._segments[count:]
-            self._list(kept, retired=tuple(segment.base_offset for segment in expired), start_offset=offset)
+            self._list.replace(kept, offset, retired=tuple(segment.base_offset for segment in expired))
             self._begin_with(kept, offset)
         gone = self._rename_deleted(expired)
         _logger.info("%s: records before offset %d deleted, with %d segments", self.path, offset, count)
@@ -552,28 +559,13 @@ class Log:
         Raises `OSError`.
         """
         # What is gone but still in the list would look like lost data.
-        self._sync_list()
+        self._list.sync()
         self._tools.files.sync_directory(self.path)
         if not expired:
             return []
         gone = [path for segment in expired for path in segment.rename_deleted()]
         self._tools.files.sync_directory(self.path)
         return gone
-
-    def _warn_of(self, fresh: list[SegmentFacts]) -> None:
-        """Say that records which have just been written are gone, and how to keep such."""
-        if fresh:
-            newest = max(segment.age_timestamp for segment in fresh) / 1000
-            _logger.warning(
-                "%s: retention deleted %d segment(s) that were written less than an hour ago, because their "
-                "records' own timestamps, %s at the latest, are older than retention.ms=%d. To keep "
-                "old records, set retention.ms=-1 for the topic or log.retention.ms=-1 for the broker; or "
-                "message.timestamp.type=LogAppendTime, so that their time is that of writing",
-                self.path.name,
-                len(fresh),
-                datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-                self.config.retention_ms,
-            )
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers that have not written for too long."""
@@ -648,7 +640,7 @@ class Log:
             if self._flushed_offset == end_offset:
                 return 0
             try:
-                self._list_if_due()
+                self._list.replace_if_due(self._segments, self._start_offset)
             except OSError as e:
                 raise self.directory.refused(f"listing the segments of {self.path.name}", e) from e
             since = self._unflushed_since
@@ -660,7 +652,7 @@ class Log:
             # Oldest first: what a power cut leaves has no holes.
             for segment in unflushed:
                 segment.sync()
-            self._sync_list()
+            self._list.sync()
             if active is not durable_name:
                 self._tools.files.sync_directory(self.path)
             self.directory.sync_names(self._name_number)
@@ -722,90 +714,9 @@ class Log:
         fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
         active.stop_growing()
         self._segments = (*self._segments, fresh)
-        self._list_due = True
-        self._list_if_due()
+        self._list.is_due = True
+        self._list.replace_if_due(self._segments, self._start_offset)
         self._save_producers()
-
-    def _list_if_due(self) -> None:
-        """Write down which segments there are since the last one was begun. Raises `OSError`.
-
-        A full disk must not stop appends: a list may be older than the newest segments, a start knows that.
-        """
-        if self._list_due:
-            try:
-                self._list(self._segments)
-            except OSError as e:
-                if not self.directory.may_pass(e):
-                    raise
-                _logger.warning("%s could not be replaced: %s", self.path / SEGMENT_LIST_NAME, e)
-
-    def _list(
-        self,
-        segments: Sequence[Segment],
-        retired: tuple[int, ...] = (),
-        *,
-        start_offset: int = 0,
-        cleaned_offset: int = 0,
-    ) -> None:
-        """Write down which segments there are, and where the log begins; a flush puts that on the disk.
-        Raises `OSError`.
-
-        A list that is torn by a power cut says no start: one within a segment is put on the disk at once.
-        """
-        listed = SegmentList.of(
-            segments,
-            cleaned_offset=max(cleaned_offset, self.cleaned_offset),
-            retired=retired,
-            start_offset=max(start_offset, self._start_offset),
-        )
-        durable = listed.start_offset > 0
-        write_segment_list(self._tools.files, self.path, listed, durable=durable)
-        self._listed, self._list_unsynced, self._list_due = listed, not durable, False
-
-    def _list_without(self, expired: Sequence[Segment], kept: Sequence[Segment]) -> None:
-        """The same before segments are deleted. Raises `OSError`.
-
-        A full disk has no room even for the list: then there is none for a while, as this makes room. The
-        log's start does not get lost with it: that is not within a segment that is kept.
-        """
-        try:
-            self._list(kept, retired=tuple(segment.base_offset for segment in expired))
-        except OSError as e:
-            if not self.directory.may_pass(e):
-                raise
-            with suppress(FileNotFoundError):
-                self._tools.files.remove(self.path / SEGMENT_LIST_NAME)
-            self._list_due = True
-
-    def _sync_list(self) -> None:
-        """Put the list on the disk if it has changed; its name is safe after the next directory sync."""
-        if not self._list_unsynced:
-            return
-        self._list_unsynced = False  # before: who replaces it meanwhile says so again
-        try:
-            file = self._tools.files.open(self.path / SEGMENT_LIST_NAME)
-        except FileNotFoundError:
-            return  # the disk was full
-        try:
-            file.sync()
-        except OSError:
-            self._list_unsynced = True
-            raise
-        finally:
-            file.close()
-
-
-def aborted_in(segments: Sequence[Segment], offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions that touch offsets ``[offset, end_offset)``, in the order of their markers, by
-    all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
-    """
-    aborted: list[AbortedTransaction] = []
-    for segment in segments:
-        rows, complete = segment.aborted.touching(offset, end_offset)
-        aborted += rows
-        if complete:
-            break
-    return aborted
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:

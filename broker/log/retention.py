@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Protocol
 
 from broker.config import LogConfig
@@ -105,6 +106,19 @@ def just_written(
         for segment in segments[count_expired(policy, by_file, now_ms) : count]
         if now_ms - segment.modified_ms < _JUST_WRITTEN_MS < segment.modified_ms - segment.age_timestamp
     ]
+
+
+def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str:
+    """A warning that what was `just_written` is deleted, and how to keep such."""
+    newest = max(segment.age_timestamp for segment in fresh) / 1000
+    at_the_latest = datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"retention deleted {len(fresh)} segment(s) that were written less than an hour ago, because their "
+        f"records' own timestamps, {at_the_latest} at the latest, are older than "
+        f"retention.ms={retention_ms}. To keep old records, set retention.ms=-1 for the topic or "
+        "log.retention.ms=-1 for the broker; or "
+        "message.timestamp.type=LogAppendTime, so that their time is that of writing"
+    )
 
 
 def offsets_before(

@@ -16,16 +16,20 @@ that took the newer list: they follow each other without a gap.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.disk.data_directory import read_table, write_table
+from broker.disk.data_directory import DataDirectory, read_table, write_table
 from broker.disk.filesystem import FileSystem
 from broker.log.segment import Segment, base_offset_of, segment_name
 
 SEGMENT_LIST_NAME = "segments.list"
+
+_logger = logging.getLogger(__name__)
 
 _CLEANED, _START, _RETIRED = "cleaned", "start", "retired"
 
@@ -152,3 +156,97 @@ def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
     (cleaned_offset,) = rows.get(_CLEANED, (0,))
     (start_offset,) = rows.get(_START, (0,))
     return SegmentList(tuple(full), active, cleaned_offset, rows.get(_RETIRED, ()), start_offset)
+
+
+class ListFile:
+    """The list of one log as it goes on: what it says, and whether that is on the disk.
+
+    *Not thread-safe*: changed under the log's lock, put on the disk (`sync`) under its maintenance.
+    """
+
+    def __init__(
+        self, directory: Path, files: FileSystem, disk: DataDirectory, listed: SegmentList | None
+    ) -> None:
+        """``listed``: what is there; None where there is none."""
+        self.is_due = False
+        """Whether it is to be replaced."""
+        self._directory = directory
+        self._files = files
+        self._disk = disk
+        self._listed = listed
+        self._unsynced = False  # whether it was replaced and may not be on the disk
+
+    @property
+    def cleaned_offset(self) -> int:
+        """Below this a cleaner has taken offsets out."""
+        return self._listed.cleaned_offset if self._listed is not None else 0
+
+    def replace_if_due(self, segments: Sequence[Segment], start_offset: int) -> None:
+        """Write down which segments there are since the last one was begun. Raises `OSError`.
+
+        A full disk must not stop appends: a list may be older than the newest segments, a start knows that.
+        """
+        if self.is_due:
+            try:
+                self.replace(segments, start_offset)
+            except OSError as e:
+                if not self._disk.may_pass(e):
+                    raise
+                _logger.warning("%s could not be replaced: %s", self._directory / SEGMENT_LIST_NAME, e)
+
+    def replace(
+        self,
+        segments: Sequence[Segment],
+        start_offset: int,
+        *,
+        retired: tuple[int, ...] = (),
+        cleaned_offset: int = 0,
+    ) -> None:
+        """Write down which segments there are, and where the log begins; `sync` puts that on the disk.
+        Raises `OSError`.
+
+        A list that is torn by a power cut says no start: one within a segment is put on the disk at once.
+        """
+        listed = SegmentList.of(
+            segments,
+            cleaned_offset=max(cleaned_offset, self.cleaned_offset),
+            retired=retired,
+            start_offset=start_offset,
+        )
+        durable = listed.start_offset > 0
+        write_segment_list(self._files, self._directory, listed, durable=durable)
+        self._listed, self._unsynced, self.is_due = listed, not durable, False
+
+    def replace_without(self, expired: Sequence[Segment], kept: Sequence[Segment], start_offset: int) -> None:
+        """The same before segments are deleted. Raises `OSError`.
+
+        A full disk has no room even for the list: then there is none for a while, as this makes room. The
+        log's start does not get lost with it: that is not within a segment that is kept.
+        """
+        try:
+            self.replace(kept, start_offset, retired=tuple(segment.base_offset for segment in expired))
+        except OSError as e:
+            if not self._disk.may_pass(e):
+                raise
+            with suppress(FileNotFoundError):
+                self._files.remove(self._directory / SEGMENT_LIST_NAME)
+            self.is_due = True
+
+    def sync(self) -> None:
+        """Put the list on the disk if it has changed; its name is safe after the next directory sync.
+        Raises `OSError`.
+        """
+        if not self._unsynced:
+            return
+        self._unsynced = False  # before: who replaces it meanwhile says so again
+        try:
+            file = self._files.open(self._directory / SEGMENT_LIST_NAME)
+        except FileNotFoundError:
+            return  # the disk was full
+        try:
+            file.sync()
+        except OSError:
+            self._unsynced = True
+            raise
+        finally:
+            file.close()

@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
+from broker.log.aborted import aborted_in
 from broker.log.cleaning.plan import Dirt, SegmentState, Source, dirt_of, legacy_horizon_ms
 from broker.log.cleaning.run import CleanedFile, CleanJob, Pace, clean
 from broker.log.generations import SINCE_08
-from broker.log.log import Log, aborted_in
+from broker.log.log import Log
 from broker.log.segment import Segment
 from broker.store.manager import LogManager
 from pyspark_kafkalog.clock import Clock
@@ -142,7 +143,9 @@ class LogCleaner:
             memory_bytes=self._memory_bytes,
             segment_bytes=config.segment_bytes,
             producers=log.newest_batches(),
-            aborted=tuple(aborted_in(log.segments, sources[0].base_offset, dirt.end_offset)),
+            aborted=tuple(
+                aborted_in((s.aborted for s in log.segments), sources[0].base_offset, dirt.end_offset)
+            ),
             now_ms=self._clock.time_ms(),
             delete_retention_ms=config.delete_retention_ms,
             legacy_horizon_ms=legacy_horizon_ms(sources, dirt.first_dirty, config.delete_retention_ms),

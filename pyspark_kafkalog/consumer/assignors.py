@@ -136,7 +136,7 @@ def _even_out(shares: Shares, takers: Mapping[str, Sequence[str]]) -> None:
 
 
 def _move_one(shares: Shares, takers: Mapping[str, Sequence[str]]) -> bool:
-    """One partition at a time, from the fullest: several from one member could leave it below its even part."""
+    """One partition at a time, from the fullest member: several could leave it below its even part."""
     for giver in sorted(shares, key=lambda m: -len(shares[m])):
         fewest: dict[str, str] = {}
         for tp in reversed(shares[giver]):
