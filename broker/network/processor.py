@@ -111,6 +111,7 @@ class _Connection:
 
     sock: socket.socket
     peer: str
+    session: object
     last_active: float  # when bytes moved; while an answer is being sent, bytes of that
     coming_in_since: float
     channel: Channel = field(init=False)
@@ -176,7 +177,7 @@ class Processor:
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._connections: set[_Connection] = set()
-        self._adopted: deque[tuple[socket.socket, str]] = deque()
+        self._adopted: deque[tuple[socket.socket, str, object]] = deque()
         self._answered: deque[Reply] = deque()
         self._turns: deque[_Connection] = deque()
         self._slice_ends = 0.0
@@ -200,9 +201,9 @@ class Processor:
         """Begin to serve."""
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, peer: str) -> None:
-        """Take over a connected, non-blocking socket."""
-        self._adopted.append((sock, peer))
+    def adopt(self, sock: socket.socket, peer: str, session: object = None) -> None:
+        """Take over a connected, non-blocking socket; its requests' replies have the ``session``."""
+        self._adopted.append((sock, peer, session))
         self._wakeup.wake()
 
     def settled(self, reply: Reply) -> None:
@@ -349,7 +350,7 @@ class Processor:
             request = channel.take()
             if request is None:
                 return
-            reply = Reply(self, connection, connection.peer)
+            reply = Reply(self, connection, connection.peer, connection.session)
             connection.reply = self._serving = reply
             try:
                 parts = self._handler(request, reply)
@@ -478,8 +479,8 @@ class Processor:
             self._selector.modify(connection.sock, mask, connection)
         connection.mask = mask
 
-    def _take_over(self, sock: socket.socket, peer: str) -> None:
-        connection = _Connection(sock, peer, self._now, self._now)
+    def _take_over(self, sock: socket.socket, peer: str, session: object) -> None:
+        connection = _Connection(sock, peer, session, self._now, self._now)
         connection.channel = Channel(self._max_request_bytes, self._memory, partial(self._admit, connection))
         self._connections.add(connection)
         self._metrics.connections.inc()

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from threading import Lock
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from pyspark_kafkalog.steps import Steps
 
@@ -48,9 +48,9 @@ class Reply:
     first, the answer is dropped and its regions are closed.
     """
 
-    __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "token", "work")
+    __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
 
-    def __init__(self, owner: ReplyOwner, token: object, peer: str) -> None:
+    def __init__(self, owner: ReplyOwner, token: object, peer: str, session: Any = None) -> None:
         self._owner = owner
         self.closed = False
         """Whether the connection is gone, so that no answer is wanted."""
@@ -59,6 +59,8 @@ class Reply:
         """The owner's name for the connection."""
         self.peer = peer
         """``host:port`` of the client."""
+        self.session = session
+        """What the server's ``sessions`` made for the connection."""
         self.outcome = Outcome.PENDING
         self.parts: Sequence[Part] | None = None
         """The answer; it owns its regions until the channel does."""

@@ -8,8 +8,9 @@ import selectors
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
@@ -30,6 +31,10 @@ _LOG_EVERY_SECONDS = 5.0
 _SWITCH_SECONDS = SLICE_SECONDS / 4
 
 
+Sessions = Callable[[Any], object]
+"""Makes what replies have as ``session``, from the socket's address of a connection that was accepted."""
+
+
 class Acceptor:
     """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
 
@@ -42,12 +47,14 @@ class Acceptor:
         listener: socket.socket,
         processors: Sequence[Processor],
         *,
+        sessions: Sessions,
         max_connections: int,
         send_buffer_bytes: int,
         clock: Clock,
     ) -> None:
         self._listener = listener
         self._processors = processors
+        self._sessions = sessions
         self._max_connections = max_connections
         self._send_buffer_bytes = send_buffer_bytes
         self._clock = clock
@@ -111,7 +118,7 @@ class Acceptor:
                 continue
             turn = self._processors[self._accepted_count % len(self._processors)]
             self._accepted_count += 1
-            turn.adopt(sock, peer_name(address))
+            turn.adopt(sock, peer_name(address), self._sessions(address))
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -238,7 +245,9 @@ class SocketServer:
         metrics: Metrics,
         clock: Clock = SYSTEM_CLOCK,
         memory: RequestMemory | None = None,
+        sessions: Sessions = lambda _: None,
     ) -> None:
+        self._sessions = sessions
         self._memory = memory if memory is not None else RequestMemory()
         self._config = config
         self._handler = handler
@@ -275,6 +284,7 @@ class SocketServer:
         self._acceptor = Acceptor(
             listener,
             self._processors,
+            sessions=self._sessions,
             max_connections=config.max_connections,
             send_buffer_bytes=config.send_buffer_bytes,
             clock=self._clock,

@@ -8,7 +8,8 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +27,7 @@ from broker.network.processor import Handler
 from broker.network.socket_server import NetworkConfig, SocketServer
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
+from broker.security.principal import Session, java_address
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
@@ -370,7 +372,12 @@ class Listeners:
                 backlog=config.socket_listen_backlog_size,
             )
             self._servers[endpoint.protocol] = SocketServer(
-                network, handler, services.metrics, services.clock, memory
+                network,
+                handler,
+                services.metrics,
+                services.clock,
+                memory,
+                partial(_session, endpoint.protocol),
             )
 
     @property
@@ -396,3 +403,8 @@ class Listeners:
         """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``."""
         for server in self._servers.values():
             server.stop(grace_seconds)
+
+
+def _session(listener: str, address: tuple[Any, ...]) -> Session:
+    """Of a connection that was accepted: nobody has logged in yet."""
+    return Session(java_address(address[0]), listener)

@@ -15,6 +15,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.scheduler import Scheduler
+from broker.security.principal import Principal, Session
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
@@ -92,9 +93,20 @@ class Context:
         """The version of the API that the client asked in, and is answered in."""
 
     @property
+    def session(self) -> Session:
+        """Who asks, from which address and through which listener: one object for a connection's life."""
+        session: Session = self.reply.session
+        return session
+
+    @property
     def client_host(self) -> str:
         """The client's address, as Kafka writes it: ``/127.0.0.1``."""
-        return "/" + self.reply.peer.rpartition(":")[0]
+        return "/" + self.session.host
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks. Of a connection whose login was renewed, the same as before."""
+        return self.session.principal
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""
