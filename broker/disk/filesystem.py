@@ -280,15 +280,18 @@ def read_file(files: FileSystem, path: Path) -> bytes:
         file.close()
 
 
-def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool) -> None:
+def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
     """Put ``data`` in the place of what is at ``path``, so that a reader finds the old or the new.
 
     With ``durable`` the new content is on the disk when this returns. Without, a power cut may leave
-    either, or a file that is cut short: its reader must be able to tell.
+    either, or a file that is cut short: its reader must be able to tell. A ``private`` one only its owner may
+    read.
     """
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     file = files.open(new, create=True)
     try:
+        if private:
+            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
         write_all(file, 0, data)
         file.truncate(len(data))  # last: ext4 writes a file that was cut to nothing when it is closed
         if durable:

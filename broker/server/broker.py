@@ -28,6 +28,7 @@ from broker.network.socket_server import NetworkConfig, SocketServer
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.security.principal import Session, java_address
+from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
@@ -93,6 +94,7 @@ class Broker:
             grown=self._fetches.appended,
             truncate_missing=config.log_missing_segments == "truncate",
         )
+        self._security_file = SecurityFile(config.directories(), files)
         self._settings = BrokerSettings(config, self._logs)
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
@@ -180,6 +182,7 @@ class Broker:
             self._withdraw()
             raise
         try:
+            self._security_file.load()
             self._groups.start()
             self._transactions.start()
             self._schedule()
@@ -268,6 +271,7 @@ class Broker:
             endpoint=lambda: self.advertised()[PLAINTEXT],
             zookeeper_offsets=self._zookeeper_offsets,
             ownership=ownership,
+            security_file=self._security_file,
         )
         return Listeners(config, self._logs, services)
 

@@ -16,6 +16,7 @@ from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.scheduler import Scheduler
 from broker.security.principal import Principal, Session
+from broker.security.security_file import SecurityFile
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
@@ -58,7 +59,7 @@ class Services:
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
     when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
     it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets`` and
-    an ``ownership``.
+    an ``ownership``. ``security_file`` has users and ACLs, unless the ZooKeeper has them.
     """
 
     config: BrokerConfig
@@ -76,6 +77,7 @@ class Services:
     transaction_work: Scheduler
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
+    security_file: SecurityFile
     zookeeper_offsets: ZooKeeperOffsets | None = None
     ownership: Ownership | None = None
 
