@@ -30,7 +30,7 @@ from broker.group.classic_rules import (
     SyncAnswer,
     SyncRequest,
     Waiter,
-    subscribes_to,
+    subscribed_topics,
 )
 from pyspark_kafkalog.errors import ErrorCode
 
@@ -483,8 +483,7 @@ class ClassicGroup:
 
     def _common_protocols(self) -> set[str]:
         """The names of the protocols that all members have."""
-        counts = Counter(name for m in self.members.values() for name in {name for name, _ in m.protocols})
-        return {name for name, count in counts.items() if count == len(self.members)}
+        return set.intersection(*({name for name, _ in m.protocols} for m in self.members.values()))
 
     def _chosen_protocol(self) -> str | None:
         """The one with the most votes: each member is for its first of those that all have."""
@@ -610,11 +609,17 @@ class ClassicGroup:
         """Whether nobody is in it or about to be."""
         return self.phase is Phase.EMPTY and not self._pending
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a member of a group of consumers reads ``topic``: True too where it cannot be known."""
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members of a group of consumers read; None where it cannot be known: that is any topic."""
         if self.protocol is None:
-            return True
-        return any(subscribes_to(topic, m.metadata(self.protocol)) for m in self.members.values())
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return None
+            topics.update(found)
+        return frozenset(topics)
 
     def close(self) -> list[tuple[Waiter, Any]]:
         """The broker stops: those who wait are sent to look for the coordinator again."""

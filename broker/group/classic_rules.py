@@ -182,13 +182,15 @@ class _Topics:
     topics: tuple[str, ...] = wire(Array(STRING))
 
 
-def subscribes_to(topic: str, metadata: bytes) -> bool:
-    """Whether a consumer's metadata name ``topic``: ``version:2 topics:[string]`` and more, of any version.
+def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
+    """The topics that a consumer's metadata name: ``version:2 topics:[string]`` and more, of any version.
 
-    Metadata that cannot be read may mean any topic: its offsets must not be lost, as in Kafka.
+    None is any: metadata that cannot be read may mean each topic, and no offsets must be lost, as in Kafka.
     """
     try:
-        found = codec(_Topics, 0, False).read(memoryview(metadata), struct.calcsize(">h"), exact=False)
+        found: _Topics = codec(_Topics, 0, False).read(
+            memoryview(metadata), struct.calcsize(">h"), exact=False
+        )
     except Exception:
-        return True
-    return topic in found.topics
+        return None
+    return found.topics

@@ -35,9 +35,10 @@ from broker.offsets.offset_records import (
 )
 from broker.scheduler import Scheduler
 from broker.store.manager import LogManager
-from broker.store.state_topic import Appended, LastValues, Shard, StateTopic, Stored
+from broker.store.state_topic import Appended, LastValues, Shard, StateTopic, Stored, encode_records
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _LOG_CODES = {
@@ -45,6 +46,9 @@ _LOG_CODES = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 """The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
+
+_A_STEP = 100
+"""So many offsets are encoded between two turns of others."""
 
 _log = logging.getLogger(__name__)
 
@@ -246,11 +250,13 @@ class GroupCoordinator:
         generation: int = -1,
         producer: tuple[int, int] | None = None,
         version: int = MEMBER_EPOCHS_SINCE,
+        encoded: bytearray | None = None,
     ) -> None:
         """Store ``offsets``; returns when they are in the log, and so survive the process. A member gives its
         generation or epoch; without members anybody may commit. ``version`` is that of OffsetCommit.
 
         Those of a ``producer``, id and epoch, count when its transaction is committed: `end_transaction`.
+        ``encoded``, if given, is what `encode_offsets` made of all this; it is changed in place.
 
         Raises:
             NoSuchGroup: it does not exist, and a member was to commit.
@@ -277,11 +283,11 @@ class GroupCoordinator:
                 )
                 if code is not ErrorCode.NONE:
                     raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
-            now_ms = self._clock.time_ms()
+            if encoded is None:
+                encoded = run_steps(encode_offsets(name, offsets, self._clock.time_ms(), producer))
             values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
-            records = [NewRecord(encode_value(v), encode_key(key), now_ms) for key, v in values.items()]
             try:
-                place = self._topic.append(shard, records, producer)
+                place = self._topic.append_encoded(shard, encoded)
             except KafkaError as e:
                 raise _as_coordinator(e) from e
             if producer is not None:
@@ -350,7 +356,8 @@ class GroupCoordinator:
             if classic is not None and classic.phase is not Phase.EMPTY:
                 if classic.protocol_type != CONSUMER:
                     raise ServerError(ErrorCode.NON_EMPTY_GROUP, f"group {name!r} is in state {group.state}")
-                in_use = frozenset(t for t in {p.topic for p in partitions} if classic.subscribes_to(t))
+                subscribed = classic.subscribed_topics()
+                in_use = frozenset(p.topic for p in partitions) if subscribed is None else subscribed
             codes = {
                 p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
                 for p in partitions
@@ -387,20 +394,22 @@ class GroupCoordinator:
 
     def _expired(self, shard: _Shard, group: Group, now_ms: int) -> list[TopicPartition]:
         classic, since_ms = group.classic, -1
-        subscribed = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
-        in_use: Callable[[str], bool] = subscribed.__contains__
+        in_use = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
         if classic is not None and classic.phase is Phase.EMPTY:
             since_ms = classic.since_ms
         elif classic is not None:
             if classic.phase is not Phase.STABLE or classic.protocol_type != CONSUMER:
                 return []
-            in_use = classic.subscribes_to
+            subscribed = classic.subscribed_topics()
+            if subscribed is None:
+                return []
+            in_use = subscribed
         retention_ms = self._settings.offsets_retention_ms
         return [
             partition
             for partition, value in group.offsets.items()
             if value.is_expired(now_ms, retention_ms, since_ms)
-            and not in_use(partition.topic)
+            and partition.topic not in in_use
             and not shard.state.pending.has(OffsetKey(group.name, partition))
         ]
 
@@ -551,6 +560,21 @@ class GroupCoordinator:
         for group in tuple(shard.state.groups.values()):
             self._set_timer(shard, group)
         self.consumers.load(shard, stored)
+
+
+def encode_offsets(
+    name: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    now_ms: int,
+    producer: tuple[int, int] | None = None,
+) -> Steps[bytearray]:
+    """The records that store these offsets of a group, as `GroupCoordinator.commit` takes them."""
+    records = []
+    for partition, value in offsets.items():
+        records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))
+        if not len(records) % _A_STEP:
+            yield None
+    return (yield from encode_records(records, producer))
 
 
 def _decoded(shard: _Shard, found: LastValues) -> Iterator[tuple[OffsetKey, int, CommittedOffset | None]]:

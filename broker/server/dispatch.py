@@ -32,6 +32,7 @@ from pyspark_kafkalog.protocol.exchange import (
     decode_header,
     decode_request,
     encode_response,
+    encode_response_in_steps,
 )
 from pyspark_kafkalog.steps import Steps, resume_steps
 
@@ -126,12 +127,22 @@ class Context:
         # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
         return cast("Sequence[Part]", parts)
 
+    def _encode_in_steps(self, response: Any) -> Steps[Sequence[Part]]:
+        if self.header.api_key == ApiKey.FETCH:  # if the connection ends, its regions must be let go of
+            return self.encode(response)
+        parts = yield from encode_response_in_steps(
+            response, version=self.version, correlation_id=self.header.correlation_id
+        )
+        return cast("Sequence[Part]", parts)
+
     def answering(self, handling: Steps[Any]) -> Steps[None]:
         """The steps of a handler, and at their end its answer, `LATER` or none, given to the client."""
         reply = self.reply
         try:
             response = yield from handling
-            parts = self.encode(response) if response is not None and response is not LATER else None
+            parts = None
+            if response is not None and response is not LATER:
+                parts = yield from self._encode_in_steps(response)
         except (CloseConnection, KafkaError) as e:
             _log.info("closing the connection of %s: %s", reply.peer, e)
             reply.close()

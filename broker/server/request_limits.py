@@ -27,7 +27,9 @@ MAX_ELEMENTS = 20_000
 """Most elements of a request's arrays, nested ones included: each costs its handler up to 0.1 ms."""
 
 COSTLY_ELEMENTS = 1_000
-"""The same for the APIs whose elements cost much more: a topic is made, a resource described."""
+"""The same for the APIs whose elements cost much more: a topic is made, a resource described, an assignment
+strategy compared with those of all members.
+"""
 
 _COSTLY = frozenset(
     {
@@ -38,6 +40,7 @@ _COSTLY = frozenset(
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.JOIN_GROUP,
     }
 )
 FEW_BYTES = 4 << 10

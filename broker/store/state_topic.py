@@ -24,6 +24,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
 from pyspark_kafkalog.formats.record import read_fields
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _LOAD_BYTES = 1 << 20
@@ -169,18 +170,13 @@ class StateTopic(Generic[S]):
         Raises:
             KafkaError: the log refused the append.
         """
+        return self.append_encoded(shard, run_steps(encode_records(records, producer)))
+
+    def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
+        """`append` of what `encode_records` made, which is changed in place."""
         log = self._logs.log(shard.partition)
-        if not records:
+        if not data:
             return log.end_offset
-        data = bytearray()
-        for batch in _batches(records):
-            if producer is None:
-                data += encode_batch(batch)
-            else:
-                data += encode_batch(
-                    batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
-                    transactional=True,
-                )  # fmt: skip
         result = log.append(data, internal=True)
         self._appended(shard.partition, len(data))
         return result.base_offset
@@ -205,6 +201,21 @@ def partition_for(key: str, partition_count: int) -> int:
     if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
         return 0
     return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
+
+
+def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> Steps[bytearray]:
+    """The batches that `StateTopic.append` would write."""
+    data = bytearray()
+    for batch in _batches(records):
+        if producer is None:
+            data += encode_batch(batch)
+        else:
+            data += encode_batch(
+                batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
+                transactional=True,
+            )  # fmt: skip
+        yield None
+    return data
 
 
 def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:

@@ -412,17 +412,7 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
 
 def struct_writer(cls: Any, form: Form) -> Writer:
     """The writer of a message, or of a struct within one."""
-    table = list(specs(cls))
-    present = [row for row in table if row[1].exists_in(form.version)]
-    plain = [row for row in present if row[1].tag is None]
-    steps = _write_steps(cls, plain, form)
-    absent = [row for row in table if not row[1].exists_in(form.version)]
-    lost = [(name, default) for name, spec, default in absent if not spec.ignorable]
-    if lost:
-        steps.insert(0, _refuse_values_in(lost))
-    if form.flexible:
-        tagged = [row for row in present if row[1].tag is not None]
-        steps.append(_tags_writer(cls, tagged, form) if tagged else _no_tags)
+    steps = [writer for _, writer in field_writers(cls, form)]
     if len(steps) == 1:
         return steps[0]
 
@@ -433,15 +423,35 @@ def struct_writer(cls: Any, form: Form) -> Writer:
     return write
 
 
-def _write_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[Writer]:
-    steps: list[Writer] = []
+def field_writers(cls: Any, form: Form) -> list[tuple[FieldRow | None, Writer]]:
+    """What writes a struct, one after the other; each takes the whole struct. The row is of a field that is
+    not of fixed size and has a writer of its own.
+    """
+    table = list(specs(cls))
+    present = [row for row in table if row[1].exists_in(form.version)]
+    writers = _write_steps(cls, [row for row in present if row[1].tag is None], form)
+    absent = [row for row in table if not row[1].exists_in(form.version)]
+    lost = [(name, default) for name, spec, default in absent if not spec.ignorable]
+    if lost:
+        writers.insert(0, (None, _refuse_values_in(lost)))
+    if form.flexible:
+        tagged = [row for row in present if row[1].tag is not None]
+        writers.append((None, _tags_writer(cls, tagged, form) if tagged else _no_tags))
+    return writers
+
+
+def _write_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[tuple[FieldRow | None, Writer]]:
+    steps: list[tuple[FieldRow | None, Writer]] = []
     for fixed, found in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
         rows = list(found)
         if fixed:
-            steps.append(_run_writer([name for name, _, _ in rows], "".join(s.type.code for _, s, _ in rows)))
+            codes = "".join(s.type.code for _, s, _ in rows)
+            steps.append((None, _run_writer([name for name, _, _ in rows], codes)))
             continue
-        for name, spec, _ in rows:
-            steps.append(_attribute_writer(name, _field_writer(f"{cls.__name__}.{name}", spec, form)))
+        for row in rows:
+            name, spec, _ = row
+            writer = _field_writer(f"{cls.__name__}.{name}", spec, form)
+            steps.append((row, _attribute_writer(name, writer)))
     return steps
 
 
@@ -614,13 +624,23 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec of a message, or of a nested struct, in ``version``; created on first use."""
     made = table_codec(cls, version, flexible)
-    first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
-    if tuning is not None and first <= version <= last:
+    tuning = tuning_of(cls, version)
+    if tuning is not None:
         made.writer = tuning(made.writer, flexible)
     return made
 
 
+def tuning_of(cls: Any, version: int) -> Tuning | None:
+    """The hand-written part of a struct's writer in this version, if there is one."""
+    first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
+    return tuning if first <= version <= last else None
+
+
 def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec made from the table, without a hand-written part for ``cls`` itself."""
-    form = Form(version, flexible, lambda nested: codec(nested, version, flexible))
-    return Codec(cls, version, flexible, struct_writer(cls, form))
+    return Codec(cls, version, flexible, struct_writer(cls, form_of(version, flexible)))
+
+
+def form_of(version: int, flexible: bool) -> Form:
+    """What the writers of a version depend on."""
+    return Form(version, flexible, lambda nested: codec(nested, version, flexible))

@@ -11,11 +11,17 @@ from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
+
+_A_STEP = 100
+"""So many partitions are looked at between two turns of others."""
 
 
 @handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3))
-def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> AddPartitionsToTxnResponse:
+def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, ctx: Context
+) -> Steps[AddPartitionsToTxnResponse]:
     """Where one cannot be written to, it has its error, and the others OPERATION_NOT_ATTEMPTED."""
     services = ctx.services
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -27,6 +33,8 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> A
             except KafkaError as e:
                 code = ctx.refused(e)
             codes[partition] = code
+            if not len(codes) % _A_STEP:
+                yield None
     if any(codes.values()):
         codes = {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
     else:

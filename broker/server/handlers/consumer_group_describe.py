@@ -20,6 +20,7 @@ from pyspark_kafkalog.protocol.api.consumer_group_describe import (
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 _NEWER_PROTOCOL = 1
 """The type of a member."""
@@ -28,29 +29,38 @@ _NEWER_PROTOCOL = 1
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, ctx: Context
-) -> ConsumerGroupDescribeResponse:
-    """Answered from memory; an error of one group does not fail the others."""
+) -> Steps[ConsumerGroupDescribeResponse]:
+    """Answered from memory; an error of one group does not fail the others, and one named again is not
+    described again.
+    """
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
-    return ConsumerGroupDescribeResponse(
-        groups=tuple(_described(group_id, names, operations, ctx) for group_id in request.group_ids)
-    )
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        groups.append((yield from _described(group_id, names, operations, ctx)))
+    return ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-def _described(group_id: str, names: Mapping[UUID, str], operations: int, ctx: Context) -> DescribedGroup:
+def _described(
+    group_id: str, names: Mapping[UUID, str], operations: int, ctx: Context
+) -> Steps[DescribedGroup]:
     try:
         if not group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
         group = ctx.services.groups.consumers.get(group_id)
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
+    members = []
+    for member_id in group.members:
+        members.append(_member(group, member_id, names))
+        yield None
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor(ctx.services.groups.consumers.settings),
-        members=tuple(_member(group, member_id, names) for member_id in group.members),
+        members=tuple(members),
         authorized_operations=operations,
     )
 

@@ -10,12 +10,17 @@ from pyspark_kafkalog.protocol.api.delete_groups import (
     DeleteGroupsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
-def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> DeleteGroupsResponse:
+def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGroupsResponse]:
     """A result for each group, in the order of the request."""
-    return DeleteGroupsResponse(results=tuple(_delete(name, ctx) for name in request.groups_names))
+    results = []
+    for name in request.groups_names:
+        results.append(_delete(name, ctx))
+        yield None
+    return DeleteGroupsResponse(results=tuple(results))
 
 
 def _delete(name: str, ctx: Context) -> DeletableGroupResult:

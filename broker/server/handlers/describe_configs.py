@@ -21,14 +21,17 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     ResourceType,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
-def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeConfigsResponse:
-    """A result for each resource; null keys ask for every property."""
-    return DescribeConfigsResponse(
-        results=tuple(_describe(resource, request, ctx) for resource in request.resources)
-    )
+def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> Steps[DescribeConfigsResponse]:
+    """A result for each resource, and no second one for the same; null keys ask for every property."""
+    results = []
+    for resource in dict.fromkeys(request.resources):
+        results.append(_describe(resource, request, ctx))
+        yield None
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(

@@ -13,6 +13,7 @@ from pyspark_kafkalog.protocol.api.describe_groups import (
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 DEAD = "Dead"
 """The state of an unknown group, with an error only in the newest version."""
@@ -24,10 +25,16 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
-def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
-    """Answered from memory; an error of one group does not fail the others."""
+def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> Steps[DescribeGroupsResponse]:
+    """Answered from memory; an error of one group does not fail the others, and one named again is not
+    described again.
+    """
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(groups=tuple(_describe(g, operations, ctx) for g in request.groups))
+    groups = []
+    for name in dict.fromkeys(request.groups):
+        groups.append(_describe(name, operations, ctx))
+        yield None
+    return DescribeGroupsResponse(groups=tuple(groups))
 
 
 def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:

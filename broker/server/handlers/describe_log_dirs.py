@@ -20,18 +20,21 @@ from pyspark_kafkalog.protocol.api.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
-def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> DescribeLogDirsResponse:
+def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Steps[DescribeLogDirsResponse]:
     """Every directory, with those of the partitions asked for that it has."""
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
-    return DescribeLogDirsResponse(
-        results=tuple(_described(each) for each in ctx.services.logs.directories(wanted))
-    )
+    results = []
+    for each in ctx.services.logs.directories(wanted):
+        yield None
+        results.append(_described(each))
+    return DescribeLogDirsResponse(results=tuple(results))
 
 
 def _described(directory: DirectoryContents) -> DescribeLogDirsResult:

@@ -21,12 +21,15 @@ _COORDINATOR_EPOCH = 0
 
 @handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
 def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps[DescribeProducersResponse]:
-    """An error in one partition leaves the others as they are."""
-    topics = []
+    """An error in one partition leaves the others as they are; one named again is not described again."""
+    topics, described = [], set[TopicPartition]()
     for topic in request.topics:
         partitions = []
         for number in topic.partition_indexes:
-            partitions.append(_describe(TopicPartition(topic.name, number), ctx))
+            partition = TopicPartition(topic.name, number)
+            if partition not in described:
+                described.add(partition)
+                partitions.append(_describe(partition, ctx))
             yield None
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
     return DescribeProducersResponse(topics=tuple(topics))

@@ -14,14 +14,19 @@ from pyspark_kafkalog.protocol.api.describe_transactions import (
     TransactionState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0))
-def describe_transactions(request: DescribeTransactionsRequest, ctx: Context) -> DescribeTransactionsResponse:
-    """One for each id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
-    return DescribeTransactionsResponse(
-        transaction_states=tuple(_describe(each, ctx) for each in request.transactional_ids)
-    )
+def describe_transactions(
+    request: DescribeTransactionsRequest, ctx: Context
+) -> Steps[DescribeTransactionsResponse]:
+    """One for each id, named once or more; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
+    found = []
+    for each in dict.fromkeys(request.transactional_ids):
+        found.append(_describe(each, ctx))
+        yield None
+    return DescribeTransactionsResponse(transaction_states=tuple(found))
 
 
 def _describe(transactional_id: str, ctx: Context) -> TransactionState:

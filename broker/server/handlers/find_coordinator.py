@@ -11,15 +11,22 @@ from pyspark_kafkalog.protocol.api.find_coordinator import (
     FindCoordinatorResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 _BATCHED_SINCE = 4
+_A_STEP = 100
+"""So many coordinators are found between two turns of others."""
 
 
 @handles(ApiKey.FIND_COORDINATOR, versions=(0, 4))
-def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
+def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[FindCoordinatorResponse]:
     """One coordinator before version 4, one for each key from then on."""
     if ctx.version >= _BATCHED_SINCE:
-        found = (_find(key, request.key_type, ctx) for key in request.coordinator_keys)
+        found = []
+        for key in request.coordinator_keys:
+            found.append(_find(key, request.key_type, ctx))
+            if not len(found) % _A_STEP:
+                yield None
         return FindCoordinatorResponse(coordinators=tuple(found))
     one = _find(request.key, request.key_type, ctx)
     return FindCoordinatorResponse(

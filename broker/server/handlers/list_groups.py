@@ -6,10 +6,11 @@ from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(ApiKey.LIST_GROUPS, versions=(0, 5))
-def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
+def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsResponse]:
     """Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read."""
     states = {word.lower() for word in request.states_filter}
     kinds = {word.lower() for word in request.types_filter}  # unknown words are no error: they match nothing
@@ -17,6 +18,7 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
         groups = ctx.services.groups.groups()
     except KafkaError as e:
         return ListGroupsResponse(error_code=ctx.refused(e))
+    yield None
     return ListGroupsResponse(
         groups=tuple(
             ListedGroup(each.group, each.protocol_type, each.state, each.kind)

@@ -11,19 +11,21 @@ from pyspark_kafkalog.protocol.api.list_transactions import (
     TransactionState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 
 _OPEN = (State.ONGOING, *PREPARED)
 
 
 @handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 1))
-def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTransactionsResponse:
+def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[ListTransactionsResponse]:
     """By name. States that do not exist are named in the answer, and match nothing."""
     now_ms = ctx.services.clock.time_ms()
-    wanted = set(request.state_filters)
+    wanted, producers = set(request.state_filters), set(request.producer_id_filters)
     try:
         known = ctx.services.transactions.all()
     except KafkaError as e:
         return ListTransactionsResponse(error_code=ctx.refused(e))
+    yield None
     return ListTransactionsResponse(
         unknown_state_filters=tuple(
             name for name in request.state_filters if name not in STATE_NAMES.values()
@@ -36,7 +38,7 @@ def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTra
             )
             for each in known
             if (not wanted or STATE_NAMES[each.state] in wanted)
-            and (not request.producer_id_filters or each.producer_id in request.producer_id_filters)
+            and (not producers or each.producer_id in producers)
             and (
                 request.duration_filter < 0
                 or (each.state in _OPEN and now_ms - each.started_ms > request.duration_filter)

@@ -60,7 +60,7 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
             topics.append(services.written_topics.of(name, topic, ctx.version, operations))
             yield None
     else:
-        for wanted in request.topics:
+        for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
             topics.append((yield from _answer(wanted, request, ctx, operations)))
             yield None
     return MetadataResponse(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
@@ -21,17 +22,21 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from broker.server.registration import ZooKeeperOffsets
+
+A_STEP = 100
+"""So many partitions are looked at between two turns of others."""
 
 _NO_GROUP_SINCE = 9
 """Before, a member of a group that does not exist is told that its generation does not."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(0, 9))
-def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
+def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
@@ -47,10 +52,15 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
                 codes[partition] = ErrorCode.NONE
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
+            if not len(codes) % A_STEP:
+                yield None
     zookeeper = ctx.services.zookeeper_offsets
     if ctx.version == 0 and zookeeper is not None:
         zookeeper.in_turn(ctx.later(lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
+    encoded = None
+    if len(accepted) > A_STEP:
+        encoded = yield from encode_offsets(request.group_id, accepted, now)
     try:
         ctx.services.groups.commit(
             request.group_id,
@@ -59,6 +69,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
             instance_id=request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
             version=ctx.version,
+            encoded=encoded,
         )
     except KafkaError as e:
         code = ctx.refused(e)

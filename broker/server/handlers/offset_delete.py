@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.server.dispatch import Context, handles
+from broker.server.handlers.offset_commit import A_STEP
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
@@ -11,11 +12,12 @@ from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 
 @handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
-def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteResponse:
+def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDeleteResponse]:
     """A code for each partition; those that do not exist get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     present: list[TopicPartition] = []
@@ -27,6 +29,8 @@ def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteRes
                 present.append(partition)
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
+            if not (len(present) + len(codes)) % A_STEP:
+                yield None
     try:
         if not request.group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "offsets are deleted of a group with a name")

@@ -6,9 +6,9 @@ asks ZooKeeper where this broker has one, it is error 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
@@ -23,46 +23,58 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _GROUP_ERROR_SINCE = 2
 _BATCHED_SINCE = 8
 _NOTHING = CommittedOffset(-1)
 
-_Wanted = Iterable[tuple[str, Iterable[int]]]
+_A_STEP = 100
+"""So many partitions are answered between two turns of others."""
+
+_Wanted = Collection[tuple[str, Sequence[int]]]
+_Fetch = Callable[..., Mapping[TopicPartition, CommittedOffset]]
 
 
 class _Found(NamedTuple):
     """One group's answer, before it takes the form of a version."""
 
     error: ErrorCode
-    topics: list[tuple[str, list[tuple[int, CommittedOffset]]]]
+    wanted: _Wanted
+    stored: Mapping[TopicPartition, CommittedOffset]
     unstable: Collection[TopicPartition] = ()
     """Offsets of open transactions, which the client wants to wait for."""
 
 
 @handles(ApiKey.OFFSET_FETCH, versions=(0, 9))
-def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
+def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
     """Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while the group is still being read."""
     if ctx.version == 0:
         return _oldest(request, ctx)
     if ctx.version >= _BATCHED_SINCE:
-        groups = []
-        for group in request.groups:
+        groups, fetch, done = [], cache(ctx.services.groups.fetch), set[str]()
+        for number, group in enumerate(request.groups, 1):
+            if not number % _A_STEP:
+                yield None
+            if group.topics is None:
+                if group.group_id in done:  # all that it has is answered once
+                    continue
+                done.add(group.group_id)
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
             member = group.member_id, group.member_epoch
-            found = _look_up(group.group_id, wanted, request.require_stable, ctx, member)
-            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            found = _look_up(group.group_id, wanted, request.require_stable, ctx, fetch, member)
+            topics = yield from _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
             groups.append(
                 OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
             )
         return OffsetFetchResponse(groups=tuple(groups))
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
-    found = _look_up(request.group_id, wanted, request.require_stable, ctx)
+    found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.fetch)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
+    topics = yield from _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
     return OffsetFetchResponse(
-        error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE,
-        topics=_topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions),
+        error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE, topics=topics
     )
 
 
@@ -111,31 +123,30 @@ def _each(
 
 def _topics(
     found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
-) -> tuple[Any, ...]:
+) -> Steps[tuple[Any, ...]]:
     """The topics in the types of a version; ``code`` goes into each partition."""
-    return tuple(
-        topic_type(
-            name=name,
-            partitions=tuple(
+    topics, done = [], 0
+    for name, indexes in found.wanted:
+        partitions = []
+        for index in indexes:
+            where, error = TopicPartition(name, index), code
+            stored = found.stored.get(where, _NOTHING)
+            if where in found.unstable:
+                stored, error = _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+            partitions.append(
                 partition_type(
-                    partition_index=partition,
+                    partition_index=index,
                     committed_offset=stored.offset,
                     committed_leader_epoch=stored.leader_epoch,
                     metadata=stored.metadata,
-                    error_code=code,
+                    error_code=error,
                 )
-                if TopicPartition(name, partition) not in found.unstable
-                else partition_type(
-                    partition_index=partition,
-                    committed_offset=_NOTHING.offset,
-                    metadata=_NOTHING.metadata,
-                    error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-                )
-                for partition, stored in partitions
-            ),
-        )
-        for name, partitions in found.topics
-    )
+            )
+            done += 1
+            if not done % _A_STEP:
+                yield None
+        topics.append(topic_type(name=name, partitions=tuple(partitions)))
+    return tuple(topics)
 
 
 def _look_up(
@@ -143,30 +154,27 @@ def _look_up(
     wanted: _Wanted | None,
     require_stable: bool,
     ctx: Context,
+    fetch: _Fetch,
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
-    error, stored = ErrorCode.NONE, {}
+    error, stored = ErrorCode.NONE, cast("Mapping[TopicPartition, CommittedOffset]", {})
     try:
-        stored = dict(ctx.services.groups.fetch(group_id, *member))
+        stored = fetch(group_id, *member)
     except KafkaError as e:
         error = ctx.refused(e)
         if ctx.version >= _BATCHED_SINCE:
             wanted = ()
     if wanted is None:
         wanted = _everything(stored)
-    topics = [
-        (name, [(p, stored.get(TopicPartition(name, p), _NOTHING)) for p in partitions])
-        for name, partitions in wanted
-    ]
     unstable: Collection[TopicPartition] = ()
     if require_stable and not error:
-        named = [TopicPartition(name, p) for name, partitions in topics for p, _ in partitions]
+        named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
         unstable = ctx.services.groups.unstable(group_id, named)
-    return _Found(error, topics, unstable)
+    return _Found(error, wanted, stored, unstable)
 
 
 def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
     topics: dict[str, list[int]] = {}
     for where in sorted(stored):
         topics.setdefault(where.topic, []).append(where.partition)
-    return topics.items()
+    return list(topics.items())

@@ -16,22 +16,28 @@ from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
+
+_A_STEP = 100
+"""So many partitions are looked at between two turns of others."""
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: Context
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     """The end for epoch 0, -1 and -1 for any other; an error in one leaves the others as they are."""
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=tuple(_end(topic.topic, want, ctx) for want in topic.partitions)
-            )
-            for topic in request.topics
-        )
-    )
+    topics, done = [], 0
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partitions.append(_end(topic.topic, want, ctx))
+            done += 1
+            if not done % _A_STEP:
+                yield None
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 def _end(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> EpochEndOffset:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import Context, handles
+from broker.server.handlers.offset_commit import A_STEP
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -14,6 +16,7 @@ from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _ABORTABLE_SINCE = 4
@@ -21,7 +24,7 @@ _ADDING_SINCE = 5
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5))
-def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffsetCommitResponse:
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[TxnOffsetCommitResponse]:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
@@ -33,8 +36,18 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffse
                 codes[partition] = ErrorCode.NONE
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
+            if not len(codes) % A_STEP:
+                yield None
+    encoded = None
+    if len(accepted) > A_STEP:
+        encoded = yield from encode_offsets(
+            request.group_id,
+            accepted,
+            ctx.services.clock.time_ms(),
+            (request.producer_id, request.producer_epoch),
+        )
     try:
-        _store(request, accepted, ctx)
+        _store(request, accepted, encoded, ctx)
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # clients ask again after this one
@@ -58,7 +71,10 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> TxnOffse
 
 
 def _store(
-    request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset], ctx: Context
+    request: TxnOffsetCommitRequest,
+    offsets: dict[TopicPartition, CommittedOffset],
+    encoded: bytearray | None,
+    ctx: Context,
 ) -> None:
     services = ctx.services
     if not request.transactional_id:
@@ -80,6 +96,7 @@ def _store(
             instance_id=request.group_instance_id,
             generation=request.generation_id,
             producer=(request.producer_id, request.producer_epoch),
+            encoded=encoded,
         )
 
 

@@ -13,11 +13,18 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
 from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, fetch_request, produce_request
@@ -100,6 +107,52 @@ def test_others_are_answered_beside_a_long_request(
         found = [(p.timestamp, p.offset) for p in answer.topics[0].partitions]
         assert found == [(1000 + number, number) for number in range(10_000)]
     assert end_of(client, topic) == MESSAGES
+
+
+COMMITTED = 19_000
+"""Offsets in one request, near the most that a request may name."""
+
+
+def commit_of_many(topic: str) -> tuple[Any, int]:
+    partitions = tuple(
+        OffsetCommitRequestPartition(partition_index=number % 3000, committed_offset=number)
+        for number in range(COMMITTED)
+    )
+    topics = (OffsetCommitRequestTopic(name=topic, partitions=partitions),)
+    return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics), 8
+
+
+def fetch_of_many_offsets(topic: str) -> tuple[Any, int]:
+    indexes = tuple(number % 3000 for number in range(COMMITTED))
+    return OffsetFetchRequest("g", (OffsetFetchRequestTopic(topic, indexes),)), 7
+
+
+def many_coordinators(_topic: str) -> tuple[Any, int]:
+    return FindCoordinatorRequest(coordinator_keys=tuple(f"g{number}" for number in range(COMMITTED))), 4
+
+
+@pytest.mark.parametrize("prepare", [commit_of_many, fetch_of_many_offsets, many_coordinators])
+def test_others_are_answered_beside_a_long_request_for_coordinators(
+    running_broker: EmbeddedBroker, client: RawClient, prepare: Callable[[str], tuple[Any, int]]
+) -> None:
+    topic = f"committed-{prepare.__name__}"
+    assert client.create_topic(topic, 3000).error_code == 0
+    assert client.ask(FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the topic of offsets
+    request, version = prepare(topic)
+    with RawClient(running_broker.port, timeout=60) as slow:
+        slow.send(request, version)
+        assert round_trips_beside(slow, client) >= FEW
+        answer = slow.receive()
+    if version == 4:
+        assert [each.key for each in answer.coordinators] == list(request.coordinator_keys)
+        return
+    answered = answer.topics[0].partitions
+    assert [each.partition_index for each in answered] == [number % 3000 for number in range(COMMITTED)]
+    assert {each.error_code for each in answered} == {0}
+    if version == 8:  # of several for one partition the last is stored
+        asked = OffsetFetchRequest("g", (OffsetFetchRequestTopic(topic, (0, 999, 1000)),))
+        stored = [each.committed_offset for each in client.ask(asked, 7).topics[0].partitions]
+        assert stored == [18_000, 18_999, 16_000]
 
 
 def test_pipelined_requests_leave_others_their_turns(

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.protocol.messages import CASES, Case, messages, reference_body
+from pyspark_kafkalog.protocol.exchange import encode_response_in_steps
+from pyspark_kafkalog.steps import run_steps
+from tests.support.protocol.messages import CASES, CORRELATION_ID, Case, messages, reference_body
 
 FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -19,3 +21,8 @@ def test_what_was_written_is_read_again(case: Case, data: st.DataObject) -> None
     frame = case.frame(message)
     assert frame == case.header_bytes + reference_body(message, case)
     assert case.read(frame) == message
+    if not case.is_request:
+        in_steps = run_steps(
+            encode_response_in_steps(message, version=case.version, correlation_id=CORRELATION_ID)
+        )
+        assert b"".join(bytes(part) for part in in_steps)[4:] == frame  # type: ignore[arg-type]

@@ -17,6 +17,11 @@ from pyspark_kafkalog.protocol.api.fetch import (
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.exchange import (
     ApiKey,
@@ -26,7 +31,9 @@ from pyspark_kafkalog.protocol.exchange import (
     decode_response,
     encode_request,
     encode_response,
+    encode_response_in_steps,
 )
+from pyspark_kafkalog.steps import Steps, run_steps
 
 
 def joined(parts: list[object]) -> bytes:
@@ -228,3 +235,29 @@ def test_an_empty_request_body_is_enough_where_there_are_no_fields() -> None:
     header, pos = decode_header(frame)
     assert pos == len(frame)
     assert decode_request(header, frame, pos) == ApiVersionsRequest()
+
+
+def test_a_long_answer_is_written_in_steps() -> None:
+    """At most a hundred partitions in one, wherever they are; byte for byte what is written at once."""
+    topics = tuple(
+        OffsetFetchResponseTopic(
+            f"t{count}",
+            tuple(OffsetFetchResponsePartition(number, 2**40 + number) for number in range(count)),
+        )
+        for count in (0, 1, 99, 350)
+    )
+    response = OffsetFetchResponse(topics=topics)
+    steps = 0
+
+    def counted() -> Steps[object]:
+        nonlocal steps
+        writing = encode_response_in_steps(response, version=7, correlation_id=5)
+        try:
+            while True:
+                yield next(writing)
+                steps += 1
+        except StopIteration as e:
+            return e.value
+
+    assert run_steps(counted()) == encode_response(response, version=7, correlation_id=5)
+    assert steps >= 4 + 3
