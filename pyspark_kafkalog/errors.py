@@ -202,6 +202,10 @@ class FrameTooLarge(KafkaError):
 
     code = ErrorCode.INVALID_REQUEST
 
+    def __init__(self, message: str, size: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
+
 
 class InvalidRequest(KafkaError):
     """A request or response that does not follow its schema."""

@@ -84,6 +84,18 @@ class FileSlice:
             raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
         return data
 
+    def read_into(self, buffer: memoryview) -> int:
+        """Put the next bytes into ``buffer``, in place of sending them; 0 at the end. Raises as `send_to`."""
+        room = min(len(buffer), self.size - self._sent)
+        if not room:
+            return 0
+        file = self._held()
+        count = os.preadv(file.file.fileno(), [buffer[:room]], self.position + self._sent)
+        if not count:
+            raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+        self._sent += count
+        return count
+
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
         size = min(size, self.size - position)
@@ -179,6 +191,13 @@ class MemorySlice:
                 except BlockingIOError:
                     return False
         return True
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Put the next ones into ``buffer``, in place of sending them; 0 at the end."""
+        count = min(len(buffer), len(self._data) - self._sent)
+        buffer[:count] = memoryview(self._data)[self._sent : self._sent + count]
+        self._sent += count
+        return count
 
     def read(self) -> bytes:
         """All of them."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.network.reply import BUFFERS, Part, Transmission
+from broker.network.tls import TlsStream
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
@@ -30,6 +31,7 @@ class Reservation:
 
     size_bytes: int
     wake: Callable[[], object]
+    memory: RequestMemory
     granted: bool = False
     cancelled: bool = False
     lane: _Lane | None = None
@@ -77,7 +79,7 @@ class RequestMemory:
 
     def reserve(self, size_bytes: int, wake: Callable[[], object]) -> Reservation:
         """Memory for one request. Unless it is ``granted`` now, any thread calls ``wake`` when it is."""
-        wanted = Reservation(size_bytes, wake)
+        wanted = Reservation(size_bytes, wake, self)
         with self._lock:
             (self._small if size_bytes <= SMALL_BYTES else self._large).append(wanted)
             self.waiting_count += 1
@@ -88,7 +90,7 @@ class RequestMemory:
 
     def take(self, size_bytes: int) -> Reservation:
         """Count a request that is there already, whether it fits or not."""
-        taken = Reservation(size_bytes, lambda: None)
+        taken = Reservation(size_bytes, lambda: None, self)
         with self._lock:
             self._give(taken, self._kept if size_bytes <= SMALL_BYTES else self._all)
         return taken
@@ -304,7 +306,7 @@ class Channel:
         """The request in hand is done: its answer goes out next, or it needs none (None)."""
         self.in_hand = False
         if self._reserved_in_hand is not None:
-            self._memory.release(self._reserved_in_hand)
+            self._reserved_in_hand.memory.release(self._reserved_in_hand)
             self._reserved_in_hand = None
         if parts is None:
             return
@@ -317,7 +319,12 @@ class Channel:
         if not small or self.unsent_bytes >= HELD_BYTES:
             self._outgoing, self._held = Transmission(self._held), []
 
-    def send_to(self, sock: socket.socket) -> bool:
+    def admit(self, max_request_bytes: int, memory: RequestMemory) -> None:
+        """From now on requests may be this large, and their memory is counted there."""
+        self._reader.max_frame_bytes = max_request_bytes
+        self._memory = memory
+
+    def send_to(self, sock: socket.socket, tls: TlsStream | None = None) -> bool:
         """Send what ``sock`` takes now, held answers too; True once nothing is left. Raises as `Region`."""
         outgoing = self._outgoing
         if outgoing is None:
@@ -325,7 +332,7 @@ class Channel:
                 return True
             outgoing, self._held = Transmission(self._held), []
             self._outgoing = outgoing
-        if not outgoing.send_to(sock):
+        if not (outgoing.send_to(sock) if tls is None else tls.send(sock, outgoing)):
             return False
         self._outgoing = None
         self.unsent_bytes = 0
@@ -335,7 +342,7 @@ class Channel:
         """Drop what waits and what has not been sent."""
         for reservation in (self._reserved_in_hand, self._claim, *self._reserved):
             if reservation is not None:
-                self._memory.release(reservation)
+                reservation.memory.release(reservation)
         self._reserved_in_hand = self._claim = None
         self._reserved.clear()
         self._waiting.clear()

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import selectors
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from broker.metrics import Metrics
 from broker.network.channel import Channel, RequestMemory
+from broker.network.connection import Connection, Entrance
 from broker.network.reply import Outcome, Part, Reply
+from broker.network.tls import STAGE_BYTES, HandshakeFailed, TlsStream
+from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.steps import Job, Steps
@@ -40,93 +41,16 @@ SLICE_SECONDS = 0.002
 its end, except for what it left to `Reply.go_on_with`.
 """
 
+_ADDRESSES_COMPLAINED_OF = 1000
+_TLS_SIZES = range(0x16030000, 0x16030400)
+"""What the first bytes of a TLS handshake are as a size."""
+
 _TICK_SECONDS = 0.5
 """How often idle connections are looked for and metrics are brought up to date."""
 
 
-class Wakeup:
-    """A pipe whose reading end sits in a selector.
-
-    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps
-    a late `wake` from writing into a file that was given the pipe's number after `close`.
-
-    The order of three steps keeps a wake-up from being lost. A waker first queues its work, then calls
-    `wake`; the waiting thread first calls `clear`, then looks at the queue. `clear` drains the pipe
-    before it forgets that it was woken: the other way round, a byte written in between would be drained
-    with the flag left set, and no later wake would write.
-    """
-
-    __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
-
-    def __init__(self) -> None:
-        self._read_fd, self._write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
-        os.set_blocking(self._write_fd, False)
-        self._lock = threading.Lock()
-        self._woken = False
-        self._closed = False
-
-    def fileno(self) -> int:
-        """The end that becomes readable."""
-        return self._read_fd
-
-    def wake(self) -> None:
-        """Make the reading end readable. Wake-ups that were not yet noticed count as one."""
-        if self._woken:
-            return
-        with self._lock:
-            if self._woken or self._closed:
-                return
-            self._woken = True
-            try:
-                os.write(self._write_fd, b"\0")
-            except BlockingIOError:
-                pass  # a full pipe wakes as well as one byte
-
-    def clear(self) -> None:
-        """Forget past wake-ups; look at the queue only after this."""
-        try:
-            while len(os.read(self._read_fd, 512)) == 512:
-                pass
-        except BlockingIOError:
-            pass
-        self._woken = False
-
-    def close(self) -> None:
-        """Give the pipe up; later wake-ups do nothing."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._read_fd)
-                os.close(self._write_fd)
-
-
 class _CloseRequested(Exception):
     """A reply asked for the end of its connection."""
-
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """A socket with its channel. Owned by the processor."""
-
-    sock: socket.socket
-    peer: str
-    session: object
-    last_active: float  # when bytes moved; while an answer is being sent, bytes of that
-    coming_in_since: float
-    channel: Channel = field(init=False)
-    coming_in: int = 0  # the request that was there only in part at the last tick
-    open: bool = True
-    ended: bool = False  # the client sends nothing more; what it has sent is still handled
-    mask: int = 0  # what the selector watches; 0 = not registered
-    reply: Reply | None = None  # of the request in hand
-    queued: bool = False  # for its next turn
-    job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
-
-    @property
-    def has_turns(self) -> bool:
-        """Whether requests in its queue or the work in hand are left to be done."""
-        return self.queued or (self.reply is not None and self.reply.work is not None)
 
 
 class Processor:
@@ -149,7 +73,8 @@ class Processor:
     without acknowledgements send and leave. A request that waits for another thread is given up then.
 
     A request may take ``max_receive_seconds`` from its first byte to its last. ``memory`` is shared with the
-    other processors; None for no limit.
+    other processors; None for no limit. With an ``entrance`` sessions are `Guarded`: its limits
+    hold until a session is admitted.
     """
 
     def __init__(
@@ -163,6 +88,7 @@ class Processor:
         clock: Clock,
         max_receive_seconds: float = float("inf"),
         memory: RequestMemory | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         self.reply_lock = threading.Lock()
         self.closed_count = 0
@@ -173,20 +99,25 @@ class Processor:
         self._max_idle_seconds = max_idle_seconds
         self._max_receive_seconds = max_receive_seconds
         self._memory = memory if memory is not None else RequestMemory()
-        self._admitted: deque[_Connection] = deque()
+        self._admitted: deque[Connection] = deque()
+        self._entrance = entrance
+        self._stage = memoryview(bytearray(STAGE_BYTES if entrance and entrance.context else 0))
+        self._reading_on: deque[Connection] = deque()
+        self._complained: set[str] = set()
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._connections: set[_Connection] = set()
-        self._adopted: deque[tuple[socket.socket, str, object]] = deque()
+        self._connections: set[Connection] = set()
+        self._adopted: deque[tuple[socket.socket, str, object, Callable[[], object] | None]] = deque()
         self._answered: deque[Reply] = deque()
-        self._turns: deque[_Connection] = deque()
+        self._turns: deque[Connection] = deque()
         self._slice_ends = 0.0
         self._worker: ThreadPoolExecutor | None = None
         self._done: deque[tuple[Reply, Future[Any]]] = deque()
         self._resumed: deque[Reply] = deque()
         self._serving: Reply | None = None
         self._now = clock.monotonic()
-        self._tick_seconds = min(_TICK_SECONDS, max(0.01, min(max_idle_seconds, max_receive_seconds) / 4))
+        limits = [max_idle_seconds, max_receive_seconds, entrance.max_seconds if entrance else float("inf")]
+        self._tick_seconds = min(_TICK_SECONDS, max(0.01, min(limits) / 4))
         self._next_tick = self._now + self._tick_seconds
         self._bytes_in = 0
         self._bytes_out = 0
@@ -201,9 +132,15 @@ class Processor:
         """Begin to serve."""
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, peer: str, session: object = None) -> None:
+    def adopt(
+        self,
+        sock: socket.socket,
+        peer: str,
+        session: object = None,
+        on_close: Callable[[], object] | None = None,
+    ) -> None:
         """Take over a connected, non-blocking socket; its requests' replies have the ``session``."""
-        self._adopted.append((sock, peer, session))
+        self._adopted.append((sock, peer, session, on_close))
         self._wakeup.wake()
 
     def settled(self, reply: Reply) -> None:
@@ -252,7 +189,7 @@ class Processor:
         events = self._selector.select(self._wait_seconds())
         self._now = self._clock.monotonic()
         for key, mask in events:
-            connection: _Connection | None = key.data
+            connection: Connection | None = key.data
             if connection is None:
                 self._wakeup.clear()
             else:
@@ -262,15 +199,17 @@ class Processor:
             if reply.closed:
                 reply.drop()
             else:
-                self._guarded(self._late_answer, cast("_Connection", reply.token), reply)
+                self._guarded(self._late_answer, cast("Connection", reply.token), reply)
         while self._resumed:
             reply = self._resumed.popleft()
             if reply.closed:
                 _end_work(reply)
             else:
-                self._guarded(self._take_turn, cast("_Connection", reply.token), reply)
+                self._guarded(self._take_turn, cast("Connection", reply.token), reply)
         while self._done:
             self._take_back(*self._done.popleft())
+        for _ in range(len(self._reading_on)):
+            self._guarded(self._read_on, self._reading_on.popleft(), None)
         while self._admitted:
             self._guarded(self._go_on_reading, self._admitted.popleft(), None)
         while self._adopted:
@@ -281,15 +220,13 @@ class Processor:
             self._tick()
 
     def _wait_seconds(self) -> float:
-        if self._turns:
+        if self._turns or self._reading_on:
             return 0.0
         if self._deadline is None:
             return self._tick_seconds
         return max(0.0, min(self._tick_seconds, self._deadline - self._now))
 
-    def _guarded(
-        self, work: Callable[[_Connection, _T], None], connection: _Connection, argument: _T
-    ) -> None:
+    def _guarded(self, work: Callable[[Connection, _T], None], connection: Connection, argument: _T) -> None:
         """Do some work for one connection; whatever fails, only that connection is closed."""
         self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
         try:
@@ -297,8 +234,15 @@ class Processor:
         except _CloseRequested:
             self._close(connection, last_words=True)
         except FrameTooLarge as e:
-            _log.warning("closing the connection from %s: %s", connection.peer, e)
+            if e.size in _TLS_SIZES:
+                self._complain(connection, f"{connection.peer} speaks TLS, which this listener does not: "
+                               "its security.protocol must be PLAINTEXT or SASL_PLAINTEXT here")  # fmt: skip
+            else:
+                _log.warning("closing the connection from %s: %s", connection.peer, e)
             self._close(connection, last_words=True)
+        except HandshakeFailed as e:
+            self._complain(connection, f"no TLS with {connection.peer}: {e}")
+            self._close(connection)
         except OSError as e:
             _log.debug("connection from %s lost: %s", connection.peer, e)
             self._close(connection)
@@ -306,23 +250,41 @@ class Processor:
             _log.exception("closing the connection from %s", connection.peer)
             self._close(connection, last_words=True)
 
-    def _ready(self, connection: _Connection, mask: int) -> None:
+    def _ready(self, connection: Connection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE or not connection.channel.wants_write:
             connection.last_active = self._now
+        if connection.tls is not None and not self._secured(connection, connection.tls):
+            self._settle(connection)
+            return
         if mask & selectors.EVENT_WRITE and self._send(connection):
             self._serve(connection)
         if mask & selectors.EVENT_READ and connection.open:
             self._read(connection)
         self._settle(connection)
 
-    def _read(self, connection: _Connection) -> None:
+    def _secured(self, connection: Connection, tls: TlsStream) -> bool:
+        """Go on with the handshake, if it is not done, and with ciphertext that waits; whether it is done."""
+        if tls.established:
+            tls.flush(connection.sock)
+        elif tls.handshake(connection.sock):
+            connection.session.secured(tls.tls)
+            self._read(connection)  # what came with the end of the handshake
+        return tls.established
+
+    def _read_on(self, connection: Connection, _: None) -> None:
+        connection.reading_on = False
+        if connection.open:
+            self._read(connection)
+            self._settle(connection)
+
+    def _read(self, connection: Connection) -> None:
         """Read until the socket is empty or the channel has enough for now; handle what came whole."""
-        channel, sock = connection.channel, connection.sock
+        channel, sock, tls = connection.channel, connection.sock, connection.tls
         for _ in range(_READS_PER_TURN):
             buffer = channel.buffer()
             room = len(buffer)
             try:
-                count = sock.recv_into(buffer)
+                count = sock.recv_into(buffer) if tls is None else tls.recv_into(sock, buffer)
             except (BlockingIOError, InterruptedError):
                 channel.rest()
                 return
@@ -338,10 +300,12 @@ class Processor:
             channel.received(count)
             self._serve(connection)
             channel.reserve()
-            if count < room or not connection.open or not channel.wants_read:
+            if count < room and (tls is None or not tls.readable):
+                return
+            if not connection.open or not channel.wants_read:
                 return
 
-    def _serve(self, connection: _Connection) -> None:
+    def _serve(self, connection: Connection) -> None:
         """Handle the waiting requests until one is not answered at once or the slice is over."""
         if connection.queued:
             return
@@ -372,7 +336,7 @@ class Processor:
                 self._queue(connection)
                 return
 
-    def _go_on(self, connection: _Connection, reply: Reply) -> bool:
+    def _go_on(self, connection: Connection, reply: Reply) -> bool:
         """Go on with the work for the request in hand until the slice is over; True once it is answered."""
         work = cast("Steps[None]", reply.work)
         job, connection.job = connection.job, None
@@ -399,17 +363,17 @@ class Processor:
             self._have_done(wanted, reply)
         return answered
 
-    def _queue(self, connection: _Connection) -> None:
+    def _queue(self, connection: Connection) -> None:
         """Let other connections go first."""
         connection.queued = connection.channel.paused = True
         self._turns.append(connection)
 
-    def _next_turn(self, connection: _Connection) -> None:
+    def _next_turn(self, connection: Connection) -> None:
         connection.queued = connection.channel.paused = False
         if connection.open:
             self._guarded(self._take_turn, connection, connection.reply)
 
-    def _take_turn(self, connection: _Connection, in_hand: Reply | None) -> None:
+    def _take_turn(self, connection: Connection, in_hand: Reply | None) -> None:
         connection.last_active = self._now
         if (in_hand is None or self._go_on(connection, in_hand)) and (
             not connection.channel.wants_write or self._send(connection)
@@ -427,35 +391,37 @@ class Processor:
         self._wakeup.wake()
 
     def _take_back(self, reply: Reply, job: Future[Any]) -> None:
-        connection = cast("_Connection", reply.token)
+        connection = cast("Connection", reply.token)
         if connection.open:
             connection.job = job
             self._queue(connection)
 
-    def _late_answer(self, connection: _Connection, reply: Reply) -> None:
+    def _late_answer(self, connection: Connection, reply: Reply) -> None:
         connection.last_active = self._now
         self._finish(connection, reply)
         if self._send(connection):
             self._serve(connection)
         self._settle(connection)
 
-    def _finish(self, connection: _Connection, reply: Reply) -> None:
+    def _finish(self, connection: Connection, reply: Reply) -> None:
         """Act on the outcome of the request in hand."""
         if reply.outcome is Outcome.CLOSE:
             raise _CloseRequested
         connection.reply = None
         connection.channel.answer(reply.parts)
+        if reply.outcome is Outcome.LAST_ANSWER:
+            raise _CloseRequested
 
-    def _send(self, connection: _Connection) -> bool:
+    def _send(self, connection: Connection) -> bool:
         """Send what the socket takes now; True once nothing is left to send."""
         channel = connection.channel
         size = channel.unsent_bytes
-        if not channel.send_to(connection.sock):
+        if not channel.send_to(connection.sock, connection.tls):
             return False
         self._bytes_out += size
         return True
 
-    def _settle(self, connection: _Connection) -> None:
+    def _settle(self, connection: Connection) -> None:
         """Before the thread turns elsewhere: send what is held, and tell the selector what to watch."""
         if not connection.open:
             return
@@ -465,10 +431,20 @@ class Processor:
         if connection.ended and not connection.has_turns and not channel.wants_write:
             self._close(connection)
             return
+        if connection.entering and connection.session.admitted:
+            connection.entering = False
+            channel.admit(self._max_request_bytes, self._memory)
         channel.reserve()
         mask = selectors.EVENT_READ if channel.wants_read and not connection.ended else 0
         if channel.wants_write:
             mask |= selectors.EVENT_WRITE
+        tls = connection.tls
+        if tls is not None:
+            if tls.unsent:
+                mask |= selectors.EVENT_WRITE
+            if mask & selectors.EVENT_READ and tls.readable and not connection.reading_on:
+                connection.reading_on = True
+                self._reading_on.append(connection)
         if mask == connection.mask:
             return
         if not mask:
@@ -479,23 +455,30 @@ class Processor:
             self._selector.modify(connection.sock, mask, connection)
         connection.mask = mask
 
-    def _take_over(self, sock: socket.socket, peer: str, session: object) -> None:
-        connection = _Connection(sock, peer, session, self._now, self._now)
-        connection.channel = Channel(self._max_request_bytes, self._memory, partial(self._admit, connection))
+    def _take_over(
+        self, sock: socket.socket, peer: str, session: object, on_close: Callable[[], object] | None
+    ) -> None:
+        connection = Connection(sock, peer, session, self._now, self._now, self._now, on_close=on_close)
+        entrance, size, memory = self._entrance, self._max_request_bytes, self._memory
+        if entrance is not None:
+            connection.entering, size, memory = True, entrance.max_request_bytes, entrance.memory
+            if entrance.context is not None:
+                connection.tls = TlsStream(entrance.context(), self._stage)
+        connection.channel = Channel(size, memory, partial(self._admit, connection))
         self._connections.add(connection)
         self._metrics.connections.inc()
         self._settle(connection)
 
-    def _admit(self, connection: _Connection) -> None:
+    def _admit(self, connection: Connection) -> None:
         """There is memory for its request now. Called in any processor's thread."""
         self._admitted.append(connection)
         self._wakeup.wake()
 
-    def _go_on_reading(self, connection: _Connection, _: None) -> None:
+    def _go_on_reading(self, connection: Connection, _: None) -> None:
         connection.last_active = self._now
         self._settle(connection)
 
-    def _close(self, connection: _Connection, *, last_words: bool = False) -> None:
+    def _close(self, connection: Connection, *, last_words: bool = False) -> None:
         """Close the socket, drop what it still had to send, end the request in hand.
 
         ``last_words``: first send what is held for requests that were carried out, if the socket takes it.
@@ -507,6 +490,8 @@ class Processor:
                 self._send(connection)
             except (OSError, EOFError) as e:
                 _log.debug("connection from %s lost: %s", connection.peer, e)
+        if connection.tls is not None:
+            connection.tls.end(connection.sock)
         connection.open = False
         self._connections.discard(connection)
         if connection.mask:
@@ -518,8 +503,18 @@ class Processor:
             _end_work(reply)
             reply.peer_gone()
             reply.drop()
+        if connection.on_close is not None:
+            connection.on_close()
         self.closed_count += 1
         self._metrics.connections.dec()
+
+    def _complain(self, connection: Connection, text: str) -> None:
+        """One warning for an address: who cannot get in tries again."""
+        host = connection.peer.rpartition(":")[0]
+        level = logging.DEBUG if host in self._complained else logging.WARNING
+        if len(self._complained) < _ADDRESSES_COMPLAINED_OF:
+            self._complained.add(host)
+        _log.log(level, "%s", text)
 
     def _tick(self) -> None:
         """Close connections that are idle or too slow; hand the sums to the metrics."""
@@ -532,7 +527,7 @@ class Processor:
                          "closing the connection from %s: %s", connection.peer, why)  # fmt: skip
                 self._close(connection)
 
-    def _overdue(self, connection: _Connection) -> str | None:
+    def _overdue(self, connection: Connection) -> str | None:
         """Why the connection is to be closed; None where it is not.
 
         A request in hand, or one that waits for memory, may take its time. A client that stops reading its
@@ -540,6 +535,9 @@ class Processor:
         memory.
         """
         channel = connection.channel
+        entrance = self._entrance if connection.entering else None
+        if entrance is not None and self._now - connection.opened > entrance.max_seconds:
+            return f"no handshake and login within {entrance.max_seconds:g} s"
         coming_in = channel.coming_in
         if coming_in != connection.coming_in or not channel.wants_read:
             connection.coming_in, connection.coming_in_since = coming_in, self._now
@@ -568,7 +566,10 @@ class Processor:
         for connection in list(self._connections):
             self._close(connection)
         while self._adopted:
-            self._adopted.popleft()[0].close()
+            sock, _, _, on_close = self._adopted.popleft()
+            sock.close()
+            if on_close is not None:
+                on_close()
             self.closed_count += 1
         while self._answered:
             self._answered.popleft().drop()

@@ -25,6 +25,8 @@ class Outcome(Enum):
     """The request has none (a produce request with acks 0); the next one is due."""
     CLOSE = 3
     """The connection ends."""
+    LAST_ANSWER = 4
+    """The parts go out, as far as the socket takes them at once, and the connection ends."""
 
 
 class ReplyOwner(Protocol):
@@ -44,8 +46,8 @@ class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
     *Thread-safe: its state is guarded by the owning processor's ``reply_lock``.* Exactly one of `send`,
-    `no_answer` and `close` is called, once; a second call raises RuntimeError. When the peer vanishes
-    first, the answer is dropped and its regions are closed.
+    `send_last`, `no_answer` and `close` is called, once; a second call raises RuntimeError. When the peer
+    vanishes first, the answer is dropped and its regions are closed.
     """
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
@@ -95,6 +97,10 @@ class Reply:
         """
         self.work = work
         self._owner.has_work(self)
+
+    def send_last(self, parts: Sequence[Part]) -> None:
+        """Answer with ``parts``, which are small, and close the connection. Takes over the regions."""
+        self._settle(Outcome.LAST_ANSWER, parts)
 
     def no_answer(self) -> None:
         """The request needs no answer."""
@@ -181,6 +187,9 @@ class Region(Protocol):
     def read(self) -> bytes:
         """All of its bytes, for a small region that has not been sent yet. Raises as `send_to`."""
 
+    def read_into(self, buffer: memoryview) -> int:
+        """Put the next bytes into ``buffer``, in place of sending them; 0 at the end. Raises as `send_to`."""
+
     def close(self) -> None:
         """Give the file up; may be called more than once."""
 
@@ -223,6 +232,27 @@ class Transmission:
                 part.close()
                 self._next += 1
         return True
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Put what comes next into ``buffer``, in place of sending it; 0 once there is nothing more.
+        Raises as `send_to`.
+        """
+        parts, filled, room = self._parts, 0, len(buffer)
+        while filled < room and self._next < len(parts):
+            part = parts[self._next]
+            if isinstance(part, BUFFERS):
+                count = min(len(part), room - filled)
+                buffer[filled : filled + count] = memoryview(part)[:count]
+                parts[self._next] = memoryview(part)[count:]
+                done = count == len(part)
+            else:
+                count = part.read_into(buffer[filled:])
+                done = not count
+                if done:
+                    part.close()
+            filled += count
+            self._next += done
+        return filled
 
     def close(self) -> None:
         """Give up what has not been sent, and the files that held it."""

@@ -8,13 +8,17 @@ import selectors
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
-from broker.network.processor import SLICE_SECONDS, Handler, Processor, Wakeup
+from broker.network.connection import Entrance
+from broker.network.processor import SLICE_SECONDS, Handler, Processor
+from broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -35,6 +39,48 @@ Sessions = Callable[[Any], object]
 """Makes what replies have as ``session``, from the socket's address of a connection that was accepted."""
 
 
+class AddressLimits:
+    """*Thread-safe: ``_lock`` guards the counts.* How many connections one address may have, on all listeners
+    together.
+    """
+
+    def __init__(self, limit: int | None = None, overrides: Mapping[str, int] | None = None) -> None:
+        """``overrides`` are limits of single addresses, as a socket has them."""
+        self._limit = limit
+        self._overrides = dict(overrides or {})
+        self.limited = limit is not None or bool(overrides)
+        """Whether anything is counted."""
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, host: str) -> bool:
+        """Count a connection from ``host``; False if it has as many as it may."""
+        if not self.limited:
+            return True
+        host = _plain(host)
+        limit = self._overrides.get(host, self._limit)
+        with self._lock:
+            if limit is not None and self._counts[host] >= limit:
+                return False
+            self._counts[host] += 1
+            return True
+
+    def release(self, host: str) -> None:
+        """A connection that was counted has ended."""
+        if not self.limited:
+            return
+        host = _plain(host)
+        with self._lock:
+            self._counts[host] -= 1
+            if not self._counts[host]:
+                del self._counts[host]
+
+
+def _plain(host: str) -> str:
+    """An IPv4 address as one of IPv6 is the same client."""
+    return host.removeprefix("::ffff:")
+
+
 class Acceptor:
     """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
 
@@ -48,6 +94,7 @@ class Acceptor:
         processors: Sequence[Processor],
         *,
         sessions: Sessions,
+        addresses: AddressLimits,
         max_connections: int,
         send_buffer_bytes: int,
         clock: Clock,
@@ -55,6 +102,7 @@ class Acceptor:
         self._listener = listener
         self._processors = processors
         self._sessions = sessions
+        self._addresses = addresses
         self._max_connections = max_connections
         self._send_buffer_bytes = send_buffer_bytes
         self._clock = clock
@@ -111,14 +159,22 @@ class Acceptor:
                     f"max.connections={self._max_connections} reached, closed {peer_name(address)}"
                 )
                 continue
+            host = str(address[0])
+            if not self._addresses.take(host):
+                sock.close()
+                self._refused_count += 1
+                self._complain(f"max.connections.per.ip reached, closed {peer_name(address)}")
+                continue
             try:
                 self._prepare(sock)
             except OSError:
                 sock.close()  # the client was gone before we looked
+                self._addresses.release(host)
                 continue
             turn = self._processors[self._accepted_count % len(self._processors)]
             self._accepted_count += 1
-            turn.adopt(sock, peer_name(address), self._sessions(address))
+            released = partial(self._addresses.release, host) if self._addresses.limited else None
+            turn.adopt(sock, peer_name(address), self._sessions(address), released)
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -246,7 +302,12 @@ class SocketServer:
         clock: Clock = SYSTEM_CLOCK,
         memory: RequestMemory | None = None,
         sessions: Sessions = lambda _: None,
+        entrance: Entrance | None = None,
+        addresses: AddressLimits | None = None,
     ) -> None:
+        """With an ``entrance`` sessions are `broker.network.connection.Guarded`."""
+        self._entrance = entrance
+        self._addresses = addresses if addresses is not None else AddressLimits()
         self._sessions = sessions
         self._memory = memory if memory is not None else RequestMemory()
         self._config = config
@@ -278,6 +339,7 @@ class SocketServer:
                 clock=self._clock,
                 max_receive_seconds=config.max_receive_ms / 1000,
                 memory=self._memory,
+                entrance=self._entrance,
             )
             for number in range(max(1, config.processors))
         ]
@@ -285,6 +347,7 @@ class SocketServer:
             listener,
             self._processors,
             sessions=self._sessions,
+            addresses=self._addresses,
             max_connections=config.max_connections,
             send_buffer_bytes=config.send_buffer_bytes,
             clock=self._clock,

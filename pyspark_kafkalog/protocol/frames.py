@@ -30,7 +30,8 @@ class FrameReader:
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
+        """Largest frame; may be changed, for those whose size has not arrived yet."""
         self._stage = memoryview(bytearray(_STAGE_BYTES))
         self._staged = 0
         """Bytes at the start of the stage that belong to no frame yet."""
@@ -149,8 +150,9 @@ class FrameReader:
         stage, end, pos = self._stage, self._staged, 0
         while end - pos >= SIZE_BYTES:
             size = int.from_bytes(stage[pos : pos + SIZE_BYTES], "big", signed=True)
-            if not 0 <= size <= self._max:
-                self.failure = FrameTooLarge(f"frame of {size} bytes; the limit is {self._max}")
+            if not 0 <= size <= self.max_frame_bytes:
+                limit = self.max_frame_bytes
+                self.failure = FrameTooLarge(f"frame of {size} bytes; the limit is {limit}", size)
                 return frames
             start = pos + SIZE_BYTES
             if end - start < size:

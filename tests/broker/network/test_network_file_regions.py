@@ -47,6 +47,11 @@ class FileRegion:
     def read(self) -> bytes:
         return os.pread(self._file.fileno(), self._size, 0)
 
+    def read_into(self, buffer: memoryview) -> int:
+        count = os.preadv(self._file.fileno(), [buffer], self._position)
+        self._position += count
+        return count
+
     def close(self) -> None:
         self._file.close()
         self.closed.set()

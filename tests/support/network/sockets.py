@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from broker.network.connection import Entrance
 from broker.network.processor import Handler
-from broker.network.socket_server import NetworkConfig, SocketServer
+from broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 
 
 def frame(body: bytes) -> bytes:
@@ -76,6 +78,12 @@ class FakeRegion:
         assert self._position == 0
         return self._data
 
+    def read_into(self, buffer: memoryview) -> int:
+        data = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
     def close(self) -> None:
         self.closed_count += 1
 
@@ -105,13 +113,21 @@ class Counts:
 class Client:
     """A socket that speaks frames."""
 
-    def __init__(self, port: int, timeout: float = 10.0, receive_buffer_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        timeout: float = 10.0,
+        receive_buffer_bytes: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.sock = socket.socket()
         if receive_buffer_bytes:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.sock.settimeout(timeout)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
 
     def send(self, *bodies: bytes) -> None:
         self.sock.sendall(b"".join(map(frame, bodies)))
@@ -154,9 +170,19 @@ DEFAULTS = NetworkConfig(port=0)
 
 
 @contextmanager
-def serving(handler: Handler, **settings: object) -> Iterator[SocketServer]:
+def serving(
+    handler: Handler,
+    *,
+    sessions: Sessions = lambda _: None,
+    entrance: Entrance | None = None,
+    addresses: AddressLimits | None = None,
+    **settings: object,
+) -> Iterator[SocketServer]:
     """A started server on a free port, stopped at the end; ``settings`` are fields of NetworkConfig."""
-    server = SocketServer(replace(DEFAULTS, **settings), handler, Counts())  # type: ignore[arg-type]
+    config = replace(DEFAULTS, **settings)  # type: ignore[arg-type]
+    server = SocketServer(
+        config, handler, Counts(), sessions=sessions, entrance=entrance, addresses=addresses
+    )
     server.start()
     try:
         yield server
