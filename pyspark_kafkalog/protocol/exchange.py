@@ -110,6 +110,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -123,6 +124,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -198,6 +200,7 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), 4),
         Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), 5),
         Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), 3),
+        Api(ApiKey.SASL_HANDSHAKE, VersionRange(0, 1), NEVER_FLEXIBLE),
         Api(ApiKey.API_VERSIONS, VersionRange(0, 4), 3),
         Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
         Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
@@ -211,6 +214,7 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(1, 4), 2),
+        Api(ApiKey.SASL_AUTHENTICATE, VersionRange(0, 2), 2),
         Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
         Api(ApiKey.DELETE_GROUPS, VersionRange(0, 2), 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),

@@ -14,6 +14,7 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,6 +38,7 @@ KIO_NAMES = {
     "rebalance_timeout_ms": "rebalance_timeout",
     "heartbeat_interval_ms": "heartbeat_interval",
     "log_append_time_ms": "log_append_time",
+    "session_lifetime_ms": "session_lifetime",
 }
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -124,6 +126,7 @@ def kafka_python_class(case: Case) -> Any:
         kafka.protocol.producer,
         kafka.protocol.consumer,
         kafka.protocol.admin,
+        kafka.protocol.sasl,
     ):
         if hasattr(module, case.cls.__name__):
             return getattr(module, case.cls.__name__)

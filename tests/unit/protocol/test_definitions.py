@@ -78,6 +78,7 @@ DEFAULTS = {
     "InitProducerIdRequest.transactional_id": NULL_BY_DEFAULT,
     "Coordinator.error_message": NULL_BY_DEFAULT,
     "FindCoordinatorResponse.error_message": NULL_BY_DEFAULT,
+    "SaslAuthenticateResponse.error_message": NULL_BY_DEFAULT,
     "OffsetFetchRequest.topics": NULL_BY_DEFAULT,
     "OffsetFetchRequestGroup.topics": NULL_BY_DEFAULT,
 }
