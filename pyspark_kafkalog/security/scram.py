@@ -1,0 +1,229 @@
+"""SCRAM-SHA-256 and -512: the messages and the arithmetic of both sides, without I/O.
+
+Source: RFC 5802, RFC 7677; Kafka's `ScramFormatter` (names are not prepared by SASLprep) and `ScramMessages`
+(the extension ``tokenauth``).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MECHANISMS: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The hash of each mechanism, by hashlib's name."""
+
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
+"""What a client accepts: fewer make guessing cheap, more would keep it busy for seconds."""
+
+_SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
+_SERVER_FINAL = re.compile(r"(?:v=([A-Za-z0-9+/=]+)|e=([^,]*))(?:,.*)?", re.DOTALL)
+_CLIENT_FIRST = re.compile(
+    r"n,(?:a=((?:[^=,\x00]|=2C|=3D)*))?,(n=((?:[^=,\x00]|=2C|=3D)+),r=([\x21-\x2b\x2d-\x7e]+)((?:,[A-Za-z]+=[^,]+)*))"
+)
+_CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[^,]+)*?),p=([A-Za-z0-9+/=]+)")
+
+
+class ScramError(ValueError):
+    """The other side's message is not what the mechanism allows, or its proof is wrong."""
+
+
+@dataclass(frozen=True)
+class ScramCredential:
+    """*Thread-safe: immutable.* What a server keeps of a user's password, which it does not need itself."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    @classmethod
+    def of_password(cls, mechanism: str, password: str, *, salt: bytes, iterations: int) -> ScramCredential:
+        """The credential of a password; takes 2.5 ms (SHA-256) to 7 ms at 4096 iterations."""
+        return cls.of_salted(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
+
+    @classmethod
+    def of_salted(
+        cls, mechanism: str, salted_password: bytes, salt: bytes, iterations: int
+    ) -> ScramCredential:
+        """The credential of a password that the client has salted, as in AlterUserScramCredentials."""
+        name = MECHANISMS[mechanism]
+        stored = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
+        return cls(salt, stored, _hmac(name, salted_password, b"Server Key"), iterations)
+
+    @classmethod
+    def parse(cls, text: str) -> ScramCredential:
+        """Reads what `text` writes. Raises `ValueError`, without the text."""
+        fields = dict(part.partition("=")[::2] for part in text.split(","))
+        try:
+            raw = [
+                base64.b64decode(fields[key], validate=True) for key in ("salt", "stored_key", "server_key")
+            ]
+            iterations = int(fields["iterations"])
+        except (KeyError, ValueError):
+            raise ValueError(
+                "not a SCRAM credential: salt=…,stored_key=…,server_key=…,iterations=…"
+            ) from None
+        return cls(raw[0], raw[1], raw[2], iterations)
+
+    def text(self) -> str:
+        """As Kafka keeps it: ``salt=…,stored_key=…,server_key=…,iterations=4096``, in base64."""
+        salt, stored, server = map(_base64, (self.salt, self.stored_key, self.server_key))
+        return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """The password as it goes into all other keys: PBKDF2 with HMAC."""
+    return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
+
+
+def new_nonce() -> str:
+    """190 random bits, in characters that a nonce may have."""
+    return secrets.token_urlsafe(24)
+
+
+class ScramClient:
+    """*Not thread-safe: one login.* The client's three steps: `first`, `final`, `verify`."""
+
+    def __init__(
+        self, mechanism: str, user: str, password: str, *, token: bool = False, nonce: str | None = None
+    ) -> None:
+        """``token``: user and password are the id and HMAC of a delegation token."""
+        self._mechanism, self._password = mechanism, password
+        self._nonce = nonce or new_nonce()
+        self._bare = f"n={_escaped(user)},r={self._nonce}" + (",tokenauth=true" if token else "")
+        self._signature = b""
+
+    def first(self) -> bytes:
+        """The message that begins the login."""
+        return f"n,,{self._bare}".encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        """The message with the client's proof. Raises `ScramError` for a server that must not have it."""
+        text = _decoded(server_first)
+        if text.startswith("e="):
+            raise ScramError(f"the server refuses: {text[2:].split(',')[0]}")
+        found = _SERVER_FIRST.fullmatch(text)
+        if found is None:
+            raise ScramError("the server's first message cannot be read")
+        nonce, salt, iterations = found[1], _unbase64(found[2]), int(found[3])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise ScramError("the server's nonce does not continue the client's")
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+            raise ScramError(
+                f"the server asks for {iterations} iterations; allowed: {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+            )
+        name = MECHANISMS[self._mechanism]
+        key = salted(self._mechanism, self._password, salt, iterations)
+        without_proof = f"c=biws,r={nonce}"
+        message = f"{self._bare},{text},{without_proof}".encode()
+        client_key = _hmac(name, key, b"Client Key")
+        proof = _xor(client_key, _hmac(name, hashlib.new(name, client_key).digest(), message))
+        self._signature = _hmac(name, _hmac(name, key, b"Server Key"), message)
+        return f"{without_proof},p={_base64(proof)}".encode()
+
+    def verify(self, server_final: bytes) -> None:
+        """Raise `ScramError` unless the server has proved that it knows the password too."""
+        found = _SERVER_FINAL.fullmatch(_decoded(server_final))
+        if found is None:
+            raise ScramError("the server's last message cannot be read")
+        if found[2] is not None:
+            raise ScramError(f"the server refuses: {found[2]}")
+        if not self._signature or not hmac.compare_digest(_unbase64(found[1]), self._signature):
+            raise ScramError(
+                "the server does not know the password: it may not be the broker that it seems to be"
+            )
+
+
+class ScramServer:
+    """*Not thread-safe: one login.* The server's two steps: `read_first` and `first`, then `final`.
+
+    The caller looks the credential up between `read_first` and `first`, for it may live elsewhere.
+    """
+
+    user = ""
+    authorization_id = ""
+    """Whom the client wants to act for; empty for itself."""
+    token = False
+    """Whether the client logs in with a delegation token."""
+
+    def __init__(self, mechanism: str, *, nonce: str | None = None) -> None:
+        self._mechanism = mechanism
+        self._own_nonce = nonce or new_nonce()
+        self._nonce, self._bare, self._first = "", "", ""
+        self._credential: ScramCredential | None = None
+
+    def read_first(self, client_first: bytes) -> str:
+        """The user's name in the client's first message."""
+        found = _CLIENT_FIRST.fullmatch(_decoded(client_first))
+        if found is None:
+            raise ScramError("the client's first message cannot be read")
+        self.authorization_id, self.user = _name(found[1] or ""), _name(found[3])
+        self._bare, self._nonce = found[2], found[4] + self._own_nonce
+        self.token = "tokenauth=true" in found[5].split(",")
+        return self.user
+
+    def first(self, credential: ScramCredential) -> bytes:
+        """The server's first message, for the credential of that user."""
+        self._credential = credential
+        self._first = f"r={self._nonce},s={_base64(credential.salt)},i={credential.iterations}"
+        return self._first.encode()
+
+    def final(self, client_final: bytes) -> bytes:
+        """The server's proof; `ScramError` for a wrong one of the client."""
+        found = _CLIENT_FINAL.fullmatch(_decoded(client_final))
+        if found is None or self._credential is None:
+            raise ScramError("the client's last message cannot be read")
+        # The header is the one that came first: "n,," or with an authorization id.
+        header = _unbase64(found[2])
+        if header not in (b"n,,", f"n,a={_escaped(self.authorization_id)},".encode()):
+            raise ScramError("the client's channel binding is not the one it began with")
+        if not hmac.compare_digest(found[3].encode(), self._nonce.encode()):
+            raise ScramError("the client's nonce is not the one that it was given")
+        name, kept = MECHANISMS[self._mechanism], self._credential
+        message = f"{self._bare},{self._first},{found[1]}".encode()
+        proof, signature = _unbase64(found[4]), _hmac(name, kept.stored_key, message)
+        if len(proof) != len(signature) or not hmac.compare_digest(
+            hashlib.new(name, _xor(proof, signature)).digest(), kept.stored_key
+        ):
+            raise ScramError("wrong proof")
+        return b"v=" + _base64(_hmac(name, kept.server_key, message)).encode()
+
+
+def _hmac(name: str, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, name)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _unbase64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ScramError("a message holds broken base64") from None
+
+
+def _decoded(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise ScramError("a message is not UTF-8") from None
+
+
+def _escaped(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def _name(escaped: str) -> str:
+    return escaped.replace("=2C", ",").replace("=3D", "=")
