@@ -7,10 +7,20 @@ broker does not have: the log is flushed by time, and the offsets topic has one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from broker.endpoint import Endpoint, endpoints, parse_endpoints, reachable_endpoints
+from broker.endpoint import (
+    KAFKA07,
+    PROTOCOLS,
+    Endpoint,
+    endpoints,
+    parse_endpoints,
+    parse_protocol_map,
+    protocol_map,
+    reachable_endpoints,
+)
+from broker.listener_config import MECHANISMS, ListenerProperties
 from broker.topic_config import (
     AS_PRODUCED,
     LogConfig,
@@ -35,6 +45,7 @@ from pyspark_kafkalog.config.definition import (
     prop_of,
     system_or_positive_int,
     unlimited_or_not_negative,
+    unlisted,
 )
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
@@ -44,6 +55,11 @@ __all__ = ["DYNAMIC", "BrokerConfig", "LogConfig"]
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
+
+
+def _is_limit(word: str) -> bool:
+    host, _, count = word.rpartition(":")
+    return bool(host) and count.isascii() and count.isdigit()
 
 
 @dataclass(frozen=True)
@@ -57,11 +73,30 @@ class BrokerConfig(Config):
     )  # fmt: skip
     listeners: str = prop(
         "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoints,
-        doc="Where the broker listens: PLAINTEXT speaks today's protocol, KAFKA07 that of Kafka 0.7.",
+        doc="Where the broker listens, by the listeners' names. PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL "
+            "speak today's protocol, KAFKA07 that of Kafka 0.7.",
+    )  # fmt: skip
+    listener_security_protocol_map: str | None = prop(
+        "listener.security.protocol.map", None, str, check=protocol_map,
+        doc="What listeners with names of their own speak: CLIENT:SASL_SSL,INTERNAL:PLAINTEXT. A listener "
+            "whose name is a protocol speaks that.",
     )  # fmt: skip
     advertised_listeners: str | None = prop(
         "advertised.listeners", None, str, check=reachable_endpoints,
-        doc="Addresses that clients connect to, if they differ from those the broker listens on.",
+        doc="Addresses that clients of each listener connect to, if they differ from those the broker "
+            "listens on.",
+    )  # fmt: skip
+    inter_broker_listener_name: str | None = prop(
+        "inter.broker.listener.name", None, str,
+        doc="The listener of other brokers. They do not call each other yet: it is checked, and kept.",
+    )  # fmt: skip
+    security_inter_broker_protocol: str | None = prop(
+        "security.inter.broker.protocol", None, str, check=one_of(*PROTOCOLS[:-1]),
+        doc="The same by its protocol; not together with inter.broker.listener.name.",
+    )  # fmt: skip
+    sasl_mechanism_inter_broker_protocol: str | None = prop(
+        "sasl.mechanism.inter.broker.protocol", None, str, check=one_of("GSSAPI", *MECHANISMS),
+        doc="How brokers log in at each other.",
     )  # fmt: skip
     num_network_threads: int = prop(
         "num.network.threads", 1, int, aliases=("num.threads",), check=between(1, 64), unit="threads",
@@ -102,6 +137,15 @@ class BrokerConfig(Config):
     max_connections: int = prop(
         "max.connections", INT_MAX, int, check=positive_int, unit="connections",
         doc="Open connections of one listener above which new ones are closed at once.",
+    )  # fmt: skip
+    max_connections_per_ip: int = prop(
+        "max.connections.per.ip", INT_MAX, int, check=between(0, INT_MAX), unit="connections",
+        doc="Open connections of one address, on all listeners, above which new ones are closed at once.",
+    )  # fmt: skip
+    max_connections_per_ip_overrides: tuple[str, ...] = prop(
+        "max.connections.per.ip.overrides", (), tuple,
+        check=Check("ADDRESS:COUNT, several with commas between", lambda words: all(map(_is_limit, words))),
+        doc="The same for single addresses: 10.0.0.7:100,127.0.0.1:1000.",
     )  # fmt: skip
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", 600_000, int, unit="ms",
@@ -386,13 +430,25 @@ class BrokerConfig(Config):
     zookeeper_prefix: str = prop_of(ZooKeeperConfig, "zookeeper_prefix")
     zookeeper_prefix_07: str = prop_of(ZooKeeperConfig, "zookeeper_prefix_07")
 
+    listener_properties: ListenerProperties = unlisted(ListenerProperties())
+    """What was given of TLS and login."""
+
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
         """From a properties file, or from the defaults alone; ``overrides`` go before both.
         Raises `InvalidConfig`: the file cannot be read, or a value is not allowed.
         """
         properties = load_properties(path) if path is not None else {}
-        return parse_layers(cls, [(str(path), properties), ("--override", overrides or {})])
+        layers = [(str(path), properties), ("--override", overrides or {})]
+        texts = {name: text for _, given in layers for name, text in given.items()}
+        own = [
+            (source, {name: text for name, text in given.items() if not ListenerProperties.takes(name)})
+            for source, given in layers
+        ]
+        listeners = ListenerProperties({n: text for n, text in texts.items() if ListenerProperties.takes(n)})
+        config = replace(parse_layers(cls, own), listener_properties=listeners)
+        listeners.warn_of_unknown(tuple(each.name for each in config.endpoints))
+        return config
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -401,22 +457,54 @@ class BrokerConfig(Config):
                 f"queued.max.request.bytes={self.queued_max_request_bytes} is less than"
                 f" socket.request.max.bytes={self.socket_request_max_bytes}: raise it, or lower the other"
             )
-        listening = {each.protocol for each in self.endpoints}
+        self._check_listeners()
+
+    def _check_listeners(self) -> None:
+        protocols = self.protocols
+        for each in self.endpoints:
+            if each.name not in protocols:
+                raise InvalidConfig(
+                    f"listeners={each}: {each.name} is no protocol; say in listener.security.protocol.map "
+                    f"what it speaks ({each.name}:SASL_SSL), or use one of {', '.join(PROTOCOLS)}"
+                )
+        listening = {each.name: protocols[each.name] for each in self.endpoints}
+        if list(listening.values()).count(KAFKA07) > 1:
+            raise InvalidConfig(f"listeners={self.listeners}: only one listener can speak {KAFKA07}")
         for given in parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ():
-            if given.protocol not in listening:
-                raise InvalidConfig(f"advertised.listeners={given}: listeners has none of {given.protocol}")
+            if given.name not in listening:
+                raise InvalidConfig(f"advertised.listeners={given}: listeners has none of {given.name}")
+        name, protocol = self.inter_broker_listener_name, self.security_inter_broker_protocol
+        if name is not None and protocol is not None:
+            raise InvalidConfig(
+                "inter.broker.listener.name and security.inter.broker.protocol are both given; give one"
+            )
+        if name is not None and name.upper() not in listening:
+            raise InvalidConfig(f"inter.broker.listener.name={name}: listeners has none of {name}")
+        if protocol is not None and protocol not in listening.values():
+            raise InvalidConfig(f"security.inter.broker.protocol={protocol}: no listener speaks it")
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen, each protocol at most once."""
+        """Where to listen, each name at most once."""
         return parse_endpoints(self.listeners)
+
+    @property
+    def protocols(self) -> dict[str, str]:
+        """What listeners of each name speak."""
+        return parse_protocol_map(self.listener_security_protocol_map or "")
+
+    def address_limits(self) -> tuple[int | None, dict[str, int]]:
+        """Most connections of one address, None without a limit; and those of single addresses."""
+        overrides = (word.rpartition(":") for word in self.max_connections_per_ip_overrides)
+        limit = self.max_connections_per_ip
+        return (None if limit == INT_MAX else limit), {host: int(count) for host, _, count in overrides}
 
     def advertised_endpoint(self, listening: Endpoint, bound_port: int, machine_name: str) -> Endpoint:
         """The address for clients of one listener: ``bound_port`` replaces port 0, ``machine_name`` every
         interface.
         """
         named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()
-        found = next((each for each in named if each.protocol == listening.protocol), listening)
+        found = next((each for each in named if each.name == listening.name), listening)
         host = machine_name if found.every_interface else found.host
         return found._replace(host=host, port=found.port or bound_port)
 

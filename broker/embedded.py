@@ -64,14 +64,14 @@ class EmbeddedBroker:
         """The port of its first listener, as it was when the broker first started; `restart` keeps it."""
         return next(iter(self._ports.values()), 0)
 
-    def port_of(self, protocol: str) -> int:
-        """The port of the listener that speaks ``protocol``: ``PLAINTEXT`` or ``KAFKA07``.
+    def port_of(self, listener: str) -> int:
+        """The port of the listener with this name: ``PLAINTEXT``, ``KAFKA07``, ``CLIENT``.
         Raises `InvalidConfig`: the broker was started without one.
         """
         try:
-            return self._ports[protocol]
+            return self._ports[listener]
         except KeyError:
-            raise InvalidConfig(f"listeners={self._properties[_LISTENERS]} has none of {protocol}") from None
+            raise InvalidConfig(f"listeners={self._properties[_LISTENERS]} has none of {listener}") from None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -96,7 +96,7 @@ class EmbeddedBroker:
             raise BrokerNotStarted("the broker runs already")
         properties = self._properties | {"log.dirs": str(self.data_dir)}
         if self._ports:
-            kept = [f"{protocol}://{_HOST}:{port}" for protocol, port in self._ports.items()]
+            kept = [f"{listener}://{_HOST}:{port}" for listener, port in self._ports.items()]
             properties[_LISTENERS] = ",".join(kept)
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
@@ -257,10 +257,11 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 def _check_known(names: Iterable[str]) -> None:
     """Raises `InvalidConfig` for an unknown property, with the nearest name."""
     from broker.config import BrokerConfig
+    from broker.listener_config import known_name
 
     known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}
     for name in names:
-        if name in known:
+        if name in known or known_name(name):
             continue
         near = nearest(name.replace("_", "."), known)
         hint = f'; did you mean {near}? start_broker(**{{"{near}": ...}})' if near else ""

@@ -1,6 +1,7 @@
-"""Addresses of listeners as Kafka writes them: ``PLAINTEXT://127.0.0.1:9092``. Pure.
+"""Addresses of listeners as Kafka writes them: ``PLAINTEXT://127.0.0.1:9092``, ``CLIENT://:9093``. Pure.
 
-A listener speaks one protocol: ``PLAINTEXT`` is today's wire, ``KAFKA07`` (a name of ours) that of Kafka 0.7.
+A listener has a name and speaks one protocol, which ``listener.security.protocol.map`` gives it; by default
+the name is the protocol. ``KAFKA07`` (a name of ours) is the wire of Kafka 0.7, all others are today's.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.config.definition import Check
 
-_ENDPOINT = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]*):([0-9]{1,5})")
+_ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]*):([0-9]{1,5})")
 PLAINTEXT = "PLAINTEXT"
+SSL = "SSL"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
 KAFKA07 = "KAFKA07"
-PROTOCOLS = (PLAINTEXT, KAFKA07)
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, KAFKA07)
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """``PROTOCOL://host:port``. An empty host is every interface; port 0 is any free one."""
+    """``NAME://host:port``. An empty host is every interface; port 0 is any free one."""
 
-    protocol: str
+    name: str
     host: str
     port: int
 
@@ -32,25 +36,38 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.protocol}://{host}:{self.port}"
+        return f"{self.name}://{host}:{self.port}"
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Raises ValueError for anything that is not ``PLAINTEXT://host:port`` or ``KAFKA07://host:port``."""
+    """Raises ValueError for anything that is not ``NAME://host:port``. A name is read as upper case."""
     found = _ENDPOINT.fullmatch(text.strip())
-    if found is None or found.group(1) not in PROTOCOLS or int(found.group(3)) > 65535:
-        raise ValueError(f"{text!r} is not {' or '.join(PROTOCOLS)}://host:port")
-    return Endpoint(found.group(1), found.group(2).strip("[]"), int(found.group(3)))
+    if found is None or int(found.group(3)) > 65535:
+        raise ValueError(f"{text!r} is not NAME://host:port")
+    return Endpoint(found.group(1).upper(), found.group(2).strip("[]"), int(found.group(3)))
 
 
 def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
-    """One or more, separated by commas, each of a protocol of its own.
-    Raises `ValueError`: one of them is none, or two are of one protocol or at one address.
+    """One or more, separated by commas, each with a name of its own.
+    Raises `ValueError`: one of them is none, or two have one name or one address.
     """
     found = tuple(map(parse_endpoint, text.split(",")))
     addresses = [(each.host, each.port) for each in found if each.port]
-    if len({each.protocol for each in found}) < len(found) or len(set(addresses)) < len(addresses):
-        raise ValueError(f"{text!r} has two listeners of one protocol or at one address")
+    if len({each.name for each in found}) < len(found) or len(set(addresses)) < len(addresses):
+        raise ValueError(f"{text!r} has two listeners of one name or at one address")
+    return found
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """``NAME:PROTOCOL,...`` as a dictionary; protocols that are not named have themselves.
+    Raises `ValueError`.
+    """
+    found = {protocol: protocol for protocol in PROTOCOLS}
+    for pair in filter(None, (word.strip() for word in text.split(","))):
+        name, colon, protocol = (part.strip() for part in pair.partition(":"))
+        if not name or not colon or protocol.upper() not in PROTOCOLS:
+            raise ValueError(f"{pair!r} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
+        found[name.upper()] = protocol.upper()
     return found
 
 
@@ -66,13 +83,24 @@ def _are_reachable(text: str) -> bool:
     return _are_endpoints(text) and not any(each.every_interface for each in parse_endpoints(text))
 
 
+def _is_map(text: str) -> bool:
+    try:
+        parse_protocol_map(text)
+    except ValueError:
+        return False
+    return True
+
+
 endpoints = Check(
-    "PLAINTEXT://host:port, KAFKA07://host:port, or both with a comma between"
+    "PLAINTEXT://host:port, another name in place of PLAINTEXT, or several with commas between"
     " (an empty host is every interface, port 0 any free one)",
     _are_endpoints,
 )
 reachable_endpoints = Check(
-    "PLAINTEXT://host:port, KAFKA07://host:port, or both with a comma between,"
+    "PLAINTEXT://host:port, another name in place of PLAINTEXT, or several with commas between,"
     " with hosts that clients can reach (port 0 is the port that is listened on)",
     _are_reachable,
+)
+protocol_map = Check(
+    f"NAME:PROTOCOL, several with commas between; protocols: {', '.join(PROTOCOLS)}", _is_map
 )

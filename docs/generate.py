@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config import BrokerConfig, LogConfig
+from broker.listener_config import ListenerConfig
 from docs.command_line import command_line
 from docs.compatibility import compatibility
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
@@ -111,6 +112,14 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
         "Broker",
         "In `conf/server.properties`, or one by one with `--override name=value`.",
         BrokerConfig,
+        None,
+    ),
+    (
+        "Listeners",
+        "The broker's, too: TLS and login of its listeners. For one listener with the prefix "
+        "`listener.name.<name>.`, for one mechanism of it with `listener.name.<name>.<mechanism>.`, both in "
+        "lower case: `listener.name.client.scram-sha-256.connections.max.reauth.ms`.",
+        ListenerConfig,
         None,
     ),
     ("Topic", "Given when a topic is created; defaults come from the broker.", LogConfig, None),

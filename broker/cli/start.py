@@ -123,8 +123,8 @@ def _announce(broker: Broker, config: BrokerConfig) -> None:
     advertised, ports = broker.advertised(), broker.ports
     addresses = []
     for endpoint in config.endpoints:
-        listening = endpoint._replace(port=ports[endpoint.protocol])
-        host, port = advertised[endpoint.protocol]
+        listening = endpoint._replace(port=ports[endpoint.name])
+        host, port = advertised[endpoint.name]
         same = (host, port) == (listening.host, listening.port)
         addresses.append(str(listening) if same else f"{listening}, advertised as {host}:{port}")
     directories = ", ".join(str(path.absolute()) for path in config.directories())

@@ -6,10 +6,8 @@ import logging
 import resource
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -19,29 +17,24 @@ from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.group.consumer_group import Settings
 from broker.group.coordinator import GroupCoordinator, GroupSettings
-from broker.log.family import LogFamily
-from broker.log.generations import SINCE_08, V07
+from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
-from broker.network.channel import RequestMemory
-from broker.network.processor import Handler
-from broker.network.socket_server import NetworkConfig, SocketServer
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
-from broker.security.principal import Session, java_address
 from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
-from broker.server.dispatch import Dispatcher, Services
-from broker.server.handlers07 import Dispatcher07
-from broker.server.served_logs import ServedLogs, Views
+from broker.server.dispatch import Services
+from broker.server.listeners import Listeners
+from broker.server.served_logs import ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
-from broker.server.views.view07 import View07
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.zookeeper.paths import ListenerNode
 
 if TYPE_CHECKING:
     from broker.server.registration import Registration
@@ -155,10 +148,10 @@ class Broker:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each protocol that is spoken, once started; the first listener's first."""
+        """The port of each listener, by its name, once started; the first listener's first."""
         if self._listeners is not None:
             return self._listeners.ports
-        return {endpoint.protocol: endpoint.port for endpoint in self.config.endpoints}
+        return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}
 
     @property
     def cluster_id(self) -> str:
@@ -216,13 +209,11 @@ class Broker:
         _log.info("broker %d stopped", self.config.node_id)
 
     def advertised(self) -> dict[str, tuple[str, int]]:
-        """Host and port that each protocol's clients connect to."""
+        """Host and port that each listener's clients connect to."""
         ports, found = self.ports, {}
         for listening in self.config.endpoints:
-            endpoint = self.config.advertised_endpoint(
-                listening, ports[listening.protocol], self._machine_name
-            )
-            found[listening.protocol] = (endpoint.host, endpoint.port)
+            endpoint = self.config.advertised_endpoint(listening, ports[listening.name], self._machine_name)
+            found[listening.name] = (endpoint.host, endpoint.port)
         return found
 
     def _topic_defaults(self, kept: Mapping[str, str]) -> LogConfig:
@@ -233,14 +224,24 @@ class Broker:
             return None
         from broker.server.registration import Registration  # without ZooKeeper its client is not loaded
 
-        return Registration(self.config, [e.protocol for e in self.config.endpoints], self._clock)
+        protocols = self.config.protocols
+        spoken = (protocols[each.name] for each in self.config.endpoints)
+        wires = dict.fromkeys(KAFKA07 if protocol == KAFKA07 else PLAINTEXT for protocol in spoken)
+        return Registration(self.config, [*wires], self._clock)
 
     def _register(self, listeners: Listeners) -> None:
         if self._registration is None:
             return
         self._topics.watch(self._registration.changed)
+        addresses: dict[str, tuple[str, int]] = {}
+        nodes = []
+        for name, (host, port) in self.advertised().items():
+            protocol = self.config.protocols[name]
+            addresses.setdefault(protocol, (host, port))
+            if protocol != KAFKA07:
+                nodes.append(ListenerNode(name, protocol, host, port))
         try:
-            self._registration.start(self.advertised(), self._topics.all)
+            self._registration.start(addresses, self._topics.all, nodes)
         except BaseException:
             self._fetches.close()
             listeners.stop(0)
@@ -268,12 +269,12 @@ class Broker:
             transactions=self._transactions,
             transaction_work=self._transaction_work,
             cluster_id=self.cluster_id,
-            endpoint=lambda: self.advertised()[PLAINTEXT],
+            endpoint=lambda: next(iter(self.advertised().values())),
             zookeeper_offsets=self._zookeeper_offsets,
             ownership=ownership,
             security_file=self._security_file,
         )
-        return Listeners(config, self._logs, services)
+        return Listeners(config, self._logs, services, self.advertised)
 
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every
@@ -340,75 +341,3 @@ def _open_files(wanted: int) -> int:
         wanted, limit, limit // 2,
     )  # fmt: skip
     return max(1, limit // 2)
-
-
-_PROTOCOLS: Mapping[str, tuple[LogFamily, Callable[[Services], Handler], Callable[[Metrics], Views]]] = {
-    PLAINTEXT: (SINCE_08, Dispatcher, lambda metrics: {V07.generation: View07(metrics)}),
-    KAFKA07: (V07, Dispatcher07, lambda _: {}),
-}
-"""What each serves: a family as it is, and by views other families, whose topics can be read only."""
-
-
-class Listeners:
-    """*Thread-safe: `start` and `stop` are called by the broker, once each.* A socket server per listener."""
-
-    def __init__(self, config: BrokerConfig, logs: LogManager, services: Services) -> None:
-        """``services`` are those of the handlers but for the logs, which each protocol sees its own of."""
-        self._servers: dict[str, SocketServer] = {}
-        limit = config.queued_max_request_bytes
-        memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
-        services.metrics.watch_requests(lambda: memory.reserved_bytes, lambda: memory.waiting_count)
-        for endpoint in config.endpoints:
-            family, dispatcher, views = _PROTOCOLS[endpoint.protocol]
-            ownership = services.ownership if family is SINCE_08 else None
-            served = ServedLogs(logs, family, views(services.metrics), ownership)
-            handler = dispatcher(replace(services, logs=served))
-            network = NetworkConfig(
-                host=endpoint.host,
-                port=endpoint.port,
-                processors=config.num_network_threads,
-                max_request_bytes=config.socket_request_max_bytes,
-                send_buffer_bytes=config.socket_send_buffer_bytes,
-                receive_buffer_bytes=config.socket_receive_buffer_bytes,
-                max_connections=config.max_connections,
-                max_idle_ms=config.connections_max_idle_ms,
-                max_receive_ms=config.request_receive_timeout_ms,
-                backlog=config.socket_listen_backlog_size,
-            )
-            self._servers[endpoint.protocol] = SocketServer(
-                network,
-                handler,
-                services.metrics,
-                services.clock,
-                memory,
-                partial(_session, endpoint.protocol),
-            )
-
-    @property
-    def ports(self) -> dict[str, int]:
-        """The port of each protocol, in the order of the configuration; once started never 0."""
-        return {protocol: server.port for protocol, server in self._servers.items()}
-
-    def start(self) -> None:
-        """Listen and serve. Connections are answered when this returns.
-        Raises `InvalidConfig`: an address cannot be listened on; then none is.
-        """
-        started = []
-        try:
-            for server in self._servers.values():
-                server.start()
-                started.append(server)
-        except BaseException:
-            for server in started:
-                server.stop(0.0)
-            raise
-
-    def stop(self, grace_seconds: float) -> None:
-        """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``."""
-        for server in self._servers.values():
-            server.stop(grace_seconds)
-
-
-def _session(listener: str, address: tuple[Any, ...]) -> Session:
-    """Of a connection that was accepted: nobody has logged in yet."""
-    return Session(java_address(address[0]), listener)

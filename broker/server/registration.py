@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
 )
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, MalformedNode, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, ListenerNode, MalformedNode, layout_of
 from pyspark_kafkalog.zookeeper.registries import (
     BrokerIdInUse,
     agree_on_cluster,
@@ -115,7 +115,7 @@ class Registration:
     """
 
     def __init__(self, config: BrokerConfig, protocols: Sequence[str], clock: Clock) -> None:
-        """``protocols`` are those of the listeners.
+        """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it.
         Raises `InvalidConfig`: two layouts would use the same znodes.
         """
         self._config = config
@@ -167,9 +167,14 @@ class Registration:
         return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
 
     def start(
-        self, addresses: Mapping[str, tuple[str, int]], topics: Callable[[], Mapping[str, StoredTopic]]
+        self,
+        addresses: Mapping[str, tuple[str, int]],
+        topics: Callable[[], Mapping[str, StoredTopic]],
+        listeners: Sequence[ListenerNode] = (),
     ) -> None:
-        """Register under the address of each protocol, with the topics that there are, and from then on.
+        """Register under the address of each wire, with the topics that there are, and from then on.
+
+        ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
 
         Raises:
             BrokerIdInUse: another broker has our id.
@@ -179,8 +184,9 @@ class Registration:
         since_ms = self._clock.time_ms()
         self._topics = topics
         for protocol, (layout, generation) in self._spelled.items():
-            host, port = addresses[protocol]
-            node = BrokerNode(self._config.node_id, host, port, since_ms)
+            host, port = addresses.get(protocol, ("", -1))
+            named = tuple(listeners) if protocol == PLAINTEXT else ()
+            node = BrokerNode(self._config.node_id, host, port, since_ms, named)
             self._presences.append(Presence(layout, generation, node))
         self._await_predecessor()
         if not self._settle():
@@ -265,10 +271,12 @@ class Registration:
         """Wait for the nodes of a broker that died at our own address to expire; no other can be there."""
         deadline = self._clock.monotonic() + self._config.zookeeper_session_timeout_ms / 1000 + _AGAIN_SECONDS
         for presence in self._presences:
+            # As it is read: the address of a broker without PLAINTEXT is that of its first listener.
+            ours = presence.layout.read_broker(presence.node.id, presence.layout.write_broker(presence.node))
             logged = False
             while self._clock.monotonic() < deadline:
                 there = broker_at(self._session, presence.layout, presence.node.id)
-                if there is None or (there.host, there.port) != (presence.node.host, presence.node.port):
+                if there is None or (there.host, there.port) != (ours.host, ours.port):
                     break
                 if not logged:
                     _log.warning("%s died lately: waiting until its ZooKeeper session expires", there)

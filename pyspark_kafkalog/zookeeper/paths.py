@@ -24,7 +24,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ JSON_PREFIX = "/kafka"
 
 _MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
 _FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
-_ENDPOINT = re.compile(r"([A-Z0-9_]+)://(.*):([0-9]{1,5})")
+_ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(.*):([0-9]{1,5})")
 
 
 class MalformedNode(KafkaError):
@@ -63,15 +63,31 @@ class MalformedNode(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A live broker; ``since_ms`` is when it registered, -1 if unknown."""
+    """A live broker; ``since_ms`` is when it registered, -1 if unknown. ``listeners`` are written where one
+    of them is not PLAINTEXT; then host and port may be empty and -1.
+    """
 
     id: int
     host: str
     port: int
     since_ms: int = -1
+    listeners: tuple[ListenerNode, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"broker {self.id} at {self.host}:{self.port}"
+
+
+class ListenerNode(NamedTuple):
+    """One of a broker's addresses; ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
 
 
 class PartitionNode(NamedTuple):
@@ -386,15 +402,18 @@ class JsonLayout(Layout):
         return (int(name), "") if NUMBER.fullmatch(name) else (-1, name)
 
     def write_broker(self, broker: BrokerNode) -> bytes:
-        host = f"[{broker.host}]" if ":" in broker.host else broker.host
+        plain = ListenerNode("PLAINTEXT", "PLAINTEXT", broker.host, broker.port)
+        listeners = broker.listeners or (plain,)
+        named = {} if listeners == (plain,) else {each.name: each.protocol for each in listeners}
         return json_bytes(
             {
                 "jmx_port": -1,
                 "timestamp": str(broker.since_ms),
-                "endpoints": [f"PLAINTEXT://{host}:{broker.port}"],
-                "host": broker.host,
-                "version": 2,
+                "endpoints": [str(each) for each in listeners],
+                "host": broker.host or None,
+                "version": 4 if named else 2,
                 "port": broker.port,
+                **({"listener_security_protocol_map": named} if named else {}),
             }
         )
 
@@ -405,10 +424,10 @@ class JsonLayout(Layout):
         fields = json_object(text, f"broker {broker}")
         host, port = fields.get("host"), fields.get("port")
         if not host and isinstance(fields.get("endpoints"), list):
-            # Brokers that only listen with TLS leave both empty; we need PLAINTEXT.
-            found = [_ENDPOINT.fullmatch(str(text)) for text in fields["endpoints"]]
-            plain = next((e for e in found if e is not None and e[1] == "PLAINTEXT"), None)
-            host, port = (plain[2].strip("[]"), int(plain[3])) if plain is not None else (None, None)
+            # Brokers that have no listener of PLAINTEXT leave both empty; then any address does.
+            found = [each for text in fields["endpoints"] if (each := _ENDPOINT.fullmatch(str(text)))]
+            best = next((each for each in found if each[1] == "PLAINTEXT"), found[0] if found else None)
+            host, port = (best[2].strip("[]"), int(best[3])) if best is not None else (None, None)
         if not isinstance(host, str) or not host or not is_count(port) or not is_port(str(port)):
             raise MalformedNode(f"broker {broker}: host and port", data)
         since = str(fields.get("timestamp", ""))

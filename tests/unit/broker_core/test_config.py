@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_an_endpoint_is_protocol_host_and_port(text: str, expected: Endpoint) ->
     "text",
     [
         "", "127.0.0.1:9092", "PLAINTEXT://127.0.0.1", "PLAINTEXT://a:65536", "PLAINTEXT://a:-1",
-        "SSL://a:1", "KAFKA08://a:1", "PLAINTEXT://::1:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2",
+        "PLAINTEXT://::1:9092", "A:B://a:1", "PLAINTEXT://a:1,PLAINTEXT://b:2",
         "PLAINTEXT://a:1,KAFKA07://a:1", "PLAINTEXT://a:1,", "KAFKA07://a:1;PLAINTEXT://a:2",
         "PLAINTEXT://a:1/x", "PLAINTEXT://a b:1", "PLAINTEXT://[:1", "PLAINTEXT://a:١",
     ],
@@ -102,6 +103,46 @@ def test_each_listener_has_a_protocol_and_is_advertised_by_it() -> None:
     assert (modern, first) == (Endpoint("PLAINTEXT", "", 9092), Endpoint("KAFKA07", "127.0.0.1", 0))
     assert str(config.advertised_endpoint(modern, 9092, "box")) == "PLAINTEXT://public:19092"
     assert str(config.advertised_endpoint(first, 4711, "box")) == "KAFKA07://127.0.0.1:4711"
+
+
+def test_listeners_have_names_and_a_map_says_what_they_speak() -> None:
+    config = BrokerConfig.load(
+        None,
+        {
+            "listeners": "internal://127.0.0.1:0,CLIENT-1://:9093,SSL://:9094",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT, client-1:SASL_SSL",
+            "advertised.listeners": "CLIENT-1://public:19093,INTERNAL://10.0.0.1:9092",
+            "inter.broker.listener.name": "internal",
+        },
+    )
+    assert [(each.name, config.protocols[each.name]) for each in config.endpoints] == [
+        ("INTERNAL", "PLAINTEXT"), ("CLIENT-1", "SASL_SSL"), ("SSL", "SSL")
+    ]  # fmt: skip
+    told = [str(config.advertised_endpoint(each, each.port or 1, "box")) for each in config.endpoints]
+    assert told == ["INTERNAL://10.0.0.1:9092", "CLIENT-1://public:19093", "SSL://box:9094"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"listeners": "KAFKA08://a:1"}, "KAFKA08 is no protocol; say in listener.security.protocol.map"),
+        ({"listener.security.protocol.map": "A:TLS"}, "listener.security.protocol.map=A:TLS is not allowed"),
+        (
+            {"listeners": "KAFKA07://:1,OLD://:2", "listener.security.protocol.map": "OLD:KAFKA07"},
+            "only one listener can speak KAFKA07",
+        ),
+        ({"inter.broker.listener.name": "X"}, "inter.broker.listener.name=X: listeners has none of X"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol=SSL: no listener"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "are both given; give one",
+        ),
+        ({"max.connections.per.ip.overrides": "a:b"}, "max.connections.per.ip.overrides=a:b is not allowed"),
+    ],
+)
+def test_listeners_that_do_not_fit_together_are_refused(properties: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(words)):
+        BrokerConfig.load(None, properties)
 
 
 def test_what_is_not_listened_on_cannot_be_advertised() -> None:

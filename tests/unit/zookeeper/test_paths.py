@@ -14,6 +14,7 @@ from pyspark_kafkalog.zookeeper.paths import (
     BrokerNode,
     JsonLayout,
     Layout,
+    ListenerNode,
     MalformedNode,
     PartitionNode,
     Subscription,
@@ -221,3 +222,15 @@ def test_partitions_are_sorted_as_the_other_members_sort_them(
     layout: Layout, names: list[str], in_order: list[str]
 ) -> None:
     assert sorted(names, key=layout.partition_order) == in_order
+
+
+def test_a_broker_with_named_listeners_is_written_as_kafka_3_writes_it() -> None:
+    inside = ListenerNode("INSIDE", "PLAINTEXT", "::1", 9092)
+    outside = ListenerNode("OUTSIDE", "SASL_SSL", "kafka1", 9093)
+    data = JSON.write_broker(BrokerNode(1, "", -1, NOW_MS, (outside, inside)))
+    assert json.loads(data) == {
+        "listener_security_protocol_map": {"OUTSIDE": "SASL_SSL", "INSIDE": "PLAINTEXT"},
+        "endpoints": ["OUTSIDE://kafka1:9093", "INSIDE://[::1]:9092"],
+        "jmx_port": -1, "host": None, "port": -1, "timestamp": str(NOW_MS), "version": 4,
+    }  # fmt: skip
+    assert JSON.read_broker(1, data) == BrokerNode(1, "kafka1", 9093, NOW_MS)
