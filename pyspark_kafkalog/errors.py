@@ -359,6 +359,24 @@ class BrokersUnreachable(ConnectionLost):
         return not self.final
 
 
+class AuthenticationFailed(KafkaError):
+    """A login that was refused, or cannot work; the message has no secret. There is no retry."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class UnsupportedSaslMechanism(AuthenticationFailed):
+    """The listener does not offer this mechanism."""
+
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslState(AuthenticationFailed):
+    """A login where none is possible: the listener has no SASL, or one is under way."""
+
+    code = ErrorCode.ILLEGAL_SASL_STATE
+
+
 class RequestTimedOut(KafkaError):
     """No answer, or no delivery, within the time allowed."""
 
@@ -373,6 +391,7 @@ _BY_CODE: dict[ErrorCode, type[KafkaError]] = {
         InvalidPartitions, InvalidConfig, InvalidTimestamp, OutOfOrderSequence, InvalidProducerEpoch,
         ProducerFenced, InvalidTxnState, InvalidProducerIdMapping, ConcurrentTransactions,
         TransactionAbortable, CoordinatorLoading, StorageError, ConnectionLost, RequestTimedOut,
+        AuthenticationFailed, UnsupportedSaslMechanism, IllegalSaslState,
     )
 }  # fmt: skip
 """The classes that are made from a message alone; the others need facts that only the raiser has."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
@@ -16,14 +20,24 @@ from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, K
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
 
+if TYPE_CHECKING:
+    from pyspark_kafkalog.client.login.exchange import LoginExchange
+
 logger = logging.getLogger(__name__)
 
 
 _FIRST_API_VERSIONS = 3
 """Every broker since 2.4 knows this version; an older one responds with those it knows."""
 
-_SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
-"""The oldest version chosen by default. Older ones carry message sets; callers must name them."""
+_SPOKEN_SINCE = {ApiKey.PRODUCE: 3, ApiKey.SASL_HANDSHAKE: 1}
+"""The oldest version chosen by default. Older ones of Produce carry message sets; callers must name them. An
+older one of SaslHandshake is followed by bare frames.
+"""
+
+_RENEWED_BETWEEN = 0.85, 0.95
+"""The parts of a login's lifetime between which the next one is made, as Kafka's Java clients do it."""
+_LEAST_PAUSE_SECONDS = 1.0
+"""Between logins of one connection: Kafka refuses them sooner."""
 
 _SPOKEN_UP_TO = {
     ApiKey.FETCH: 12,
@@ -54,6 +68,9 @@ class Connection:
 
     Several requests may be in flight; a broker responds in their order, and responses may be
     received in any order. After a failure the connection is closed and `broken`; open another one.
+
+    With a login whose lifetime is limited, the next request towards its end starts the next login, and
+    requests are held back until it is over.
     """
 
     def __init__(
@@ -65,7 +82,7 @@ class Connection:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect and request the broker's versions, or use those of ``broker.version.fallback``."""
+        """Connect, request the broker's versions (or use those of ``broker.version.fallback``), log in."""
         self.host, self.port = host, port
         self.peer = peer_name(host, port)
         self.broken = False
@@ -74,18 +91,32 @@ class Connection:
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        self._new_login = _logins(config)
+        self._exchange: LoginExchange | None = None
+        self._login_ticket: Ticket | None = None
+        self._renewed_at = self._ends_at = math.inf
+        self._held: deque[tuple[Ticket | None, list[Any]]] = deque()
+        self._served = False
+        """Whether the broker has answered anything but ApiVersions, which needs no login."""
         setup_seconds = config.connection_setup_timeout_ms / 1000
         limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
         self.transport = self._connected(limit)
         try:
             self._negotiate_versions(limit)
+            self._start_login(limit.left)
+            self._finish_login(limit)
         except BaseException:
             self.close()
             raise
 
     @property
     def in_flight(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held)
+
+    @property
+    def unsent(self) -> bool:
+        """True while requests of `send_now` wait for the socket, or for a login."""
+        return self.transport.unsent or bool(self._held)
 
     @property
     def oldest_sent_at(self) -> float | None:
@@ -124,6 +155,9 @@ class Connection:
         """Send ``message`` and return as soon as the system has accepted it."""
         ticket, parts = self._prepare(message, version)
         try:
+            if self._must_hold():
+                self._held.append((ticket, parts))
+                return ticket
             self.transport.send(parts, self._limit(deadline))
         except BaseException:
             # Also on Ctrl-C: half a request may be sent, and nothing would receive its response.
@@ -139,6 +173,9 @@ class Connection:
             while ticket.frame is None:
                 self._match(self._next_frame(limit))
             return self._decode(ticket)
+        except ConnectionLost as e:
+            self.close()
+            raise self._explained(e, ticket) from e
         except KafkaError:
             self.close()
             raise
@@ -155,6 +192,9 @@ class Connection:
         """
         ticket, parts = self._prepare(message, version)
         try:
+            if self._must_hold():
+                self._held.append((ticket if answered else None, parts))
+                return ticket
             self.transport.send_now(parts)
         except KafkaError:
             self.close()
@@ -196,6 +236,16 @@ class Connection:
         self.broken = True
         self.transport.close()
 
+    def _explained(self, error: ConnectionLost, ticket: Ticket) -> ConnectionLost:
+        """``error``, with what it means if the first request after ApiVersions has no answer."""
+        if self._served or self._new_login is not None or ticket.key == ApiKey.API_VERSIONS:
+            return error
+        option = self._config.option_name("security.protocol")
+        secured = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
+        return ConnectionLost(
+            f"{error} after ApiVersions, as it does if it wants a login: then set {option} to {secured}"
+        )
+
     def _limit(self, deadline: Deadline | None) -> Deadline:
         seconds = self._config.request_timeout_ms / 1000
         return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
@@ -213,6 +263,8 @@ class Connection:
     def _next_frame(self, deadline: Deadline) -> bytearray:
         if self.broken:
             raise ConnectionLost(f"{self.peer}: the connection is closed")
+        if self.transport.unsent:
+            self.transport.send((), deadline)
         return self.transport.receive(deadline)
 
     def _match(self, frame: bytearray) -> Ticket:
@@ -228,9 +280,68 @@ class Connection:
                 f"{self.peer}: the response to {ticket.key.name} v{ticket.version} has correlation id "
                 f"{found} instead of {ticket.correlation_id}"
             )
-        if not ticket.dropped:
+        self._served = self._served or ticket.key != ApiKey.API_VERSIONS
+        if ticket is self._login_ticket:
+            self._continue_login(ticket, frame)
+        elif not ticket.dropped:
             ticket.frame = frame
         return ticket
+
+    def _must_hold(self) -> bool:
+        """Whether a request must wait for a login, which is started if it is time."""
+        if self._exchange is None and self._clock.monotonic() >= self._renewed_at:
+            self._start_login(self._config.connection_setup_timeout_ms / 1000)
+        return self._exchange is not None
+
+    def _start_login(self, seconds: float) -> None:
+        """Send the first request of a login; `_match` continues it."""
+        if self._new_login is None:
+            return
+        try:
+            exchange = self._new_login(self.peer, self.host, seconds)
+        except ConnectionLost as e:
+            now = self._clock.monotonic()
+            if now >= self._ends_at or self._ends_at == math.inf:
+                raise
+            logger.warning("%s: the login is not renewed yet: %s", self.peer, e)
+            self._renewed_at = now + max(_LEAST_PAUSE_SECONDS, (self._ends_at - now) / 2)
+            return
+        self._exchange = exchange
+        self._send_login(exchange.begin())
+
+    def _finish_login(self, deadline: Deadline) -> None:
+        while self._exchange is not None:
+            self._match(self._next_frame(deadline))
+
+    def _send_login(self, message: Any) -> None:
+        ticket, parts = self._prepare(message, None)
+        ticket.dropped, self._login_ticket = True, ticket
+        self.transport.send_now(parts)
+        self._waiting.append(ticket)
+
+    def _continue_login(self, ticket: Ticket, frame: bytearray) -> None:
+        """Take a response of the login; at its end send the requests that waited for it."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        ticket.frame = frame
+        message = exchange.answered(self._decode(ticket))
+        if message is not None:
+            self._send_login(message)
+            return
+        self._exchange = self._login_ticket = None
+        lifetime = exchange.lifetime_ms / 1000
+        if lifetime > 0:
+            self._ends_at = ticket.sent_at + lifetime
+            after = max(lifetime * random.uniform(*_RENEWED_BETWEEN), _LEAST_PAUSE_SECONDS)
+            self._renewed_at = ticket.sent_at + after
+        else:
+            self._renewed_at = self._ends_at = math.inf
+        held, self._held = self._held, deque()
+        for waiting, parts in held:
+            self.transport.send_now(parts)
+            if waiting is not None:
+                self._waiting.append(waiting)
 
     def _decode(self, ticket: Ticket) -> Any:
         frame, ticket.frame = ticket.frame, None
@@ -307,6 +418,16 @@ class Connection:
 def _own_version() -> str:
     """The package's version for the broker's log; brokers refuse an empty one."""
     return str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))
+
+
+def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] | None:
+    """What makes a login for a peer, a host and seconds; None without logins, whose modules stay unloaded."""
+    if not config.security_protocol.startswith("SASL_"):
+        return None
+    from pyspark_kafkalog.client.login.exchange import LoginExchange
+    from pyspark_kafkalog.client.login.mechanisms import login_of
+
+    return partial(LoginExchange, login_of(config))
 
 
 Address = tuple[str, int]

@@ -20,6 +20,7 @@ from pyspark_kafkalog.config.definition import (
     system_or_positive_int,
     unlisted,
 )
+from pyspark_kafkalog.config.sasl import MECHANISMS, SaslConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.exchange import RELEASES, release_of
 from pyspark_kafkalog.types import IsolationLevel
@@ -66,15 +67,15 @@ def check_release(asks: bool, release: str | None) -> None:
         )
 
 
-_plain = Check("only PLAINTEXT: TLS and SASL are not supported", lambda value: value == "PLAINTEXT")
+_protocol = one_of("PLAINTEXT", "SASL_PLAINTEXT")
 
 addresses = Check("host:port, separated by commas", _are_addresses)
 _brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9092")
 
 
 @dataclass(frozen=True)
-class ClientConfig(Config):
-    """The properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
+class ConnectionConfig(Config):
+    """Where brokers are, and how long connections and requests may take."""
 
     bootstrap_servers: str = prop(
         "bootstrap.servers", kind=str, check=_brokers, section="Connections",
@@ -131,9 +132,15 @@ class ClientConfig(Config):
             "the connection or does not respond in a quarter of socket.connection.setup.timeout.ms.",
     )  # fmt: skip
     security_protocol: str = prop(
-        "security.protocol", "PLAINTEXT", str, check=_plain,
-        doc="How connections are protected.",
+        "security.protocol", "PLAINTEXT", str, check=_protocol,
+        doc="How connections are protected: SASL_... with a login.",
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientConfig(SaslConfig, ConnectionConfig):
+    """The properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
+
     servers_option: str = unlisted("bootstrap.servers")
     """The user's name for `bootstrap_servers`, for errors; empty if it is not an option."""
     answered_before: bool = unlisted(False)
@@ -142,16 +149,25 @@ class ClientConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_release(self.api_version_request, self.broker_version_fallback)
+        if self.security_protocol.startswith("SASL_") and not self.sasl_mechanism:
+            raise InvalidConfig(
+                f"security.protocol={self.security_protocol} needs sasl.mechanism; "
+                f"allowed: {', '.join(MECHANISMS)}"
+            )
+
+    def option_name(self, name: str) -> str:
+        """A property's name as the user of this client writes it: options of Spark begin with ``kafka.``."""
+        prefix, found, rest = self.servers_option.partition("bootstrap.servers")
+        return prefix + name if found and not rest else name
 
     @classmethod
     def check_names(cls, names: Collection[str], prefix: str = "") -> None:
         protected = sorted(name for name in names if name.startswith(("sasl.", "ssl.")))
         if protected and "security.protocol" not in names:
             raise InvalidConfig(
-                f"{', '.join(prefix + name for name in protected)}: TLS and SASL are not supported, and "
-                "without them the connection would be in plain text. Remove these properties and use a "
-                "listener without TLS and SASL; to have them ignored, set "
-                f"{prefix}security.protocol=PLAINTEXT"
+                f"{', '.join(prefix + name for name in protected)}: {prefix}security.protocol is missing; "
+                "by default connections are in plain text, without a login. Set it to SASL_PLAINTEXT, or, to "
+                "have these properties ignored, to PLAINTEXT"
             )
 
     @property

@@ -176,7 +176,7 @@ def prop(
     }  # fmt: skip
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"property": facts})
-    return dataclasses.field(default=default, metadata={"property": facts})
+    return dataclasses.field(default=default, repr=not is_secret(name), metadata={"property": facts})
 
 
 def unlisted(default: Any) -> Any:

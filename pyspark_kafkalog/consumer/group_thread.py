@@ -233,12 +233,14 @@ class GroupThread:
         self._watch(connection)
 
     def _read(self) -> None:
-        flight = self._in_flight
-        if self._watched is not None:
-            for ticket, answer in self._watched.receive_now():
+        flight, watched = self._in_flight, self._watched
+        if watched is not None:
+            for ticket, answer in watched.receive_now():
                 if flight is not None and ticket is flight.ticket:
                     self._in_flight = None
                     self._answered(flight.request, answer)
+            if self._watched is watched and watched.transport.unsent:
+                self._watch(watched)  # a login is over, for which the request had waited
 
     def _answered(self, request: Any, answer: Any) -> None:
         self._failures = 0

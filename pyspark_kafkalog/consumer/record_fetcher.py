@@ -269,6 +269,8 @@ class RecordFetcher:
                     flight.connection.flush_now()
                     self._watch(flight)
                 answers = flight.connection.receive_now() if ready.readable else []
+                if flight.connection.transport.unsent:
+                    self._watch(flight)  # a login is over, for which the request had waited
             except KafkaError as e:
                 self._lost(flight, e)
                 continue

@@ -262,7 +262,7 @@ class Sender:
     def _send_to(self, link: BrokerLink, queues: list[PartitionQueue], now: float) -> None:
         """Fill requests, one batch of each partition in each, while the broker may have more in flight."""
         while queues and link.connection is not None:
-            if len(link.sent) >= self._config.max_in_flight or link.connection.transport.unsent:
+            if len(link.sent) >= self._config.max_in_flight or link.connection.unsent:
                 return
             batches: list[ProducerBatch] = []
             later: list[PartitionQueue] = []
@@ -343,7 +343,7 @@ class Sender:
         if connection is None:
             return
         self._poller.watch(connection.transport, link, writing=connection.transport.unsent)
-        if self._config.required_acks == 0 and not connection.transport.unsent:
+        if self._config.required_acks == 0 and not connection.unsent:
             batches, link.unconfirmed = link.unconfirmed, []
             for batch in batches:
                 self._accumulator.settle(batch)
@@ -369,6 +369,8 @@ class Sender:
                 del link.sent[ticket]
             if connection.broken:
                 connection.receive_now()
+            elif connection.transport.unsent or link.unconfirmed:
+                self._watch(link)  # a login is over, for which requests had waited
         except Exception as e:
             error = _as_kafka_error(e, f"{connection.peer}: a response cannot be handled")
             self._lost(link, error, self._clock.monotonic())

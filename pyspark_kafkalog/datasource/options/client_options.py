@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import Config, describe, warn_unknown
@@ -33,6 +33,7 @@ NO_MAX_RECORDS = (
 )
 
 _PREFIX = "kafka."
+_PROTOCOL = "kafka.security.protocol"
 _CONNECT, _ZK_CONNECT, _BROKER_LIST = "zookeeper.connect", "zk.connect", "broker.list"
 _CONSUMER_DEFAULTS = {"client_id": "spark-kafka-relation", "max_partition_fetch_bytes": 8 << 20}
 """What differs from Kafka's own defaults. A task reads a single partition, and most often all of it."""
@@ -77,6 +78,8 @@ def client_properties(
     values = {}
     for key, text in given.items():
         if key in known:
+            if key != (name := _PREFIX + known[key].name.lower()) and name in given:
+                continue  # an alias
             values[known[key].field] = replace(known[key], name=key).read(text, "option")
         elif warn_except is not None and key.startswith(_PREFIX) and key not in warn_except:
             warn_unknown(key, known, "options")
@@ -118,7 +121,7 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
     for key, why in _IGNORED.items():
         if key in given:
             log.warning("%s: it is ignored", why)
-    ClientConfig.check_names({key.removeprefix(_PREFIX) for key in given if key.startswith(_PREFIX)}, _PREFIX)
+    _check_unprotected(given)
     named = [name for name in (_CONNECT, _ZK_CONNECT, _BROKER_LIST) if name in given]
     if len(named) != 1:
         raise InvalidConfig(
@@ -134,6 +137,21 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
     item = next(item for item in describe(Source07Config) if item.name == own)
     values[item.field] = replace(item, name=place).read(given[place], "option")
     return Source07Config(**values)  # type: ignore[arg-type]
+
+
+def _check_unprotected(given: Mapping[str, str]) -> None:
+    """Refuse TLS and logins, which 0.7 has not: otherwise the connection would be in plain text unasked."""
+    protocol = given.get(_PROTOCOL, "").strip().upper()
+    protected = (
+        [] if protocol else [key for key in given if key.startswith((f"{_PREFIX}sasl.", f"{_PREFIX}ssl."))]
+    )
+    if protocol not in ("", "PLAINTEXT"):
+        protected = [_PROTOCOL]
+    if protected:
+        raise InvalidConfig(
+            f"{', '.join(sorted(protected))}: Kafka 0.7 has neither TLS nor SASL. Remove these options, or "
+            f"set {_PROTOCOL}=PLAINTEXT to have them ignored"
+        )
 
 
 def group_store(

@@ -46,7 +46,7 @@ def test_a_client_must_know_a_broker() -> None:
         parse(ClientConfig, {}, source="options")
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 def test_a_protected_connection_is_refused_not_ignored(protocol: str) -> None:
     with pytest.raises(InvalidConfig, match=f"security.protocol={protocol} is not allowed; .*PLAINTEXT"):
         parse(ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": protocol}, source="options")

@@ -28,14 +28,21 @@ def test_a_wrong_option_is_one_frame_and_its_text() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: TLS and SASL are not supported"),
-        ({"kafka.ssl.truststore.location": "/x"}, "set kafka.security.protocol=PLAINTEXT"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism: kafka.security.protocol is missing"),
+        ({"kafka.ssl.truststore.location": "/x"}, "to have these properties ignored, to PLAINTEXT"),
         ({"startingOfsets": "earliest"}, "Unknown option 'startingOfsets'. Did you mean 'startingOffsets'?"),
         ({"Kafka.Key.Deserializer": "x"}, "Kafka option 'Kafka.Key.Deserializer' is not supported"),
         ({"minPartitions": "some"}, "got 'some'; allowed: 1 to 9223372036854775807"),
         ({"kafka.api.version.request": "false"}, "names of Kafka's properties begin with 'kafka.'"),
         ({"protocol": "0.7", "zk.connect": "nowhere:x"}, "zk.connect=nowhere:x is not allowed"),
-        ({"protocol": "0.7", "zk.connect": "a:1", "kafka.sasl.password": "x"}, "kafka.sasl.password: TLS"),
+        (
+            {"protocol": "0.7", "zk.connect": "a:1", "kafka.sasl.password": "x"},
+            "kafka.sasl.password: Kafka 0.7 has",
+        ),
+        (
+            {"protocol": "0.7", "zk.connect": "a:1", "kafka.security.protocol": "SASL_SSL"},
+            "kafka.security.protocol: Kafka 0.7 has",
+        ),
     ],
 )
 def test_errors_name_the_option_as_it_was_written(options: dict[str, str], said: str) -> None:
@@ -51,7 +58,7 @@ def test_a_sink_refuses_credentials_without_a_protocol_too() -> None:
     from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
 
     options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.sasl.jaas.config": "geheim"}
-    with pytest.raises(InvalidConfig, match=r"^kafka\.sasl\.jaas\.config: TLS and SASL") as raised:
+    with pytest.raises(InvalidConfig, match=r"^kafka\.sasl\.jaas\.config: kafka\.security") as raised:
         parse_sink_options(options)
     assert "geheim" not in str(raised.value)
     parse_sink_options(options | {"kafka.security.protocol": "PLAINTEXT"})

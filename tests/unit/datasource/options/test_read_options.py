@@ -212,8 +212,17 @@ def test_properties_of_the_client_are_passed_on_without_their_prefix(
     assert "group.id" not in caplog.text
 
 
-def test_every_property_has_the_one_spelling_that_spark_hands_on() -> None:
-    assert [p.name for p in describe(ConsumerConfig) if p.name != p.name.lower() or p.aliases] == []
+def test_every_property_has_the_spelling_that_spark_hands_on() -> None:
+    names = [name for p in describe(ConsumerConfig) for name in (p.name, *p.aliases)]
+    assert [name for name in names if name != name.lower()] == []
+
+
+def test_kafkas_name_goes_before_librdkafkas() -> None:
+    given = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.mechanisms": "GSSAPI"}
+    options = parse_batch_options(
+        {**SERVERS, "subscribe": "t", "kafka.security.protocol": "SASL_PLAINTEXT", **given}
+    )
+    assert options.consumer.sasl_mechanism == "PLAIN"
 
 
 def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,1 @@
+"""How a connection logs in (SASL): the mechanisms, their tokens, and the exchange with a broker."""

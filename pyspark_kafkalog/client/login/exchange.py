@@ -1,0 +1,78 @@
+"""A login as requests and responses, without I/O: SaslHandshake, then SaslAuthenticate until it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from pyspark_kafkalog.client.login.mechanisms import Login
+from pyspark_kafkalog.errors import (
+    AuthenticationFailed,
+    ErrorCode,
+    IllegalSaslState,
+    UnsupportedSaslMechanism,
+)
+from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.security.scram import ScramError
+
+
+class LoginExchange:
+    """*Not thread-safe: one login of one connection.* `begin`, then `answered` for each response."""
+
+    def __init__(self, login: Login, peer: str, host: str, seconds: float) -> None:
+        """Prepare the first message. ``seconds`` limit the time to get a token.
+
+        Raises `AuthenticationFailed` or `InvalidConfig` for what cannot work, `ConnectionLost` while a token
+        cannot be fetched.
+        """
+        self._login, self._peer = login, peer
+        self._conversation: Generator[bytes, bytes, None] = login.start(host, seconds)
+        self._message: bytes | None = next(self._conversation)
+        self.lifetime_ms = 0
+        """Once it is over: time until the next login must have taken place; 0 is for ever."""
+
+    def begin(self) -> SaslHandshakeRequest:
+        """The first request."""
+        return SaslHandshakeRequest(mechanism=self._login.mechanism)
+
+    def answered(self, response: Any) -> SaslAuthenticateRequest | None:
+        """The next request; None when the client is logged in. Raises `AuthenticationFailed`."""
+        if isinstance(response, SaslHandshakeResponse):
+            self._check_handshake(response)
+        else:
+            self._take(response)
+        return None if self._message is None else SaslAuthenticateRequest(auth_bytes=self._message)
+
+    def _check_handshake(self, response: SaslHandshakeResponse) -> None:
+        login = self._login
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            served = ", ".join(response.mechanisms) or "none"
+            raise UnsupportedSaslMechanism(
+                f"{self._peer}: the broker does not support {login.mechanism}; it supports {served}. "
+                f"Set {login.mechanism_option}"
+            )
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise IllegalSaslState(
+                f"{self._peer}: this listener has no SASL: connect to another port, or set "
+                f"{login.protocol_option} to {login.protocol_without}"
+            )
+        if response.error_code != ErrorCode.NONE:
+            raise AuthenticationFailed(f"{self._peer}: SaslHandshake failed: {response.error_code.name}")
+
+    def _take(self, response: SaslAuthenticateResponse) -> None:
+        login = self._login
+        if response.error_code != ErrorCode.NONE:
+            said = login.without_secrets(response.error_message or response.error_code.name)
+            raise AuthenticationFailed(
+                f"{self._peer}: the broker refused the {login.mechanism} login: {said}; check {login.check}"
+            )
+        try:
+            self._message = self._conversation.send(response.auth_bytes)
+        except StopIteration:
+            self._message, self.lifetime_ms = None, max(response.session_lifetime_ms, 0)
+        except ScramError as e:
+            reason = login.without_secrets(str(e))
+            raise AuthenticationFailed(
+                f"{self._peer}: the {login.mechanism} login failed: {reason}; check {login.check}"
+            ) from None

@@ -1,0 +1,298 @@
+"""Which mechanism a configuration asks for, with which credentials, and what it says to a broker.
+
+A conversation is a generator: it yields the client's messages and is sent the broker's; its end is the end of
+the login. Source: RFC 4616 (PLAIN), 5802 (SCRAM), 7628 (OAUTHBEARER).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.client.login import kerberos, msk, tokens
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.sasl import MECHANISMS
+from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
+from pyspark_kafkalog.security.jaas import JaasEntry, parse_jaas
+from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM
+from pyspark_kafkalog.security.scram import ScramClient
+
+Conversation = Generator[bytes, bytes, None]
+
+_EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
+_SEPARATOR = b"\x01"
+
+
+@dataclass(frozen=True)
+class Login:
+    """*Thread-safe: immutable.* What every connection of a client does to log in."""
+
+    mechanism: str
+    """As the broker calls it: AWS_MSK_IAM is its OAUTHBEARER."""
+    start: Callable[[str, float], Conversation] = field(repr=False)
+    """A new conversation with the broker of a host name; seconds limit the time to get a token."""
+    check: str
+    """The options that hold the credentials, for errors."""
+    mechanism_option: str
+    protocol_option: str
+    protocol_without: str
+    """`security.protocol` without a login."""
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def without_secrets(self, text: str) -> str:
+        """``text`` of the broker's, which should not repeat a password, without it."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+
+def login_of(config: ClientConfig) -> Login:
+    """How a client with a `security.protocol` of SASL logs in.
+
+    Raises `InvalidConfig`, which names the option to set and holds no value of it.
+    """
+    return _Options(config).login()
+
+
+class _Options:
+    """*Used by one thread.* The `sasl.*` properties of one client under the names that its user knows."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._entry = self._parsed(config.sasl_jaas_config)
+
+    def login(self) -> Login:
+        mechanism = (self._config.sasl_mechanism or "").strip().upper()
+        if not mechanism:
+            raise InvalidConfig(
+                f"{self.name('sasl.mechanism')} is missing, which "
+                f"{self.name('security.protocol')}={self._config.security_protocol} needs; "
+                f"allowed: {', '.join(MECHANISMS)}"
+            )
+        self._check_handlers(mechanism)
+        if mechanism == "PLAIN" or mechanism in SCRAM:
+            return self._of_password(mechanism)
+        if mechanism == "OAUTHBEARER":
+            handler = _class_name(self._config.sasl_login_callback_handler_class)
+            return self._of_msk() if handler == msk.LOGIN_HANDLER else self._of_token()
+        if mechanism == "AWS_MSK_IAM":
+            return self._of_msk()
+        if mechanism == "GSSAPI":
+            return self._of_kerberos()
+        raise InvalidConfig(
+            f"{self.name('sasl.mechanism')}={mechanism[:40]} is not allowed; allowed: {', '.join(MECHANISMS)}"
+        )
+
+    def name(self, property_name: str) -> str:
+        """A property as the user writes it: options of Spark begin with ``kafka.``."""
+        return self._config.option_name(property_name)
+
+    def _of_password(self, mechanism: str) -> Login:
+        config, jaas = self._config, self._jaas
+        user, password = (
+            jaas.get("username", config.sasl_username),
+            jaas.get("password", config.sasl_password),
+        )
+        if user is None or password is None:
+            missing = "username" if user is None else "password"
+            raise InvalidConfig(
+                f"{self.name('sasl.jaas.config')} has no {missing}, which {mechanism} needs"
+                if jaas or self._entry is not None
+                else f"{self.name('sasl.jaas.config')} is missing, which {mechanism} needs; or set "
+                f"{self.name('sasl.username')} and {self.name('sasl.password')}"
+            )
+        for what, value in (("username", user), ("password", password)):
+            if not value or "\0" in value:
+                raise InvalidConfig(f"{self._place}: the {what} is empty or holds a NUL character")
+        if mechanism == "PLAIN":
+            return self._made(mechanism, lambda *_: plain(user, password), self._place, (password,))
+        token = self._entry is not None and self._entry.is_true("tokenauth")
+        return self._made(
+            mechanism, lambda *_: scram(mechanism, user, password, token), self._place, (password,)
+        )
+
+    def _of_token(self) -> Login:
+        config, jaas = self._config, self._jaas
+        extensions = {
+            key.removeprefix("extension_"): value
+            for key, value in jaas.items()
+            if key.startswith("extension_")
+        }
+        for pair in (config.sasl_oauthbearer_extensions or "").split(","):
+            if pair.strip():
+                key, _, value = pair.strip().partition("=")
+                extensions[key] = value
+        for key, value in extensions.items():
+            if not _EXTENSION_NAME.fullmatch(key) or key == "auth" or not _EXTENSION_VALUE.fullmatch(value):
+                raise InvalidConfig(
+                    f"{self.name('sasl.oauthbearer.extensions')}: an extension is key=value, its key of "
+                    "letters only and not auth"
+                )
+        source = self._token_source()
+        return self._made(
+            "OAUTHBEARER",
+            lambda _, seconds: bearer(tokens.current(source, seconds), extensions),
+            source.option,
+            source.secrets,
+        )
+
+    def _token_source(self) -> tokens.TokenSource:
+        config, jaas = self._config, self._jaas
+        handler = config.sasl_login_callback_handler_class or ""
+        if ":" in handler:
+            return tokens.FunctionSource(handler, self.name("sasl.login.callback.handler.class"))
+        option = self.name("sasl.oauthbearer.token.endpoint.url")
+        # Strimzi's names of JAAS options begin with oauth.
+        url = config.sasl_oauthbearer_token_endpoint_url or jaas.get("oauth.token.endpoint.uri")
+        if not url:
+            raise InvalidConfig(
+                f"{option} is missing, which OAUTHBEARER needs: the address that grants tokens, or "
+                f"file:/path of one; or set {self.name('sasl.login.callback.handler.class')} to a function, "
+                "module:function"
+            )
+        if url.startswith("file:"):
+            return tokens.FileSource(url, option)
+        if not url.startswith(("https://", "http://")):
+            raise InvalidConfig(f"{option} is not allowed; allowed: https://..., http://... or file:/path")
+        client_id = config.sasl_oauthbearer_client_id or jaas.get("clientId") or jaas.get("oauth.client.id")
+        secret = (
+            config.sasl_oauthbearer_client_secret
+            or jaas.get("clientSecret")
+            or jaas.get("oauth.client.secret")
+        )
+        if not client_id or not secret:
+            prefix = "sasl.oauthbearer.client.credentials.client"
+            raise InvalidConfig(
+                f"{self.name('sasl.jaas.config')} has no {'clientSecret' if client_id else 'clientId'}, "
+                f"which the token endpoint needs; or set {self.name(f'{prefix}.id')} and "
+                f"{self.name(f'{prefix}.secret')}"
+            )
+        scope = config.sasl_oauthbearer_scope or jaas.get("scope") or jaas.get("oauth.scope")
+        return tokens.EndpointSource(
+            url, client_id, secret, scope, config.sasl_oauthbearer_header_urlencode, option
+        )
+
+    def _of_msk(self) -> Login:
+        options = dict(self._jaas)
+        place = self.name("sasl.jaas.config")
+
+        def start(host: str, seconds: float) -> Conversation:
+            return bearer(tokens.current(msk.IamSource.of(host, options, place), seconds), {})
+
+        check = f"the AWS credentials that {place} selects, and that they may connect to the cluster"
+        return self._made("OAUTHBEARER", start, check, ())
+
+    def _of_kerberos(self) -> Login:
+        config, jaas = self._config, self._jaas
+        service = jaas.get("serviceName") or config.sasl_kerberos_service_name
+        if not service:
+            raise InvalidConfig(
+                f"{self.name('sasl.kerberos.service.name')} is missing, which GSSAPI needs: the service of "
+                "the brokers' principals, often kafka"
+            )
+        uses_keytab = self._entry is None or self._entry.is_true("useKeyTab")
+        keytab = (jaas.get("keyTab") if uses_keytab else None) or config.sasl_kerberos_keytab
+        identity = kerberos.Identity(
+            service,
+            jaas.get("principal") or config.sasl_kerberos_principal,
+            keytab,
+            jaas.get("ticketCache"),
+            self._place if self._entry is not None else self.name("sasl.kerberos.keytab"),
+        )
+        return self._made("GSSAPI", lambda host, _: kerberos.converse(identity, host), identity.option, ())
+
+    def _made(
+        self,
+        mechanism: str,
+        start: Callable[[str, float], Conversation],
+        check: str,
+        secrets: tuple[str, ...],
+    ) -> Login:
+        return Login(
+            mechanism=mechanism,
+            start=start,
+            check=check,
+            mechanism_option=self.name("sasl.mechanism"),
+            protocol_option=self.name("security.protocol"),
+            protocol_without="SSL" if self._config.security_protocol == "SASL_SSL" else "PLAINTEXT",
+            secrets=secrets,
+        )
+
+    @property
+    def _jaas(self) -> Mapping[str, str]:
+        return self._entry.options if self._entry is not None else {}
+
+    @property
+    def _place(self) -> str:
+        """The options that hold user and password."""
+        if self._entry is not None:
+            return self.name("sasl.jaas.config")
+        return f"{self.name('sasl.username')} and {self.name('sasl.password')}"
+
+    def _parsed(self, text: str | None) -> JaasEntry | None:
+        if text is None or not text.strip():
+            return None
+        try:
+            return parse_jaas(text)
+        except ValueError as e:
+            raise InvalidConfig(f"{self.name('sasl.jaas.config')}: {e}") from None
+
+    def _check_handlers(self, mechanism: str) -> None:
+        """Refuse Java classes that we have nothing for: a login without them would be another one."""
+        config = self._config
+        given = {
+            "sasl.login.callback.handler.class": config.sasl_login_callback_handler_class,
+            "sasl.client.callback.handler.class": config.sasl_client_callback_handler_class,
+            "sasl.oauthbearer.jwt.retriever.class": config.sasl_oauthbearer_jwt_retriever_class,
+        }
+        for name, value in given.items():
+            known = _HANDLERS[name]
+            if value and not (":" in value and "login" in name) and _class_name(value) not in known:
+                raise InvalidConfig(
+                    f"{self.name(name)}={value[:100]} is a Java class, which Python cannot use; "
+                    f"known here: {', '.join(known)}"
+                )
+        method = config.sasl_oauthbearer_method
+        if mechanism == "OAUTHBEARER" and method and method.lower() not in ("oidc", "default"):
+            raise InvalidConfig(
+                f"{self.name('sasl.oauthbearer.method')} is not allowed; allowed: oidc, default"
+            )
+
+
+_HANDLERS = {
+    "sasl.login.callback.handler.class": (
+        "OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler", msk.LOGIN_HANDLER,
+    ),
+    "sasl.client.callback.handler.class": (msk.CLIENT_HANDLER,),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "ClientCredentialsJwtRetriever", "FileJwtRetriever", "DefaultJwtRetriever",
+    ),
+}  # fmt: skip
+"""The ends of the class names whose work is done here."""
+
+
+def _class_name(name: str | None) -> str:
+    return (name or "").strip().rpartition(".")[2]
+
+
+def plain(user: str, password: str) -> Conversation:
+    """PLAIN: one message, without an authorization id."""
+    yield b"\0".join((b"", user.encode(), password.encode()))
+
+
+def scram(mechanism: str, user: str, password: str, token: bool) -> Conversation:
+    """SCRAM, which also makes the server prove that it knows the password."""
+    client = ScramClient(mechanism, user, password, token=token)
+    server_final = yield client.final((yield client.first()))
+    client.verify(server_final)
+
+
+def bearer(token: str, extensions: Mapping[str, str]) -> Conversation:
+    """OAUTHBEARER. A refusal comes as a JSON text, which the client confirms to get the error itself."""
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise AuthenticationFailed("the OAuth token is empty, or has characters that no token has")
+    pairs = {"auth": f"Bearer {token}", **extensions}
+    fields = [f"{key}={value}".encode() for key, value in pairs.items()]
+    if (yield _SEPARATOR.join((b"n,,", *fields, b"", b""))):
+        yield _SEPARATOR

@@ -1,0 +1,251 @@
+"""OAuth tokens: where they come from, and the one of each source that a process uses until it renews it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import urllib.parse
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
+from pyspark_kafkalog.security.files import found_file
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
+
+logger = logging.getLogger(__name__)
+
+_RENEWED_AT = 0.8
+"""The part of its life after which a token is renewed."""
+_MAX_ANSWER_BYTES = 1 << 20
+_MAX_SOURCES = 64
+
+
+class Token(NamedTuple):
+    """A token and when it ends, in seconds since 1970; 0: it is asked for each time."""
+
+    text: str
+    expires_at: float
+
+
+class TokenSource(Protocol):
+    """Where tokens come from; hashable, since a process has one token of each."""
+
+    @property
+    def option(self) -> str:
+        """The option that names it, for errors."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]: ...
+
+    def fetch(self, seconds: float) -> Token:
+        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, or `CannotConnect` to try again."""
+
+
+class _Kept:
+    """*Thread-safe.* The token of one source; `lock` guards it and makes others wait for a fetch."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.token: Token | None = None
+        self.renew_at = 0.0
+
+
+_kept: dict[TokenSource, _Kept] = {}
+_kept_lock = threading.Lock()
+
+
+def current(source: TokenSource, seconds: float) -> str:
+    """The token of ``source``: the process's one, or a new one when 80 % of its life are over.
+
+    A token that cannot be renewed is used to its end.
+    """
+    with _kept_lock:
+        if source not in _kept and len(_kept) >= _MAX_SOURCES:
+            _kept.pop(next(iter(_kept)))
+        kept = _kept.setdefault(source, _Kept())
+    with kept.lock:
+        now = SYSTEM_CLOCK.time_ms() / 1000
+        if kept.token is not None and now < kept.renew_at:
+            return kept.token.text
+        try:
+            token = source.fetch(seconds)
+        except KafkaError as e:
+            if kept.token is None or now >= kept.token.expires_at:
+                raise
+            logger.warning("the OAuth token is used on, because it cannot be renewed: %s", e)
+            return kept.token.text
+        kept.token = token
+        kept.renew_at = now + (token.expires_at - now) * _RENEWED_AT if token.expires_at > now else 0.0
+        return token.text
+
+
+@dataclass(frozen=True)
+class EndpointSource:
+    """An OAuth endpoint that grants client credentials. Source: RFC 6749, section 4.4; KIP-768."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None
+    urlencode: bool
+    option: str
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.client_secret,)
+
+    def fetch(self, seconds: float) -> Token:
+        """Ask the endpoint, for at most ``seconds``."""
+        import urllib.error  # 20 ms, for this source only
+        import urllib.request
+
+        pair = (self.client_id, self.client_secret)
+        if self.urlencode:
+            pair = (urllib.parse.quote_plus(pair[0]), urllib.parse.quote_plus(pair[1]))
+        body = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        request = urllib.request.Request(
+            self.url,
+            data=urllib.parse.urlencode(body).encode(),
+            headers={
+                "Authorization": "Basic " + base64.b64encode(":".join(pair).encode()).decode(),
+                "Accept": "application/json",
+                "Content-Type": "application/x-www-form-urlencoded",
+            },
+        )
+        where = urllib.parse.urlsplit(self.url)
+        place = f"{where.hostname}:{where.port}" if where.port else str(where.hostname)
+        try:
+            with _opener().open(request, timeout=max(seconds, 0.1)) as answer:
+                text = answer.read(_MAX_ANSWER_BYTES)
+        except urllib.error.HTTPError as e:
+            with e:
+                reason = _refusal(e.read(_MAX_ANSWER_BYTES))
+            if e.code >= 500 or e.code in (408, 429):
+                raise CannotConnect(
+                    f"the token endpoint {place}", f"it answered {e.code}", silent=False
+                ) from None
+            raise AuthenticationFailed(
+                f"the token endpoint {place} refused the client with {e.code}{self._safe(reason)}; check "
+                f"{self.option}, client id and client secret"
+            ) from None
+        except (OSError, ValueError) as e:
+            why = getattr(e, "reason", None) or e
+            raise CannotConnect(
+                f"the token endpoint {place} ({self.option})", self._safe(str(why)), silent=False
+            ) from None
+        return _token_in(text, place, self.option)
+
+    def _safe(self, text: str) -> str:
+        return text.replace(self.client_secret, "***")
+
+
+def _opener() -> OpenerDirector:
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """The header with the secret must not follow to wherever the answer points."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    return urllib.request.build_opener(NoRedirects)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A file that holds a token, which something else renews; read at each login."""
+
+    url: str
+    option: str
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return ()
+
+    def fetch(self, seconds: float) -> Token:
+        """Read the file; ``seconds`` has no meaning here."""
+        del seconds
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path)
+        try:
+            return Token(found_file(path, self.option).read_text("utf-8").strip(), 0)
+        except (OSError, UnicodeDecodeError) as e:
+            reason = getattr(e, "strerror", None) or "it is not text"
+            raise InvalidConfig(f"{self.option}: {path} cannot be read: {reason}") from None
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """A Python function ``module:function`` without arguments: a token, or one and when it expires."""
+
+    name: str
+    option: str
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return ()
+
+    def fetch(self, seconds: float) -> Token:
+        """Call it; nothing limits its time."""
+        del seconds
+        module, _, function = self.name.partition(":")
+        try:
+            found = import_module(module)
+            for part in function.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as e:
+            raise InvalidConfig(f"{self.option}={self.name}: there is no such function: {e}") from None
+        try:
+            given = found()  # type: ignore[operator]
+        except Exception as e:
+            # Its message is not ours to show: it may hold what the function sent.
+            logger.debug("%s failed", self.name, exc_info=True)
+            raise AuthenticationFailed(
+                f"{self.option}={self.name}: the function failed with {type(e).__name__}"
+            ) from None
+        text, expires_at = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+        if not isinstance(text, str) or not isinstance(expires_at, int | float | None):
+            raise AuthenticationFailed(
+                f"{self.option}={self.name}: the function must return a token as text, or (token, seconds "
+                f"since 1970 at which it expires); it returned {type(given).__name__}"
+            )
+        return Token(text, _expiry(text) if expires_at is None else expires_at)
+
+
+def _token_in(text: bytes, place: str, option: str) -> Token:
+    try:
+        answer = json.loads(text)
+        token = answer["access_token"]
+        lasts = float(answer.get("expires_in") or 0)
+        if not isinstance(token, str):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AuthenticationFailed(
+            f"the token endpoint {place} sent no access_token; check {option}"
+        ) from None
+    return Token(token, _expiry(token) or (SYSTEM_CLOCK.time_ms() / 1000 + lasts if lasts > 0 else 0))
+
+
+def _expiry(token: str) -> float:
+    """When a JWT ends, by its claim ``exp``; 0 for other tokens."""
+    try:
+        payload = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _refusal(body: bytes) -> str:
+    """``error`` and ``error_description`` of an OAuth error."""
+    try:
+        answer = json.loads(body)
+        found = [str(answer[key])[:200] for key in ("error", "error_description") if answer.get(key)]
+    except (ValueError, AttributeError, TypeError):
+        return ""
+    text = ": ".join(found)
+    return f" ({text if text.isprintable() else ascii(text)})" if text else ""

@@ -1,0 +1,177 @@
+"""From `sasl.*` properties to a login: what is said to a broker, and errors that name the option to set."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.client.login.mechanisms import login_of
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+def config(**given: str) -> ClientConfig:
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    base = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT"}
+    return parse(ClientConfig, base | named, source="options")
+
+
+def first_message(host: str = "b", **given: str) -> tuple[str, bytes]:
+    login = login_of(config(**given))
+    return login.mechanism, next(login.start(host, 1))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl__jaas__config": f'{PLAIN} required username="alice" password="pa=ss;";'},
+        {"sasl__jaas__config": f'kafkashaded.{PLAIN} required username=alice password="pa=ss;";'},
+        # Scram's module with the mechanism PLAIN is pasted often, and logs in with Kafka too.
+        {"sasl__jaas__config": "x.ScramLoginModule required username='alice' password='pa=ss;' ;"},
+        {"sasl__username": "alice", "sasl__password": "pa=ss;"},
+    ],
+)
+def test_plain_sends_user_and_password(given: dict[str, str]) -> None:
+    assert first_message(sasl__mechanism="PLAIN", **given) == ("PLAIN", b"\0alice\0pa=ss;")
+
+
+def test_librdkafkas_name_of_the_mechanism_is_taken() -> None:
+    sent = first_message(sasl__mechanisms="PLAIN", sasl__username="u", sasl__password="p")
+    assert sent == ("PLAIN", b"\0u\0p")
+
+
+def test_scram_may_be_with_a_delegation_token() -> None:
+    jaas = 'S required username="id" password="hmac" tokenauth="true";'
+    mechanism, message = first_message(sasl__mechanism="SCRAM-SHA-512", sasl__jaas__config=jaas)
+    assert mechanism == "SCRAM-SHA-512"
+    assert message.startswith(b"n,,n=id,r=")
+    assert message.endswith(b",tokenauth=true")
+
+
+def test_a_token_goes_with_its_extensions(tmp_path) -> None:
+    (tmp_path / "token").write_text("abc.def.ghi\n")
+    sent = first_message(
+        sasl__mechanism="OAUTHBEARER",
+        sasl__oauthbearer__token__endpoint__url=f"file:{tmp_path}/token",
+        sasl__jaas__config=f'{OAUTH} required extension_logicalCluster="lkc-1";',
+        sasl__oauthbearer__extensions="poolId=p",
+    )
+    expected = b"n,,\x01auth=Bearer abc.def.ghi\x01logicalCluster=lkc-1\x01poolId=p\x01\x01"
+    assert sent == ("OAUTHBEARER", expected)
+
+
+def no_token() -> str:
+    raise RuntimeError("top-secret")
+
+
+def dated_token() -> tuple[str, float]:
+    return "dated", 4e9
+
+
+def no_text() -> int:
+    return 7
+
+
+def test_a_function_may_give_the_token() -> None:
+    sent = first_message(
+        sasl__mechanism="OAUTHBEARER", sasl__login__callback__handler__class=f"{__name__}:dated_token"
+    )
+    assert sent == ("OAUTHBEARER", b"n,,\x01auth=Bearer dated\x01\x01")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [("no_token", "failed with RuntimeError"), ("no_text", "returned int"), ("absent", "no such function")],
+)
+def test_a_function_that_gives_none_is_named(function: str, words: str) -> None:
+    with pytest.raises((AuthenticationFailed, InvalidConfig), match=words) as e:
+        first_message(
+            sasl__mechanism="OAUTHBEARER", sasl__login__callback__handler__class=f"{__name__}:{function}"
+        )
+    assert f"sasl.login.callback.handler.class={__name__}:{function}" in str(e.value)
+    assert "top-secret" not in str(e.value)
+
+
+ENDPOINT = {"sasl__mechanism": "OAUTHBEARER", "sasl__oauthbearer__token__endpoint__url": "http://h:1/t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"sasl__mechanism": "PLAIN"},
+            "sasl.jaas.config is missing, which PLAIN needs; or set sasl.username",
+        ),
+        ({"sasl__mechanism": "PLAIN", "sasl__username": "u"}, "or set sasl.username and sasl.password"),
+        ({"sasl__mechanism": "PLAIN", "sasl__jaas__config": f"{PLAIN} required;"}, "config has no username"),
+        (
+            {"sasl__mechanism": "PLAIN", "sasl__jaas__config": f"{PLAIN} required username=geheim;"},
+            "sasl.jaas.config has no password",
+        ),
+        (
+            {"sasl__mechanism": "PLAIN", "sasl__jaas__config": f"{PLAIN} required password=7geheim;"},
+            "sasl.jaas.config: Value not specified for key 'password' in JAAS config",
+        ),
+        ({"sasl__mechanism": "NTLM"}, "sasl.mechanism=NTLM is not allowed; allowed: PLAIN, SCRAM-SHA-256,"),
+        ({"sasl__mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url is missing"),
+        (ENDPOINT, "sasl.jaas.config has no clientId"),
+        (ENDPOINT | {"sasl__jaas__config": f"{OAUTH} required clientId=geheim;"}, "has no clientSecret"),
+        (ENDPOINT | {"sasl__oauthbearer__token__endpoint__url": "ftp://geheim"}, "https://..., http://..."),
+        (
+            ENDPOINT | {"sasl__login__callback__handler__class": "com.acme.Handler"},
+            "sasl.login.callback.handler.class=com.acme.Handler is a Java class",
+        ),
+        (
+            {"sasl__mechanism": "PLAIN", "sasl__client__callback__handler__class": "com.acme.Handler"},
+            "sasl.client.callback.handler.class=com.acme.Handler is a Java class",
+        ),
+        ({"sasl__mechanism": "GSSAPI"}, "sasl.kerberos.service.name is missing"),
+    ],
+)
+def test_an_error_names_the_option_and_no_secret(given: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidConfig) as e:
+        login_of(config(**given))
+    assert words in str(e.value)
+    assert "geheim" not in str(e.value)
+
+
+def test_the_mechanism_is_asked_for() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"security\.protocol=SASL_PLAINTEXT needs sasl\.mechanism; allowed"
+    ):
+        config(sasl__username="u")
+
+
+def test_options_of_spark_are_named_as_spark_has_them() -> None:
+    spark = ClientConfig(
+        bootstrap_servers="a:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        servers_option="kafka.bootstrap.servers",
+    )
+    with pytest.raises(InvalidConfig, match=r"^kafka\.sasl\.jaas\.config is missing"):
+        login_of(spark)
+
+
+def test_no_configuration_shows_its_secrets() -> None:
+    shown = repr(
+        config(
+            sasl__mechanism="PLAIN",
+            sasl__jaas__config="geheim1",
+            sasl__password="geheim2",
+            sasl__oauthbearer__client__secret="geheim3",
+        )
+    )
+    assert "geheim" not in shown
+
+
+def test_logins_are_ignored_where_the_protocol_has_none() -> None:
+    plain = parse(
+        ClientConfig,
+        {"bootstrap.servers": "a:1", "security.protocol": "PLAINTEXT", "sasl.mechanism": "NTLM"},
+        source="options",
+    )
+    assert plain.security_protocol == "PLAINTEXT"
