@@ -42,6 +42,9 @@ class Metrics:
         self._request_errors = self._counter(
             "request_errors", "Errors answered, a partition at a time", "api", "code"
         )
+        self._authorization_denials = self._counter(
+            "authorization_denials", "Operations that clients were not allowed", "resource", "operation"
+        )
         self._by_api: dict[str, Counter] = {}
         self._by_error: dict[tuple[str, str], Counter] = {}
 
@@ -64,6 +67,10 @@ class Metrics:
         if child is None:
             child = self._by_error[api, code] = self._request_errors.labels(api, code)
         return child
+
+    def authorization_denials(self, resource: str, operation: str) -> Counter:
+        """The counter of one operation with one type of resource, such as ``Topic`` and ``Write``."""
+        return self._authorization_denials.labels(resource, operation)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:
         return Counter(f"kafkalog_broker_{name}", doc, labels, registry=self.registry)

@@ -121,6 +121,9 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -211,6 +214,9 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.END_TXN, VersionRange(0, 5), 3),
         Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), 3),
+        Api(ApiKey.DESCRIBE_ACLS, VersionRange(0, 3), 2),
+        Api(ApiKey.CREATE_ACLS, VersionRange(0, 3), 2),
+        Api(ApiKey.DELETE_ACLS, VersionRange(0, 3), 2),
         Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(1, 4), 2),

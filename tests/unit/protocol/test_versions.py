@@ -37,6 +37,9 @@ TABLE = {
     25: ("ADD_OFFSETS_TO_TXN", 0, 4, 3),
     26: ("END_TXN", 0, 5, 3),
     28: ("TXN_OFFSET_COMMIT", 0, 5, 3),
+    29: ("DESCRIBE_ACLS", 0, 3, 2),
+    30: ("CREATE_ACLS", 0, 3, 2),
+    31: ("DELETE_ACLS", 0, 3, 2),
     32: ("DESCRIBE_CONFIGS", 1, 4, 4),
     33: ("ALTER_CONFIGS", 0, 2, 2),
     35: ("DESCRIBE_LOG_DIRS", 1, 4, 2),
@@ -54,7 +57,7 @@ TABLE = {
     69: ("CONSUMER_GROUP_DESCRIBE", 0, 1, 0),
 }
 
-OF_CLIENTS_ONLY = {17, 36}
+OF_CLIENTS_ONLY = {17, 29, 30, 31, 36}
 """Our clients send them; the broker does not serve them."""
 
 

@@ -1,0 +1,223 @@
+"""What clients may do: ACLs that are kept, super users, and a log of what was denied."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from broker.metrics import Metrics
+from broker.security.acl_rules import AclRules
+from broker.security.principal import Principal, Session
+from broker.security.security_file import SecurityFile
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    parse_word,
+)
+
+MAX_ACLS = 100_000
+"""So many can be kept: with each change all of them are written."""
+
+_DENIALS = {
+    ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    ResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    ResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
+}
+_CLUSTER_DENIAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+_FIELDS = ("resourceType", "name", "patternType", "principal", "host", "operation", "permissionType")
+
+_audit_log = logging.getLogger("broker.authorizer")
+
+
+def denial(resource_type: ResourceType) -> KafkaError:
+    """The error that answers what may not be done with a resource of this type."""
+    return ServerError(*_DENIALS.get(resource_type, _CLUSTER_DENIAL))
+
+
+class Authorizer:
+    """*Thread-safe: ``_lock`` is held over a change; decisions are taken by the last rules, a whole object.*
+
+    A change is on the disk before it is in force, and in force before it returns.
+    """
+
+    def __init__(
+        self,
+        kept: SecurityFile,
+        metrics: Metrics,
+        *,
+        super_users: Iterable[Principal] = (),
+        allow_without_acl: bool = False,
+    ) -> None:
+        self._kept = kept
+        self._metrics = metrics
+        self._super_users = frozenset(super_users)
+        self._allow_without_acl = allow_without_acl
+        self._lock = threading.Lock()
+        self._rules = AclRules((), allow_without_acl=allow_without_acl)
+
+    @property
+    def acls(self) -> frozenset[Acl]:
+        """Those in force."""
+        return self._rules.acls
+
+    def load(self) -> None:
+        """Take over what is kept. Raises `InvalidConfig`: one of the ACLs is none."""
+        with self._lock:
+            self._take_over(map(_parsed, self._kept.kept.acls))
+
+    def allows(
+        self,
+        session: Session,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        request: str,
+        *,
+        audited: bool = True,
+    ) -> bool:
+        """Whether this client may do that; unless it was only asked for a list, a denial is logged.
+        ``request`` is what it asked for, such as ``Produce``.
+        """
+        principal = session.principal
+        allowed = principal in self._super_users or self._rules.allow(
+            principal, session.host, operation, resource_type, name
+        )
+        if audited:
+            self._audit(allowed, session, operation, resource_type, name, request)
+        return allowed
+
+    def allows_any(
+        self, session: Session, operation: Operation, resource_type: ResourceType, request: str
+    ) -> bool:
+        """Whether it may do that with any resource of the type, one that does not exist yet included."""
+        principal = session.principal
+        allowed = principal in self._super_users or self._rules.allow_any(
+            principal, session.host, operation, resource_type
+        )
+        self._audit(allowed, session, operation, resource_type, WILDCARD, request)
+        return allowed
+
+    def operations(
+        self, session: Session, among: Iterable[int], resource_type: ResourceType, name: str
+    ) -> int:
+        """Those of the operations ``among`` that this client may do, as the bits of an answer."""
+        return sum(
+            1 << number
+            for number in among
+            if self.allows(session, Operation(number), resource_type, name, "", audited=False)
+        )
+
+    def add(self, acls: Sequence[Acl]) -> None:
+        """Have these too.
+
+        Raises:
+            ServerError: there would be more than `MAX_ACLS`.
+            StorageError: the disk refused; everything is as it was.
+        """
+        self._change(lambda before: before.union(acls))
+
+    def remove(self, chosen: Callable[[Acl], bool]) -> None:
+        """Have those no more. Raises `StorageError`: the disk refused; everything is as it was."""
+        self._change(lambda before: frozenset(acl for acl in before if not chosen(acl)))
+
+    def _change(self, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
+        with self._lock:
+            after = change(self._rules.acls)
+            if after == self._rules.acls:
+                return
+            if len(after) > max(MAX_ACLS, len(self._rules.acls)):
+                raise ServerError(ErrorCode.POLICY_VIOLATION, f"this broker keeps at most {MAX_ACLS} ACLs")
+            texts = tuple(map(_as_text, sorted(after)))
+            self._kept.change(lambda kept: kept._replace(acls=texts))
+            self._take_over(after)
+
+    def _take_over(self, acls: Iterable[Acl]) -> None:
+        self._rules = AclRules(acls, allow_without_acl=self._allow_without_acl)
+
+    def _audit(
+        self,
+        allowed: bool,
+        session: Session,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        request: str,
+    ) -> None:
+        if not allowed:
+            self._metrics.authorization_denials(resource_type.word, operation.word).inc()
+        level = logging.DEBUG if allowed else logging.INFO
+        if _audit_log.isEnabledFor(level):
+            _audit_log.log(
+                level,
+                "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
+                "for request = %s",
+                _one_line(str(session.principal)), "Allowed" if allowed else "Denied", operation.name,
+                session.host, resource_type.word, _one_line(name), request,
+            )  # fmt: skip
+
+
+def _one_line(text: str) -> str:
+    """Clients choose names: none may look like another entry of the log."""
+    return text if text.isprintable() else repr(text)
+
+
+def check_new(acl: Acl) -> None:
+    """Raises `ValueError`, with what is wrong, for an ACL that can mean nothing."""
+    if not acl.name:
+        raise ValueError("Invalid empty resource name")
+    if acl.resource_type is ResourceType.ANY:
+        raise ValueError("Invalid resourceType ANY")
+    if acl.resource_type is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
+        raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise ValueError(f"Invalid patternType {acl.pattern_type.name}")
+    if acl.operation is Operation.ANY:
+        raise ValueError("Invalid operation ANY")
+    if acl.permission is Permission.ANY:
+        raise ValueError("Invalid permissionType ANY")
+    if ":" not in acl.principal:
+        raise ValueError(f"Could not parse principal from `{acl.principal}` (no colon is present)")
+    if not acl.host:
+        raise ValueError("Invalid empty host")
+
+
+def _parsed(texts: Mapping[str, str]) -> Acl:
+    try:
+        kind, name, pattern, principal, host, operation, permission = (texts[field] for field in _FIELDS)
+        acl = Acl(
+            parse_word(ResourceType, kind),
+            name,
+            parse_word(PatternType, pattern),
+            principal,
+            host,
+            parse_word(Operation, operation),
+            parse_word(Permission, permission),
+        )
+        check_new(acl)
+    except (KeyError, ValueError) as e:
+        raise InvalidConfig(f"security.json has an ACL that is none: {dict(texts)!r}: {e}") from e
+    return acl
+
+
+def _as_text(acl: Acl) -> dict[str, str]:
+    values = (
+        acl.resource_type.word,
+        acl.name,
+        acl.pattern_type.word,
+        acl.principal,
+        acl.host,
+        acl.operation.word,
+        acl.permission.word,
+    )
+    return dict(zip(_FIELDS, values, strict=True))
