@@ -72,10 +72,11 @@ class ApacheKafka:
         *,
         zookeeper: str | None = None,
         options: Sequence[str] = QUICK,
+        scram_users: Sequence[str] = (),
         **properties: str,
     ) -> None:
         """``properties`` with underscores for dots are added to those that a single node needs; ``options``
-        are Java's.
+        are Java's. ``scram_users``, without ZooKeeper: `SCRAM-SHA-256=[name=n,password=p]`.
         """
         self._jars, self._options = jars, options
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,7 +113,8 @@ class ApacheKafka:
         if zookeeper is not None:
             return
         cluster = encode_id(uuid.UUID(int=uuid.uuid4().int >> 8))  # begins with A: a dash would be an option
-        run_tool(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties)
+        users = [argument for user in scram_users for argument in ("--add-scram", user)]
+        run_tool(jars, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._properties, *users)
 
     def start(self) -> ApacheKafka:
         """Start it, and wait until it says that it serves."""

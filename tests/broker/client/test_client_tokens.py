@@ -1,0 +1,119 @@
+"""Tokens from an OAuth endpoint: what it is asked, when again, and what its refusals become."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_kafkalog.client.login import tokens
+from pyspark_kafkalog.client.login.tokens import EndpointSource, current
+from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect
+from tests.support.client.token_endpoint import TokenEndpoint
+from tests.support.manual_clock import ManualClock
+
+
+@pytest.fixture
+def endpoint() -> Iterator[TokenEndpoint]:
+    with TokenEndpoint() as made:
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    made = ManualClock(time_ms=int(time.time() * 1000))
+    monkeypatch.setattr(tokens, "SYSTEM_CLOCK", made)
+    return made
+
+
+def source(endpoint: TokenEndpoint, *, urlencode: bool = False, scope: str | None = "a b") -> EndpointSource:
+    option = "sasl.oauthbearer.token.endpoint.url"
+    return EndpointSource(endpoint.url, "me", "geheim:&", scope, urlencode, option)
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def test_the_endpoint_is_asked_as_kafka_asks_it(endpoint: TokenEndpoint) -> None:
+    current(source(endpoint), 5)
+    current(source(endpoint, urlencode=True, scope=None), 5)
+    assert endpoint.asked == [
+        (basic("me:geheim:&"), "grant_type=client_credentials&scope=a+b"),
+        (basic("me:geheim%3A%26"), "grant_type=client_credentials"),
+    ]
+
+
+def test_a_process_has_one_token_until_four_fifths_of_its_life(
+    endpoint: TokenEndpoint, clock: ManualClock
+) -> None:
+    first = current(source(endpoint), 5)
+    clock.advance(0.79 * 3600)
+    assert current(source(endpoint), 5) == first
+    clock.advance(0.02 * 3600)
+    assert current(source(endpoint), 5) != first
+    assert len(endpoint.asked) == 2
+
+
+def test_a_token_that_cannot_be_renewed_is_used_to_its_end(
+    endpoint: TokenEndpoint, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = current(source(endpoint), 5)
+    endpoint.answers.extend([(503, {})] * 2)
+    clock.advance(0.9 * 3600)
+    assert current(source(endpoint), 5) == first
+    assert "cannot be renewed" in caplog.text
+    clock.advance(0.2 * 3600)
+    with pytest.raises(CannotConnect, match="it answered 503"):
+        current(source(endpoint), 5)
+
+
+def test_an_opaque_token_lasts_as_long_as_the_answer_says(
+    endpoint: TokenEndpoint, clock: ManualClock
+) -> None:
+    endpoint.answers.extend((200, {"access_token": text, "expires_in": 100}) for text in "ab")
+    found = [current(source(endpoint), 5)]
+    clock.advance(79)
+    found.append(current(source(endpoint), 5))
+    clock.advance(2)
+    found.append(current(source(endpoint), 5))
+    assert found == ["a", "a", "b"]
+
+
+def test_a_token_without_an_end_is_asked_for_each_time(endpoint: TokenEndpoint) -> None:
+    endpoint.answers.extend((200, {"access_token": text}) for text in "ab")
+    assert [current(source(endpoint), 5) for _ in "ab"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            (401, {"error": "invalid_client", "error_description": "geheim:& is no secret"}),
+            r"refused the client with 401 \(invalid_client: \*\*\* is no secret\); check sasl\.oauthbearer",
+        ),
+        ((400, b"<html>"), "refused the client with 400; check"),
+        # A redirect would take the secret elsewhere.
+        ((302, b""), "refused the client with 302"),
+        ((200, {"token": "x"}), "sent no access_token"),
+        ((200, b"[]"), "sent no access_token"),
+        ((200, b"\xff"), "sent no access_token"),
+    ],
+)
+def test_what_the_endpoint_refuses_is_final(
+    endpoint: TokenEndpoint, answer: tuple[int, object], words: str
+) -> None:
+    endpoint.answers.append(answer)
+    with pytest.raises(AuthenticationFailed, match=words) as e:
+        current(source(endpoint), 5)
+    assert "geheim" not in str(e.value)
+    assert (e.value.retriable, len(endpoint.asked)) == (False, 1)
+
+
+def test_an_endpoint_that_is_away_may_be_asked_again() -> None:
+    with TokenEndpoint() as gone:
+        pass
+    with pytest.raises(CannotConnect, match=r"token endpoint 127\.0\.0\.1:\d+ \(sasl\.oauthbearer.*refused"):
+        current(source(gone), 5)

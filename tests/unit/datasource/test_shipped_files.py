@@ -1,0 +1,49 @@
+"""Files that a property names, at their path or shipped with the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark import SparkFiles
+
+import pyspark_kafkalog.datasource.batch.batch_reader  # noqa: F401  (what a task imports)
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.files import found_file
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a task's files, as Spark tells its Python workers."""
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    return tmp_path
+
+
+def test_a_file_is_looked_up_among_those_shipped_by_its_base_name(shipped: Path) -> None:
+    (shipped / "user.keytab").touch()
+    assert found_file("user.keytab", "sasl.kerberos.keytab") == shipped / "user.keytab"
+    assert found_file("/home/me/user.keytab", "sasl.kerberos.keytab") == shipped / "user.keytab"
+
+
+def test_a_file_at_its_path_goes_before_a_shipped_one(shipped: Path, tmp_path_factory) -> None:
+    there = tmp_path_factory.mktemp("there") / "user.keytab"
+    for path in (there, shipped / "user.keytab"):
+        path.touch()
+    assert found_file(str(there), "sasl.kerberos.keytab") == there
+
+
+def test_a_missing_file_is_named_with_both_places_and_its_option(shipped: Path) -> None:
+    with pytest.raises(InvalidConfig) as e:
+        found_file("/none/user.keytab", "kafka.sasl.kerberos.keytab")
+    assert str(e.value) == (
+        "kafka.sasl.kerberos.keytab: there is no file /none/user.keytab, nor was it shipped with the job: "
+        f"{shipped}/user.keytab"
+    )
+
+
+def test_without_spark_only_the_path_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", False)
+    monkeypatch.setattr(SparkFiles, "_sc", None)
+    with pytest.raises(InvalidConfig, match=r"^x: there is no file /none/f$"):
+        found_file("/none/f", "x")
