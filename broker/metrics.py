@@ -45,6 +45,7 @@ class Metrics:
         self._authorization_denials = self._counter(
             "authorization_denials", "Operations that clients were not allowed", "resource", "operation"
         )
+        self._logins = self._counter("logins", "Logins at listeners", "listener", "mechanism", "outcome")
         self._by_api: dict[str, Counter] = {}
         self._by_error: dict[tuple[str, str], Counter] = {}
 
@@ -71,6 +72,10 @@ class Metrics:
     def authorization_denials(self, resource: str, operation: str) -> Counter:
         """The counter of one operation with one type of resource, such as ``Topic`` and ``Write``."""
         return self._authorization_denials.labels(resource, operation)
+
+    def logins(self, listener: str, mechanism: str, outcome: str) -> Counter:
+        """The counter of logins that succeeded or failed; the mechanism is empty where none was chosen."""
+        return self._logins.labels(listener, mechanism, outcome)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:
         return Counter(f"kafkalog_broker_{name}", doc, labels, registry=self.registry)

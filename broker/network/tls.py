@@ -136,11 +136,12 @@ class TlsStream:
                 empty = self._receive(sock)
                 continue
             try:
-                filled += cast("int", self.tls.read(room - filled, cast("bytearray", buffer[filled:room])))
+                count = cast("int", self.tls.read(room - filled, cast("bytearray", buffer[filled:room])))
             except ssl.SSLWantReadError:
                 self._dry = True
-            except ssl.SSLZeroReturnError:
-                self._ended = True
+            else:
+                filled += count
+                self._ended = not count  # the client said goodbye
         if not filled and not self._ended:
             raise BlockingIOError
         return filled

@@ -21,6 +21,7 @@ from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
+from broker.security.credentials import FileCredentials
 from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
@@ -46,6 +47,7 @@ _MINUTE_MS = 60_000
 _DELETED_FILES_SECONDS = 1.0
 _LEFT_TOPICS_SECONDS = 1.0
 _LOADER_STOP_SECONDS = 10.0
+_CERTIFICATES_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -273,8 +275,11 @@ class Broker:
             zookeeper_offsets=self._zookeeper_offsets,
             ownership=ownership,
             security_file=self._security_file,
+            credentials=FileCredentials(self._security_file),
         )
-        return Listeners(config, self._logs, services, self.advertised)
+        listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
+        self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)
+        return listeners
 
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every

@@ -15,6 +15,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.scheduler import Scheduler
+from broker.security.credentials import CredentialStore
 from broker.security.principal import Principal, Session
 from broker.security.security_file import SecurityFile
 from broker.server.broker_settings import BrokerSettings
@@ -60,7 +61,8 @@ class Services:
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
     when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
     it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets`` and
-    an ``ownership``. ``security_file`` has users and ACLs, unless the ZooKeeper has them.
+    an ``ownership``. ``security_file`` has users and ACLs, unless the ZooKeeper has them;
+    ``credentials`` are the users', wherever they are.
     """
 
     config: BrokerConfig
@@ -79,6 +81,7 @@ class Services:
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     security_file: SecurityFile
+    credentials: CredentialStore
     zookeeper_offsets: ZooKeeperOffsets | None = None
     ownership: Ownership | None = None
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.endpoint import KAFKA07, PLAINTEXT
+from broker.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL
+from broker.listener_config import MECHANISMS, OAUTHBEARER, PLAIN, PREFIX, ListenerConfig, ListenerProperties
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
 from broker.metrics import Metrics
 from broker.network.channel import RequestMemory
+from broker.network.connection import Entrance
 from broker.network.processor import Handler
-from broker.network.socket_server import AddressLimits, NetworkConfig, SocketServer
+from broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
+from broker.scheduler import Scheduler
+from broker.security.authentication import Mechanism
+from broker.security.certificates import ListenerCertificates
+from broker.security.credentials import lookup_in
+from broker.security.mapping_rules import Rule, parse_rules
+from broker.security.mechanisms import Plain, Scram, plain_passwords
 from broker.security.principal import Session, java_address
 from broker.server.dispatch import Dispatcher, Services
 from broker.server.handlers07 import Dispatcher07
+from broker.server.login import LoginGate, SecuredSession
 from broker.server.served_logs import ServedLogs, Views
 from broker.server.views.view07 import View07
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.scram import ScramCredential
+
+_ENTERING_BYTES = 16 << 20
+"""Memory for the requests of all clients that have not logged in, beside the 4 KiB that each has."""
 
 _SINCE_08: tuple[LogFamily, Callable[[Services], Handler], Callable[[Metrics], Views]]
 _SINCE_08 = (SINCE_08, Dispatcher, lambda metrics: {V07.generation: View07(metrics)})
@@ -39,11 +52,19 @@ class Listeners:
         logs: LogManager,
         services: Services,
         advertised: Callable[[], Mapping[str, tuple[str, int]]],
+        timers: Scheduler,
     ) -> None:
         """``services`` are those of the handlers but for the logs, which each wire sees its own of, and the
-        address, which is the listener's own: clients stay with the listener that they came to.
+        address, which is the listener's own: clients stay with the listener that they came to. ``timers``
+        has the answers to failed logins.
+        Raises `InvalidConfig`: a listener has no certificate, or knows no way to log in.
         """
+        self._config = config
+        self._services = services
+        self._timers = timers
         self._servers: dict[str, SocketServer] = {}
+        self._certificates: list[ListenerCertificates] = []
+        self._entering = RequestMemory(_ENTERING_BYTES)
         limit = config.queued_max_request_bytes
         memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
         services.metrics.watch_requests(lambda: memory.reserved_bytes, lambda: memory.waiting_count)
@@ -51,12 +72,17 @@ class Listeners:
         for endpoint in config.endpoints:
             name, protocol = endpoint.name, config.protocols[endpoint.name]
             own = config.listener_properties.of(name)
-            if protocol not in (PLAINTEXT, KAFKA07):
-                raise InvalidConfig(f"listeners={endpoint}: {protocol} is not spoken yet")
             family, dispatcher, views = _V07 if protocol == KAFKA07 else _SINCE_08
             ownership = services.ownership if family is SINCE_08 else None
             served = ServedLogs(logs, family, views(services.metrics), ownership)
             handler = dispatcher(replace(services, logs=served, endpoint=partial(_of, advertised, name)))
+            sessions: Sessions = partial(_session, name)
+            entrance = None
+            if protocol in (SSL, SASL_SSL, SASL_PLAINTEXT):
+                entrance = self._entrance(name, protocol, own)
+                gate = self._gate(name, handler, own) if protocol in (SASL_SSL, SASL_PLAINTEXT) else None
+                handler = gate or handler
+                sessions = partial(_secured_session, name, gate, parse_rules(own.ssl_principal_mapping_rules))
             network = NetworkConfig(
                 host=endpoint.host,
                 port=endpoint.port,
@@ -75,9 +101,39 @@ class Listeners:
                 services.metrics,
                 services.clock,
                 memory,
-                partial(_session, name),
-                addresses=addresses,
+                sessions,
+                entrance,
+                addresses,
             )
+
+    def renew_certificates(self) -> None:
+        """Use certificates whose files were replaced."""
+        for each in self._certificates:
+            each.renew()
+
+    def _entrance(self, name: str, protocol: str, own: ListenerConfig) -> Entrance:
+        context = None
+        if protocol in (SSL, SASL_SSL):
+            certificates = ListenerCertificates(name, own)
+            self._certificates.append(certificates)
+            context = partial(getattr, certificates, "context")
+        return Entrance(
+            context,
+            own.sasl_server_max_receive_size,
+            own.connection_authentication_timeout_ms / 1000,
+            self._entering,
+        )
+
+    def _gate(self, name: str, handler: Handler, own: ListenerConfig) -> LoginGate:
+        services = self._services
+        return LoginGate(
+            handler,
+            mechanisms_of(name, self._config.listener_properties, lookup_in(services.credentials)),
+            clock=services.clock,
+            metrics=services.metrics,
+            after=self._timers.after,
+            delay_seconds=own.connection_failed_authentication_delay_ms / 1000,
+        )
 
     @property
     def ports(self) -> dict[str, int]:
@@ -106,6 +162,38 @@ class Listeners:
 
 def _of(advertised: Callable[[], Mapping[str, tuple[str, int]]], listener: str) -> tuple[str, int]:
     return advertised()[listener]
+
+
+def mechanisms_of(
+    listener: str,
+    properties: ListenerProperties,
+    lookup: Callable[[str, str], ScramCredential | None],
+) -> dict[str, Mechanism]:
+    """The ways to log in at a listener, in the order in which clients are told.
+    Raises `InvalidConfig`: there is none, or one lacks a property.
+    """
+    found: dict[str, Mechanism] = {}
+    for mechanism in properties.of(listener).sasl_enabled_mechanisms:
+        own = properties.of(listener, mechanism)
+        prefix = f"{PREFIX}{listener.lower()}.{mechanism.lower()}."
+        if mechanism == PLAIN:
+            users = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
+            found[mechanism] = Plain(users, own.connections_max_reauth_ms)
+        elif mechanism == OAUTHBEARER:
+            raise InvalidConfig("OAUTHBEARER is not spoken yet")
+        else:
+            found[mechanism] = Scram(mechanism, lookup, own.connections_max_reauth_ms)
+    if not found:
+        name = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"
+        raise InvalidConfig(f"listener {listener} has no way to log in: set {name} to {','.join(MECHANISMS)}")
+    return found
+
+
+def _secured_session(
+    listener: str, gate: LoginGate | None, rules: Sequence[Rule], address: tuple[Any, ...]
+) -> SecuredSession:
+    login = gate.login() if gate is not None else None
+    return SecuredSession(java_address(address[0]), listener, login, rules)
 
 
 def _session(listener: str, address: tuple[Any, ...]) -> Session:

@@ -90,6 +90,8 @@ from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest
+from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest
 from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -173,6 +175,8 @@ def good_requests() -> dict[ApiKey, object]:
             "g", (OffsetDeleteRequestTopic(ATTACKED, (OffsetDeleteRequestPartition(0),)),)
         ),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
+        ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
+        ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0alice\0secret"),
         ApiKey.CREATE_TOPICS: CreateTopicsRequest(
             topics=(
                 CreatableTopic(

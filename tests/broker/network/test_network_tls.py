@@ -217,6 +217,34 @@ def test_a_large_answer_gives_others_their_turn(secured: Secured) -> None:
         assert order == ["small", "big"]
 
 
+def test_a_clients_goodbye_is_the_end_of_what_it_sends(secured: Secured) -> None:
+    with serving(echo, **secured.listener()) as server:
+        client = Client(server.port, tls=secured.client)
+        client.send(b"last words")
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = secured.client.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    sock.sendall(outgoing.read())
+                    incoming.write(sock.recv(65536))
+            tls.write(frame(b"bye"))
+            with pytest.raises(ssl.SSLWantReadError):
+                tls.unwrap()
+            sock.sendall(outgoing.read())
+            answer = b""
+            while piece := sock.recv(65536):  # the server closes the socket, which we did not
+                answer += piece
+            incoming.write(answer)
+            assert tls.read(100) == frame(b"bye")
+        assert client.receive() == b"last words"
+        client.close()
+        assert eventually(lambda: server.connection_count == 0)
+
+
 def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
     def handler(request: bytearray, reply: Reply) -> None:
         reply.send_last([(3).to_bytes(4, "big"), b"bye"])

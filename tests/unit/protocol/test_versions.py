@@ -57,7 +57,7 @@ TABLE = {
     69: ("CONSUMER_GROUP_DESCRIBE", 0, 1, 0),
 }
 
-OF_CLIENTS_ONLY = {17, 29, 30, 31, 36}
+OF_CLIENTS_ONLY = {29, 30, 31}
 """Our clients send them; the broker does not serve them."""
 
 

@@ -1,0 +1,80 @@
+"""A listener's certificates as a TLS context, made again when their files are replaced."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from broker.listener_config import ListenerConfig
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+_log = logging.getLogger(__name__)
+
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class ListenerCertificates:
+    """*Thread-safe: `renew` is called by one thread; ``context`` is replaced as a whole.*"""
+
+    def __init__(self, listener: str, config: ListenerConfig) -> None:
+        """Raises `InvalidConfig`: there is no certificate, or it cannot be read."""
+        self._listener = listener
+        self._config = config
+        self._stamp = self._look()
+        self.context = self._made()
+        """For new connections."""
+
+    def renew(self) -> None:
+        """Look whether the files were replaced. What cannot be used is logged, and the old context stays."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.context = self._made()
+        except (KafkaError, OSError) as e:
+            _log.error("listener %s keeps its old certificates: %s", self._listener, e)
+        else:
+            _log.info("listener %s has new certificates", self._listener)
+
+    def _made(self) -> ssl.SSLContext:
+        try:
+            return server_context(self._config)
+        except InvalidConfig as e:
+            raise InvalidConfig(f"listener {self._listener}: {e}") from e
+
+    def _look(self) -> _Stamp:
+        paths = (self._config.ssl_keystore_location, self._config.ssl_truststore_location)
+        return tuple(_stamp(path) if path is not None else None for path in paths)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+def server_context(config: ListenerConfig) -> ssl.SSLContext:
+    """Raises `InvalidConfig`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if config.ssl_keystore_location is None:
+        raise InvalidConfig("ssl.keystore.location is missing: TLS needs a certificate and its key")
+    try:
+        context.load_cert_chain(
+            config.ssl_keystore_location, password=config.ssl_key_password or config.ssl_keystore_password
+        )
+    except OSError as e:
+        raise InvalidConfig(f"ssl.keystore.location={config.ssl_keystore_location}: {e}") from e
+    if config.ssl_truststore_location is not None:
+        try:
+            context.load_verify_locations(config.ssl_truststore_location)
+        except OSError as e:
+            raise InvalidConfig(f"ssl.truststore.location={config.ssl_truststore_location}: {e}") from e
+    context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
+    return context
