@@ -165,7 +165,7 @@ def _fetch(port: int) -> Row:
             wants = tuple(FetchPartition(n, fetch_offset=0, partition_max_bytes=1 << 20) for n in left)
             request = FetchRequest(
                 max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, session_epoch=-1,
-                topics=(FetchTopic(_TOPIC, wants),),
+                topics=(FetchTopic(topic=_TOPIC, partitions=wants),),
             )  # fmt: skip
             answers += 1
             for partition in client.call(request).responses[0].partitions:

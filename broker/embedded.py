@@ -209,6 +209,7 @@ def run_child() -> None:
     import logging  # here and below: the parent needs none of it
 
     from broker.config import BrokerConfig
+    from broker.garbage import starting
     from broker.network.socket_server import share_the_interpreter
     from broker.scheduler import next_of
     from broker.server.broker import Broker
@@ -220,8 +221,10 @@ def run_child() -> None:
         signal.signal(number, lambda *_: ends.put("signal"))
     order = json.loads(sys.stdin.buffer.readline() or b"{}")
     try:
-        broker = Broker(BrokerConfig.load(None, order.get("properties", {})))
-        broker.start()
+        config = BrokerConfig.load(None, order.get("properties", {}))
+        with starting():
+            broker = Broker(config)
+            broker.start()
     except KafkaError as e:
         os.write(1, f"{e}\n".encode())
         sys.exit(2)
