@@ -40,6 +40,7 @@ _COSTLY = frozenset(
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.JOIN_GROUP,
     }
 )

@@ -133,6 +133,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -226,6 +228,8 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),
         Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), NEVER_FLEXIBLE),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), 1),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), 0),
         Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 1), 0),
         Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), 0),

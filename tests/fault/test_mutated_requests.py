@@ -31,6 +31,11 @@ from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
 )
+from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -54,6 +59,10 @@ from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
@@ -175,6 +184,10 @@ def good_requests() -> dict[ApiKey, object]:
             "g", (OffsetDeleteRequestTopic(ATTACKED, (OffsetDeleteRequestPartition(0),)),)
         ),
         ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequest((UserName("u"),)),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentialsRequest(
+            (ScramCredentialDeletion("u", 1),), (ScramCredentialUpsertion("u", 2, 4096, b"salt", b"x" * 64),)
+        ),
         ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
         ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0alice\0secret"),
         ApiKey.CREATE_TOPICS: CreateTopicsRequest(

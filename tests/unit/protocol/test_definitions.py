@@ -89,6 +89,10 @@ DEFAULTS = {
     "DeleteAclsFilter.host_filter": NULL_BY_DEFAULT,
     "DeleteAclsFilterResult.error_message": NULL_BY_DEFAULT,
     "DeleteAclsMatchingAcl.error_message": NULL_BY_DEFAULT,
+    "AlterUserScramCredentialsResult.error_message": NULL_BY_DEFAULT,
+    "DescribeUserScramCredentialsRequest.users": NULL_BY_DEFAULT,
+    "DescribeUserScramCredentialsResponse.error_message": NULL_BY_DEFAULT,
+    "DescribeUserScramCredentialsResult.error_message": NULL_BY_DEFAULT,
     "OffsetFetchRequest.topics": NULL_BY_DEFAULT,
     "OffsetFetchRequestGroup.topics": NULL_BY_DEFAULT,
 }
