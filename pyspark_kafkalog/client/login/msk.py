@@ -27,12 +27,15 @@ class IamSource:
     profile: str | None
     role: str | None
     session: str | None
-    external_id: str | None
     option: str
 
     @classmethod
     def of(cls, host: str, options: Mapping[str, str], option: str) -> IamSource:
         """From the broker's host name and the JAAS options. Raises `InvalidConfig` without a region."""
+        if options.get("awsRoleExternalId"):
+            raise InvalidConfig(
+                f"{option}: awsRoleExternalId is not supported: Amazon's Python signer has none"
+            )
         found = _REGION.search(host.lower())
         region = found[1] if found else os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         if not region:
@@ -44,7 +47,6 @@ class IamSource:
             options.get("awsProfileName"),
             options.get("awsRoleArn"),
             options.get("awsRoleSessionName"),
-            options.get("awsRoleExternalId"),
             option,
         )
 
@@ -59,10 +61,7 @@ class IamSource:
         try:
             if self.role:
                 session = self.session or _DEFAULT_SESSION
-                more = {"sts_external_id": self.external_id} if self.external_id else {}
-                text, expires_ms = provider.generate_auth_token_from_role_arn(
-                    self.region, self.role, session, **more
-                )
+                text, expires_ms = provider.generate_auth_token_from_role_arn(self.region, self.role, session)
             elif self.profile:
                 text, expires_ms = provider.generate_auth_token_from_profile(self.region, self.profile)
             else:

@@ -1,0 +1,278 @@
+"""Our clients' logins at Apache Kafka: every mechanism, refusals, and sessions that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog import Consumer, NewTopic, Producer, create_topics
+from pyspark_kafkalog.cli.consume import read_ranges
+from pyspark_kafkalog.client import connection
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    IllegalSaslState,
+    KafkaError,
+    UnsupportedSaslMechanism,
+)
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tests.support.client.token_endpoint import TokenEndpoint
+from tests.support.foreign.apache_kafka import fetch
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.kerberos import REALM, Realm
+from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, USER, SaslKafka
+
+VERSIONS = pytest.mark.parametrize("kafka", [None, "4.1.1"], ids=["3.9", "4.1"], indirect=True)
+SESSION_MS = 3000
+SCRAM_USER = f'{SCRAM} required username="{USER}" password="{PASSWORD}";'
+PROPERTIES: Mapping[str, Mapping[str, str]] = {
+    "PLAIN": {"sasl.jaas.config": f'{PLAIN} required username="{USER}" password="{PASSWORD}";'},
+    "SCRAM-SHA-256": {"sasl.jaas.config": SCRAM_USER},
+    "SCRAM-SHA-512": {"sasl.username": USER, "sasl.password": PASSWORD},
+    "OAUTHBEARER": {"sasl.jaas.config": f'{OAUTH} required clientId="me" clientSecret="{PASSWORD}";'},
+}
+
+
+@pytest.fixture(scope="module")
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslKafka]:
+    yield from running(request.param, tmp_path_factory.mktemp("sasl-kafka"), session_ms=SESSION_MS)
+
+
+def running(version: str | None, directory: Path, **options: object) -> Iterator[SaslKafka]:
+    try:
+        jars = fetch(version)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    kafka = SaslKafka(jars, directory, **options)  # type: ignore[arg-type]
+    try:
+        kafka.start()
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[TokenEndpoint]:
+    with TokenEndpoint() as made:
+        yield made
+
+
+def properties(kafka: SaslKafka, mechanism: str, endpoint: TokenEndpoint | None = None) -> dict[str, str]:
+    given = {
+        "bootstrap.servers": kafka.client_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        **PROPERTIES.get(mechanism, {}),
+    }
+    if endpoint is not None:
+        given["sasl.oauthbearer.token.endpoint.url"] = endpoint.url
+    return given
+
+
+def read(given: Mapping[str, str], topic: str) -> list[bytes | None]:
+    """By the fetcher and decoder that Spark's tasks use, without Spark."""
+    config = parse(ConsumerConfig, given, source="test")
+    tp = TopicPartition(topic, 0)
+    with closing(Cluster(config)) as cluster:
+        first, last = (
+            list_offsets(cluster, {tp: t})[tp].offset for t in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+        )
+        return [r.value for _, batch in read_ranges(cluster, {tp: (first, last)}, config) for r in batch]
+
+
+def round_trip(given: Mapping[str, str], topic: str) -> None:
+    """Admin, producer, consumer group and fetcher, each over connections that log in."""
+    with closing(Cluster(parse(ConsumerConfig, given, source="test"))) as cluster:
+        create_topics(cluster, [NewTopic(topic, 1)])
+    with Producer(given) as out:
+        out.send(topic, b"one")
+    with Consumer({**given, "group.id": topic, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe([topic])
+        until = time.monotonic() + 30
+        found: list[bytes | None] = []
+        while not found and time.monotonic() < until:
+            found += [record.value for record in consumer.poll(1)]
+    assert found == [b"one"]
+    assert read(given, topic) == [b"one"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("mechanism", PROPERTIES)
+def test_every_client_logs_in(
+    kafka: SaslKafka, mechanism: str, endpoint: TokenEndpoint, topic_name: str
+) -> None:
+    round_trip(properties(kafka, mechanism, endpoint), topic_name)
+    assert len(endpoint.asked) == (1 if mechanism == "OAUTHBEARER" else 0)
+
+
+def refused(given: Mapping[str, str]) -> KafkaError:
+    """The error of a first request, which comes within 15 s."""
+    began = time.monotonic()
+    with (
+        closing(Cluster(parse(ConsumerConfig, given, source="test"))) as cluster,
+        pytest.raises(KafkaError) as raised,
+    ):
+        cluster.metadata(["t"])
+    assert time.monotonic() - began < 15
+    assert "guess" not in str(raised.value)
+    return raised.value
+
+
+@VERSIONS
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("user", [USER, "nobody"])
+def test_a_wrong_password_is_final(kafka: SaslKafka, mechanism: str, user: str) -> None:
+    given = properties(kafka, mechanism)
+    given["sasl.jaas.config"] = f'{SCRAM} required username="{user}" password="guess";'
+    error = refused(given)
+    assert isinstance(error, AuthenticationFailed)
+    assert "Authentication failed" in str(error)
+    assert "check sasl.jaas.config" in str(error)
+
+
+@VERSIONS
+def test_a_token_that_is_over_is_final(kafka: SaslKafka) -> None:
+    with TokenEndpoint(token_seconds=-60) as endpoint:
+        error = refused(properties(kafka, "OAUTHBEARER", endpoint))
+    assert isinstance(error, AuthenticationFailed)
+    assert "invalid_token" in str(error)
+
+
+@VERSIONS
+def test_a_listener_without_logins_says_so(kafka: SaslKafka) -> None:
+    error = refused({**properties(kafka, "PLAIN"), "bootstrap.servers": kafka.bootstrap_servers})
+    assert isinstance(error, IllegalSaslState)
+    assert "this listener has no SASL" in str(error)
+
+
+@VERSIONS
+def test_no_login_where_one_is_wanted_is_explained(kafka: SaslKafka) -> None:
+    config = parse(
+        ConsumerConfig,
+        {"bootstrap.servers": kafka.client_servers, "request.timeout.ms": "3000"},
+        source="test",
+    )
+    with closing(Cluster(config)) as cluster, pytest.raises(ConnectionLost) as raised:
+        cluster.metadata(["t"])
+    assert "wants a login: then set security.protocol to SASL_PLAINTEXT or SASL_SSL" in str(raised.value)
+
+
+@VERSIONS
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_no_connection_is_lost_when_sessions_end(
+    kafka: SaslKafka, mechanism: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = properties(kafka, mechanism)
+    lost: list[str] = []
+    logins: list[str] = []
+    close = connection.Connection.close
+    login = connection.Connection._start_login
+
+    def closed(self: connection.Connection) -> None:
+        lost.append(self.peer)
+        close(self)
+
+    def logged_in(self: connection.Connection, seconds: float) -> None:
+        logins.append(self.peer)
+        login(self, seconds)
+
+    with closing(Cluster(parse(ConsumerConfig, given, source="test"))) as cluster:
+        create_topics(cluster, [NewTopic(topic_name, 1)])
+        sent = 0
+        received: list[bytes | None] = []
+        with (
+            Producer({**given, "linger.ms": 0}) as out,
+            Consumer({**given, "group.id": topic_name, "auto.offset.reset": "earliest"}) as consumer,
+        ):
+            consumer.subscribe([topic_name])
+            consumer.poll(5)
+            out.send(topic_name, b"0").result(10)
+            sent = 1
+            monkeypatch.setattr(connection.Connection, "close", closed)
+            monkeypatch.setattr(connection.Connection, "_start_login", logged_in)
+            until = time.monotonic() + 3.5 * SESSION_MS / 1000
+            while time.monotonic() < until:
+                out.send(topic_name, str(sent).encode()).result(10)
+                sent += 1
+                received += [record.value for record in consumer.poll(0.05)]
+                cluster.metadata([topic_name], refresh=True)
+            assert lost == []
+            # Of producer, consumer's fetcher and group, and cluster: each about three times.
+            assert len(logins) >= 8
+            while len(received) < sent and time.monotonic() < until + 20:
+                received += [record.value for record in consumer.poll(1)]
+        monkeypatch.undo()
+        assert received == [str(n).encode() for n in range(sent)]
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
+    """A KDC, if there is one on this machine; and the package gssapi."""
+    pytest.importorskip("gssapi", reason="gssapi has no wheel for Linux: pip install '.[kerberos]'")
+    try:
+        made = Realm(tmp_path_factory.mktemp("realm"))
+    except NotAvailable as e:
+        pytest.skip(f"Kerberos is not here: {e}")
+    try:
+        yield made.start()
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+def kerberos_kafka(
+    request: pytest.FixtureRequest, realm: Realm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SaslKafka]:
+    version = request.param or "3.9"
+    principal = f"kafka/localhost@{REALM}"
+    keytab = realm.keytab(principal)
+    yield from running(
+        request.param,
+        tmp_path_factory.mktemp(f"kerberos-kafka-{version}"),
+        session_ms=SESSION_MS,
+        kerberos={"useKeyTab": "true", "storeKey": "true", "keyTab": str(keytab), "principal": principal},
+        java_options=(f"-Djava.security.krb5.conf={realm.configuration}",),
+    )
+
+
+def test_every_client_logs_in_with_kerberos(
+    realm: Realm, kerberos_kafka: SaslKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    keytab = realm.keytab(f"alice@{REALM}")
+    given = properties(kerberos_kafka, "GSSAPI") | {
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        f'storeKey=true keyTab="{keytab}" principal="alice@{REALM}";',
+    }
+    round_trip(given, topic_name)
+    error = refused(given | {"sasl.kerberos.service.name": "other"})
+    assert isinstance(error, AuthenticationFailed)
+    assert "other/localhost" in str(error)
+
+
+@VERSIONS
+def test_a_mechanism_that_is_not_offered_is_named_with_those_that_are(
+    realm: Realm, kafka: SaslKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    realm.keytab(f"kafka/localhost@{REALM}")
+    given = properties(kafka, "GSSAPI") | {
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.kerberos.keytab": str(realm.keytab(f"alice@{REALM}")),
+        "sasl.kerberos.principal": f"alice@{REALM}",
+    }
+    error = refused(given)
+    assert isinstance(error, UnsupportedSaslMechanism)
+    assert "SCRAM-SHA-512" in str(error)
+    assert "Set sasl.mechanism" in str(error)
