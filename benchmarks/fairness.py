@@ -27,13 +27,33 @@ from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from pyspark_kafkalog.protocol.v07 import OffsetsRequest, ProduceRequest
 from pyspark_kafkalog.protocol.v07 import encode_request as encode_request07
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
@@ -57,7 +77,11 @@ def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
 
 def _beside(name: str, prepare: Callable[[int, int], _Attack], directory: Path) -> list[Row]:
     port07 = _free_port()
-    settings = {"listeners": f"PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:{port07}", "num.partitions": 1}
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:{port07}",
+        "num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 1000,
+    }
     with start_broker(settings, data_dir=directory) as broker:
         attack = prepare(broker.port, port07)
         trips: list[tuple[str, Callable[[], None]]] = [(name, _Trips(broker.port).next)]
@@ -268,6 +292,96 @@ def _fetch07(port: int, port07: int) -> _Attack:
     return lambda: wire.calls(frame * 2, 2)
 
 
+_WIDE = 10_000
+"""Partitions of the topic that groups and transactions have to do with."""
+
+
+def _with_offsets(port: int, groups: int) -> None:
+    """Groups ``g0`` and so on, with an offset for each partition of a wide topic."""
+    client = RawClient(port)
+    client.create_topic("wide", _WIDE)
+    offsets = tuple(OffsetCommitRequestPartition(number, committed_offset=5) for number in range(_WIDE))
+    for number in range(groups):
+        topics = (OffsetCommitRequestTopic(name="wide", partitions=offsets),)
+        request = OffsetCommitRequest(f"g{number}", generation_id_or_member_epoch=-1, topics=topics)
+        client.call(request, 8)
+
+
+def _commit(port: int, _port07: int) -> _Attack:
+    """Nearly as many offsets as a request may have."""
+    _with_offsets(port, 1)
+    offsets = tuple(
+        OffsetCommitRequestPartition(number % _WIDE, committed_offset=5) for number in range(19_900)
+    )
+    topics = (OffsetCommitRequestTopic(name="wide", partitions=offsets),)
+    request = OffsetCommitRequest("g0", generation_id_or_member_epoch=-1, topics=topics)
+    wire, frame = _Wire(port), encode(request, 8)
+    return lambda: wire.calls(frame)
+
+
+def _committed_by_name(port: int, _port07: int) -> _Attack:
+    """One offset of one group, very often in one request."""
+    _with_offsets(port, 1)
+    topics = (OffsetFetchRequestTopics(name="wide", partition_indexes=(0,)),)
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g0", topics=topics),) * 3000)
+    wire, frame = _Wire(port), encode(request, 8)
+    return lambda: wire.calls(frame)
+
+
+def _all_committed(port: int, _port07: int) -> _Attack:
+    """All offsets of thirty groups, each named ten times."""
+    _with_offsets(port, 30)
+    groups = tuple(OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(30))
+    wire, frame = _Wire(port), encode(OffsetFetchRequest(groups=groups * 10), 8)
+    return lambda: wire.calls(frame)
+
+
+def _described_groups(port: int, _port07: int) -> _Attack:
+    """A group of 200 members, named 1,000 times; they have 4 kB of metadata each."""
+    join = JoinGroupRequest(
+        group_id="g", session_timeout_ms=300_000, rebalance_timeout_ms=300_000, protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol("range", bytes(4000)),),
+    )  # fmt: skip
+    members = [_Wire(port) for _ in range(200)]
+    for member in members:
+        member.send(encode(join, 3))
+    for member in members:
+        member.receive()
+    wire, frame = _Wire(port), encode(DescribeGroupsRequest(groups=("g",) * 1000), 4)
+    members.append(wire)  # they stay connected while it goes on
+    return lambda: members[-1].calls(frame)
+
+
+def _described_transactions(port: int, _port07: int) -> _Attack:
+    """An open transaction in 10,000 partitions, named 300 times."""
+    client = RawClient(port)
+    client.create_topic("wide", _WIDE)
+    producer = client.call(InitProducerIdRequest("t", 600_000), 2)
+    topics = (AddPartitionsToTxnTopic("wide", tuple(range(_WIDE))),)
+    adding = AddPartitionsToTxnRequest("t", producer.producer_id, producer.producer_epoch, topics)
+    client.call(adding, 2)
+    wire, frame = _Wire(port), encode(DescribeTransactionsRequest(("t",) * 300), 0)
+    return lambda: wire.calls(frame)
+
+
+def _listed_transactions(port: int, _port07: int) -> _Attack:
+    """3,000 transactional ids, of which those of 19,000 producers are asked for."""
+    client = RawClient(port)
+    for number in range(3000):
+        client.call(InitProducerIdRequest(f"t{number}", 600_000), 2)
+    producers = tuple(range(1_000_000, 1_019_000))
+    wire, frame = _Wire(port), encode(ListTransactionsRequest(producer_id_filters=producers), 0)
+    return lambda: wire.calls(frame)
+
+
+def _described_configs(port: int, _port07: int) -> _Attack:
+    """All properties of the broker with their texts, 990 times."""
+    resources = (DescribeConfigsResource(4, "0", None),) * 990
+    request = DescribeConfigsRequest(resources, include_synonyms=True, include_documentation=True)
+    wire, frame = _Wire(port), encode(request, 3)
+    return lambda: wire.calls(frame)
+
+
 def _of_old_sets(magic: int, codec: Codec, times: int) -> Callable[[int, int], _Attack]:
     return lambda port, port07: _old_produce(port, port07, magic=magic, codec=codec, times=times)
 
@@ -282,4 +396,11 @@ ATTACKS: dict[str, Callable[[int, int], _Attack]] = {
     "2,000 pipelined Metadata for 1,000 partitions": _pipelined_metadata,
     "Fetch 0 of a gzip batch v2 of 262,140 records": _old_fetch,
     "Fetch 12 of a 0.7 entry of 100,000 messages": _fetch07,
+    "OffsetCommit of 19,900 offsets": _commit,
+    "OffsetFetch, 3,000 times a group with 10,000 offsets": _committed_by_name,
+    "OffsetFetch, ten times all of 30 groups with 10,000 offsets each": _all_committed,
+    "DescribeGroups, 1,000 times a group of 200 members": _described_groups,
+    "DescribeTransactions, 300 times one with 10,000 partitions": _described_transactions,
+    "ListTransactions of 3,000, by 19,000 producers": _listed_transactions,
+    "DescribeConfigs, 990 times the broker": _described_configs,
 }

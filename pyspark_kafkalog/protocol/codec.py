@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from struct import Struct, calcsize, unpack_from
+from struct import Struct, calcsize, pack, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Any
 from uuid import UUID
@@ -529,6 +529,15 @@ def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
         return _type_writer(name, spec.type, form, nullable)
     element = spec.type.element
     write_count = primitives.count_writer(name, flexible=form.flexible, nullable=nullable)
+    if isinstance(element, Scalar):
+        code = element.code
+
+        def write_scalars(out: Output, items: Sequence[Any] | None) -> None:
+            write_count(out, None if items is None else len(items))
+            if items:
+                out += pack(f">{len(items)}{code}", *items)
+
+        return write_scalars
     write_one = _type_writer(name, element, form, False)
 
     def write(out: Output, items: Sequence[Any] | None) -> None:

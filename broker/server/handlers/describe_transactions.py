@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from broker.server.dispatch import Context, handles
 from broker.transaction.states import STATE_NAMES
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
@@ -36,6 +34,9 @@ def _describe(transactional_id: str, ctx: Context) -> TransactionState:
         known = ctx.services.transactions.find(transactional_id)
     except KafkaError as e:
         return TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, number, *_ in known.partitions:
+        topics.setdefault(topic, []).append(number)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=STATE_NAMES[known.state],
@@ -44,7 +45,7 @@ def _describe(transactional_id: str, ctx: Context) -> TransactionState:
         producer_id=known.producer_id,
         producer_epoch=known.epoch,
         topics=tuple(
-            TopicData(topic=topic, partitions=tuple(each.partition for each in group))
-            for topic, group in groupby(sorted(known.partitions), key=lambda each: each.topic)
+            TopicData(topic=topic, partitions=tuple(sorted(numbers)))
+            for topic, numbers in sorted(topics.items())
         ),
     )
