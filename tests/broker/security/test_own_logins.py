@@ -1,0 +1,84 @@
+"""Our clients at our secured listener: each mechanism, refusals, and sessions that end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from broker.disk.filesystem import OsFileSystem
+from broker.embedded import EmbeddedBroker, start_broker
+from broker.security.credentials import Change, FileCredentials
+from broker.security.security_file import SecurityFile
+from pyspark_kafkalog.errors import AuthenticationFailed, IllegalSaslState, UnsupportedSaslMechanism
+from pyspark_kafkalog.security.scram import ScramCredential
+from tests.support.client.login_rounds import keep_connections, refused, round_trip
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SECRET = "alice's secret"
+USERS = f'PlainLoginModule required user_alice="{SECRET}";'
+SESSION_MS = 1500
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    data = tmp_path_factory.mktemp("data")
+    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+        Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
+        for name in MECHANISMS[1:]
+    )
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
+        "connections.max.reauth.ms": str(SESSION_MS),
+    }
+    with start_broker(properties, data_dir=data) as running:
+        yield running
+
+
+def login(broker: EmbeddedBroker, mechanism: str, password: str = SECRET) -> dict[str, str]:
+    return {
+        "bootstrap.servers": f"127.0.0.1:{broker.port_of('SASL_PLAINTEXT')}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_client_logs_in(broker: EmbeddedBroker, mechanism: str) -> None:
+    round_trip(login(broker, mechanism), f"t-{uuid.uuid4().hex}")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_final(broker: EmbeddedBroker, mechanism: str) -> None:
+    error = refused(login(broker, mechanism, "guess"))
+    assert isinstance(error, AuthenticationFailed)
+    assert "check sasl.username and sasl.password" in str(error)
+
+
+def test_a_mechanism_that_is_not_offered_is_named_with_those_that_are(
+    broker: EmbeddedBroker, tmp_path
+) -> None:
+    (tmp_path / "token").write_text("abc")
+    url = {"sasl.oauthbearer.token.endpoint.url": f"file:{tmp_path}/token"}
+    error = refused(login(broker, "OAUTHBEARER") | url)
+    assert isinstance(error, UnsupportedSaslMechanism)
+    assert "it supports PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Set sasl.mechanism" in str(error)
+
+
+def test_a_listener_without_logins_says_so(broker: EmbeddedBroker) -> None:
+    given = login(broker, "PLAIN")
+    error = refused(given | {"bootstrap.servers": f"127.0.0.1:{broker.port_of('PLAINTEXT')}"})
+    assert isinstance(error, IllegalSaslState)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_no_connection_is_lost_when_sessions_end(
+    broker: EmbeddedBroker, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        keep_connections(login(broker, mechanism), f"t-{uuid.uuid4().hex}", SESSION_MS, patch)
