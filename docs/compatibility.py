@@ -46,6 +46,7 @@ NOT_SERVED: Mapping[str, str] = {
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka (confluent-kafka)", "kafka-python", "aiokafka"
 OLD_PYTHON, OLD_JAVA = "kafka-python 1.4 as Kafka 0.8 to 0.10", "Java 0.9 to 0.11"
 JAVA = "Java 4.1"
+KAFKAJS, FRANZ_GO, JAVA_2 = "kafkajs", "franz-go", "Java 2.8"
 OURS = "our own"
 
 _EACH = "tests/interop/test_each_client.py::"
@@ -53,9 +54,11 @@ _ADMIN = "tests/interop/test_admin_calls.py::test_"
 _PROPERTIES = "tests/interop/test_topic_properties.py::test_"
 _OFFSETS = "tests/interop/test_groups_of_admins.py::test_"
 _OLD = "tests/interop/test_old_versions.py::"
+_PROCESSES = "tests/peers/test_clients_in_groups.py::test_"
 _07 = "tests/interop/test_first_generation.py::"
 
 _OF_THREE = (LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA)
+_OTHERS = (KAFKAJS, FRANZ_GO, JAVA_2)
 
 MATRIX: Mapping[str, Mapping[str, str]] = {
     "create, list and delete topics": dict.fromkeys(
@@ -85,6 +88,17 @@ MATRIX: Mapping[str, Mapping[str, str]] = {
         KAFKA_PYTHON: f"{_OFFSETS}kafka_python_lists_and_describes_it",
         AIOKAFKA: f"{_OFFSETS}aiokafka_lists_and_describes_it",
     },
+    "groups whose members join, leave, hang and are killed": dict.fromkeys(
+        _OF_THREE,
+        "tests/interop/test_classic_groups.py::test_the_partitions_of_a_killed_member_go_to_the_others",
+    )
+    | dict.fromkeys(_OTHERS, f"{_PROCESSES}members_join_leave_hang_and_are_killed"),
+    "read, process and write, each record once": dict.fromkeys(
+        _OTHERS, f"{_PROCESSES}what_is_copied_in_transactions_arrives_once_though_the_copier_is_killed"
+    ),
+    "make topics, describe groups, delete records": dict.fromkeys(
+        _OTHERS, f"{_PROCESSES}an_admin_makes_topics_describes_groups_and_deletes_records"
+    ),
     "groups of the newer protocol (KIP-848)": {
         LIBRDKAFKA: "tests/interop/test_new_group_protocol.py::"
         "test_members_and_offsets_survive_a_restart_and_a_change_of_protocol",

@@ -123,9 +123,9 @@ class RawClient:
         return result
 
     def produce(
-        self, topic: str, data: bytes, partition: int = 0, *, acks: int = 1, version: int | None = None
+        self, topic: str, data: bytes, partition: int = 0, *, acks: int = 1, version: int = 11
     ) -> PartitionProduceResponse:
-        """Send one record set to one partition."""
+        """Send one record set to one partition, in the newest version that Kafka 3.9 serves unless told."""
         response = self.ask(produce_request({(topic, partition): data}, acks=acks), version)
         return response.responses[0].partition_responses[0]
 
