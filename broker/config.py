@@ -57,6 +57,14 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 
 
+_AUTHORIZERS = ("StandardAuthorizer", "AclAuthorizer", "SimpleAclAuthorizer")
+
+
+def _is_principal(text: str) -> bool:
+    kind, _, name = text.partition(":")
+    return bool(kind) and bool(name)
+
+
 def _is_limit(word: str) -> bool:
     host, _, count = word.rpartition(":")
     return bool(host) and count.isascii() and count.isdigit()
@@ -422,6 +430,25 @@ class BrokerConfig(Config):
             "shows it as ended, and the ends themselves before the answer. Then not even a power cut leaves "
             "half of a transaction; without, the flush settings hold for each partition by itself, as in "
             "Kafka.",
+    )  # fmt: skip
+
+    authorizer_class_name: str | None = prop(
+        "authorizer.class.name", None, str, section="Authorization", check=Check(
+            "StandardAuthorizer or AclAuthorizer, with or without a package",
+            lambda name: name.rpartition(".")[2] in ("", *_AUTHORIZERS),
+        ),
+        doc="Turns ACLs on. Kafka's two names mean the same here. Without it every client may do everything.",
+    )  # fmt: skip
+    super_users: str | None = prop(
+        "super.users", None, str, check=Check(
+            "principals separated by semicolons, as User:admin;User:CN=broker,O=Lab",
+            lambda text: all(map(_is_principal, filter(None, map(str.strip, text.split(";"))))),
+        ),
+        doc="Who may do everything, whatever ACLs say: User:admin;User:CN=broker,O=Lab.",
+    )  # fmt: skip
+    allow_everyone_if_no_acl_found: bool = prop(
+        "allow.everyone.if.no.acl.found", False, bool,
+        doc="Whether everybody may do everything with a topic, group or other resource that no ACL is about.",
     )  # fmt: skip
 
     zookeeper_connect: str | None = prop_of(ZooKeeperConfig, "zookeeper_connect")

@@ -28,7 +28,6 @@ compares the answers field by field in the versions that both serve. They are th
 """
 
 NOT_SERVED: Mapping[str, str] = {
-    "CreateAcls, DescribeAcls, DeleteAcls": "no rights yet: who has logged in may do everything",
     "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken":
         "there are no delegation tokens",
     "DescribeTopicPartitions": "clients ask Metadata instead",

@@ -13,8 +13,8 @@ from broker.security.security_file import SecurityFile
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
 from pyspark_kafkalog.security.acls import (
     CLUSTER_NAME,
-    WILDCARD,
     Acl,
+    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -22,7 +22,7 @@ from pyspark_kafkalog.security.acls import (
     parse_word,
 )
 
-MAX_ACLS = 100_000
+MAX_ACLS = 20_000
 """So many can be kept: with each change all of them are written."""
 
 _DENIALS = {
@@ -97,25 +97,20 @@ class Authorizer:
             self._audit(allowed, session, operation, resource_type, name, request)
         return allowed
 
-    def allows_any(
-        self, session: Session, operation: Operation, resource_type: ResourceType, request: str
-    ) -> bool:
+    def allows_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether it may do that with any resource of the type, one that does not exist yet included."""
         principal = session.principal
-        allowed = principal in self._super_users or self._rules.allow_any(
+        return principal in self._super_users or self._rules.allow_any(
             principal, session.host, operation, resource_type
         )
-        self._audit(allowed, session, operation, resource_type, WILDCARD, request)
-        return allowed
 
-    def operations(
-        self, session: Session, among: Iterable[int], resource_type: ResourceType, name: str
-    ) -> int:
-        """Those of the operations ``among`` that this client may do, as the bits of an answer."""
+    def operations(self, session: Session, known: int, resource_type: ResourceType, name: str) -> int:
+        """Those of the ``known`` operations that this client may do, both as bits."""
         return sum(
-            1 << number
-            for number in among
-            if self.allows(session, Operation(number), resource_type, name, "", audited=False)
+            1 << operation
+            for operation in Operation
+            if known >> operation & 1
+            and self.allows(session, operation, resource_type, name, "", audited=False)
         )
 
     def add(self, acls: Sequence[Acl]) -> None:
@@ -127,9 +122,18 @@ class Authorizer:
         """
         self._change(lambda before: before.union(acls))
 
-    def remove(self, chosen: Callable[[Acl], bool]) -> None:
-        """Have those no more. Raises `StorageError`: the disk refused; everything is as it was."""
-        self._change(lambda before: frozenset(acl for acl in before if not chosen(acl)))
+    def remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+        """Have those no more that are meant; which they were, for each filter.
+        Raises `StorageError`: the disk refused; everything is as it was.
+        """
+        found: list[list[Acl]] = []
+
+        def change(before: frozenset[Acl]) -> frozenset[Acl]:
+            found.extend(sorted(filter(each.matches, before)) for each in filters)
+            return before.difference(*found)
+
+        self._change(change)
+        return found
 
     def _change(self, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
         with self._lock:

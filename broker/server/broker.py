@@ -21,7 +21,9 @@ from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
+from broker.security.authorizer import Authorizer
 from broker.security.credentials import FileCredentials
+from broker.security.principal import ANONYMOUS, parse_principal
 from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
@@ -90,6 +92,7 @@ class Broker:
             truncate_missing=config.log_missing_segments == "truncate",
         )
         self._security_file = SecurityFile(config.directories(), files)
+        self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
         self._topics = Topics(self._logs, config, self._registration)
         self._disk = Scheduler(clock)
@@ -178,6 +181,8 @@ class Broker:
             raise
         try:
             self._security_file.load()
+            if self._authorizer is not None:
+                self._authorizer.load()
             self._groups.start()
             self._transactions.start()
             self._schedule()
@@ -220,6 +225,22 @@ class Broker:
 
     def _topic_defaults(self, kept: Mapping[str, str]) -> LogConfig:
         return self._settings.defaults(kept)
+
+    def _make_authorizer(self) -> Authorizer:
+        config = self.config
+        words = (config.super_users or "").split(";")
+        if KAFKA07 in (config.protocols[each.name] for each in config.endpoints):
+            _log.warning(
+                "the listener of Kafka 0.7 has no login: its clients are %s, and what ACLs allow that "
+                "principal anybody who reaches its port may do",
+                ANONYMOUS,
+            )
+        return Authorizer(
+            self._security_file,
+            self.metrics,
+            super_users=[parse_principal(word) for word in words if word.strip()],
+            allow_without_acl=config.allow_everyone_if_no_acl_found,
+        )
 
     def _make_registration(self) -> Registration | None:
         if self.config.zookeeper_connect is None:
@@ -276,6 +297,7 @@ class Broker:
             ownership=ownership,
             security_file=self._security_file,
             credentials=FileCredentials(self._security_file),
+            authorizer=self._authorizer,
         )
         listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
         self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)

@@ -23,6 +23,7 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     ResourceType,
 )
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import ConfigOperation
+from pyspark_kafkalog.security import acls
 from pyspark_kafkalog.steps import Steps
 
 _TYPES = {
@@ -178,12 +179,14 @@ def altered(
 
 def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
     if kind == ResourceType.BROKER:
+        ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER, acls.CLUSTER_NAME)
         settings = ctx.services.settings
         settings.check_name(name)
         settings.alter(name, change(settings.own(name)), validate_only=validate_only)
         return
     if kind != ResourceType.TOPIC:
         raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
+    ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
     topics = ctx.services.topics
     topics.alter(name, change(topics.get(name).overrides), validate_only=validate_only)
 

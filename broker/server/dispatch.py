@@ -15,6 +15,7 @@ from broker.group.coordinator import GroupCoordinator
 from broker.metrics import Metrics
 from broker.network.reply import Part, Reply
 from broker.scheduler import Scheduler
+from broker.security.authorizer import Authorizer, denial
 from broker.security.credentials import CredentialStore
 from broker.security.principal import Principal, Session
 from broker.security.security_file import SecurityFile
@@ -35,6 +36,7 @@ from pyspark_kafkalog.protocol.exchange import (
     encode_response,
     encode_response_in_steps,
 )
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, resume_steps
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Services:
     it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets`` and
     an ``ownership``. ``security_file`` has users and ACLs, unless the ZooKeeper has them;
     ``credentials`` are the users', wherever they are.
+    Without an ``authorizer`` everybody may do everything.
     """
 
     config: BrokerConfig
@@ -82,6 +85,7 @@ class Services:
     endpoint: Callable[[], tuple[str, int]]
     security_file: SecurityFile
     credentials: CredentialStore
+    authorizer: Authorizer | None = None
     zookeeper_offsets: ZooKeeperOffsets | None = None
     ownership: Ownership | None = None
 
@@ -89,12 +93,13 @@ class Services:
 class Context:
     """*Not thread-safe: one request's.* Its surroundings, and the way back to its client."""
 
-    __slots__ = ("header", "reply", "services", "version")
+    __slots__ = ("_denied", "header", "reply", "services", "version")
 
     def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
         self.services = services
         self.header = header
         self.reply = reply
+        self._denied: set[tuple[Operation, ResourceType, str]] | None = None
         self.version = header.api_version
         """The version of the API that the client asked in, and is answered in."""
 
@@ -113,6 +118,44 @@ class Context:
     def principal(self) -> Principal:
         """Who asks. Of a connection whose login was renewed, the same as before."""
         return self.session.principal
+
+    def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raises a `KafkaError` with the code of the denial: the client may not do this, and it is logged."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return
+        wanted = operation, resource_type, name
+        logged = self._denied is not None and wanted in self._denied
+        if authorizer.allows(self.session, *wanted, self._api_name, audited=not logged):
+            return
+        if self._denied is None:
+            self._denied = set()
+        self._denied.add(wanted)
+        raise denial(resource_type)
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client may do this; that it may not is no denial yet, and not logged."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows(
+            self.session, operation, resource_type, name, self._api_name, audited=False
+        )
+
+    def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this with any resource of the type."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows_any(self.session, operation, resource_type)
+
+    def operations(self, known: int, resource_type: ResourceType, name: str) -> int:
+        """Those of the ``known`` operations that the client may do, both as bits."""
+        authorizer = self.services.authorizer
+        return (
+            known if authorizer is None else authorizer.operations(self.session, known, resource_type, name)
+        )
+
+    @property
+    def _api_name(self) -> str:
+        """As Kafka's log has it: ``Produce``."""
+        return ApiKey(self.header.api_key).name.title().replace("_", "")
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""
@@ -207,6 +250,8 @@ is taken on in turns with other connections' requests.
 ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
 """``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
 
+Need = tuple[Operation, ResourceType]
+
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 
@@ -214,14 +259,16 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 class Registration:
     """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
 
-    A ``short_cut`` is asked before the request is decoded, and does the same as the handler where it does it.
-    ``unknown_version`` gives the answer, in version 0, to a version that is not served; without it such a
-    request closes its connection.
+    ``needs`` are the operations that a client must be allowed, where there is an authorizer: the handler asks
+    its `Context` for them, resource by resource. A ``short_cut`` is asked before the request is decoded, and
+    does the same as the handler where it does it. ``unknown_version`` gives the answer, in version 0, to a
+    version that is not served; without it such a request closes its connection.
     """
 
     key: ApiKey
     versions: tuple[int, int]
     handler: Handler
+    needs: tuple[Need, ...]
     short_cut: ShortCut | None = None
     unknown_version: Callable[[], Any] | None = None
 
@@ -236,6 +283,7 @@ def handles(
     key: ApiKey,
     *,
     versions: tuple[int, int],
+    needs: tuple[Need, ...],
     short_cut: ShortCut | None = None,
     unknown_version: Callable[[], Any] | None = None,
 ) -> Callable[[_H], _H]:
@@ -244,7 +292,7 @@ def handles(
     def register(handler: _H) -> _H:
         if key in _registrations:
             raise ValueError(f"{key.name} has a handler already")
-        _registrations[key] = Registration(key, versions, handler, short_cut, unknown_version)
+        _registrations[key] = Registration(key, versions, handler, needs, short_cut, unknown_version)
         return handler
 
     return register

@@ -22,6 +22,8 @@ from broker.log.log import Log
 from broker.log.retention import offsets_before
 from broker.network.reply import Part, Reply
 from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.security.authorizer import Authorizer, denial
+from broker.security.principal import Session
 from broker.server.dispatch import Services
 from broker.server.request_limits import COSTLY_ELEMENTS
 from broker.server.served_logs import TimeAllowance
@@ -50,6 +52,7 @@ from pyspark_kafkalog.protocol.v07 import (
 )
 from pyspark_kafkalog.protocol.v07 import decode_request as decode_request07
 from pyspark_kafkalog.protocol.v07 import encode_response as encode_response07
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -143,6 +146,7 @@ def read(want: FetchRequest, services: Services, limit: int, kind: RequestType) 
 
 
 _NOTHING = FetchResponse(ErrorCode.NONE)
+_DENIED = FetchResponse(known_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 _PART_HEADER_BYTES = 6
 
 
@@ -194,6 +198,48 @@ HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
 )
 
 
+def _guarded(
+    handler: Handler, request: Any, services: Services, authorizer: Authorizer, session: Session
+) -> Response | Steps[Response | None] | None:
+    """What the handler does, as far as the client may have it done.
+
+    Who reads without being allowed gets 0.7's code for unknown errors, in a fetch of several parts in that
+    part. Who writes gets no answer in this protocol: the denial is raised, and closes the connection.
+    """
+    if isinstance(request, ProduceRequest | MultiProduceRequest):
+        parts = request.produces if isinstance(request, MultiProduceRequest) else (request,)
+        known = services.topics.all()
+        for topic in dict.fromkeys(part.topic for part in parts):
+            check_topic(topic)
+            name = "MultiProduce" if request is not parts[0] else "Produce"
+            allows = partial(authorizer.allows, session, request=name)
+            if not allows(Operation.WRITE, ResourceType.TOPIC, topic):
+                raise denial(ResourceType.TOPIC)
+            if topic in known or allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audited=False):
+                continue
+            if not allows(Operation.CREATE, ResourceType.TOPIC, topic):
+                raise denial(ResourceType.TOPIC)
+        return handler(request, services)
+    if isinstance(request, MultiFetchRequest):
+        topics = dict.fromkeys(part.topic for part in request.fetches)
+        readable = {
+            topic
+            for topic in topics
+            if authorizer.allows(session, Operation.READ, ResourceType.TOPIC, topic, "MultiFetch")
+        }
+        asked = tuple(part for part in request.fetches if part.topic in readable)
+        found = iter(multi_fetch(MultiFetchRequest(asked), services).responses)
+        return MultiFetchResponse(
+            tuple(next(found) if part.topic in readable else _DENIED for part in request.fetches)
+        )
+    if isinstance(request, FetchRequest):
+        if not authorizer.allows(session, Operation.READ, ResourceType.TOPIC, request.topic, "Fetch"):
+            return _DENIED
+    elif not authorizer.allows(session, Operation.DESCRIBE, ResourceType.TOPIC, request.topic, "Offsets"):
+        return OffsetsResponse(_DENIED.error_code)
+    return handler(request, services)
+
+
 class Dispatcher07:
     """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
 
@@ -216,7 +262,11 @@ class Dispatcher07:
             count.inc()
             if _request_log.isEnabledFor(logging.DEBUG):
                 _request_log.debug("%s %s 0.7: %d bytes", reply.peer, _name_of(frame), len(frame))
-            response = handler(request, self._services)
+            authorizer = self._services.authorizer
+            if authorizer is None:
+                response = handler(request, self._services)
+            else:
+                response = _guarded(handler, request, self._services, authorizer, reply.session)
         except KafkaError as e:
             self._refused(_name_of(frame), e, reply)
             return None

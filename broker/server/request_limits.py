@@ -28,7 +28,7 @@ MAX_ELEMENTS = 20_000
 
 COSTLY_ELEMENTS = 1_000
 """The same for the APIs whose elements cost much more: a topic is made, a resource described, an assignment
-strategy compared with those of all members.
+strategy compared with those of all members, an ACL looked for among all.
 """
 
 _COSTLY = frozenset(
@@ -42,6 +42,8 @@ _COSTLY = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.JOIN_GROUP,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
     }
 )
 FEW_BYTES = 4 << 10

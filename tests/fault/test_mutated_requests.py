@@ -39,12 +39,14 @@ from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
 from pyspark_kafkalog.protocol.api.delete_records import (
     DeleteRecordsPartition,
@@ -52,6 +54,7 @@ from pyspark_kafkalog.protocol.api.delete_records import (
     DeleteRecordsTopic,
 )
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
 from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -230,6 +233,9 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
         ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
+        ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(2, ATTACKED, 3, "User:a", "*", 3, 3),
+        ApiKey.CREATE_ACLS: CreateAclsRequest((AclCreation(2, ATTACKED, 3, "User:a", "*", 3, 3),)),
+        ApiKey.DELETE_ACLS: DeleteAclsRequest((DeleteAclsFilter(2, ATTACKED, 3, "User:b", "*", 3, 3),)),
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
             resources=(DescribeConfigsResource(resource_type=2, resource_name=ATTACKED),)
         ),

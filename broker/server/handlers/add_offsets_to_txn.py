@@ -6,15 +6,22 @@ from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4))
+@handles(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.READ, ResourceType.GROUP)),
+)
 def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffsetsToTxnResponse:
     """The transaction gets the partition of the offsets topic that keeps the group's."""
     services = ctx.services
     try:
         if not request.transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         services.transactions.add(
             request.transactional_id,
             request.producer_id,

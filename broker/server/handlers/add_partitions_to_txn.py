@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+
 from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
@@ -11,6 +15,7 @@ from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -18,17 +23,26 @@ _A_STEP = 100
 """So many partitions are looked at between two turns of others."""
 
 
-@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3))
+@handles(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 3),
+    needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.WRITE, ResourceType.TOPIC)),
+)
 def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, ctx: Context
 ) -> Steps[AddPartitionsToTxnResponse]:
     """Where one cannot be written to, it has its error, and the others OPERATION_NOT_ATTEMPTED."""
     services = ctx.services
     codes: dict[TopicPartition, ErrorCode] = {}
+    try:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    except KafkaError as e:
+        return _response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
     for topic in request.v3_and_below_topics:
         for number in topic.partitions:
             partition, code = TopicPartition(topic.name, number), ErrorCode.NONE
             try:
+                ctx.demand(Operation.WRITE, ResourceType.TOPIC, topic.name)
                 services.logs.log(partition)
             except KafkaError as e:
                 code = ctx.refused(e)
@@ -49,6 +63,12 @@ def add_partitions_to_txn(
             )
         except KafkaError as e:
             codes = dict.fromkeys(codes, ctx.refused(e))
+    return _response(request, codes)
+
+
+def _response(
+    request: AddPartitionsToTxnRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=tuple(
             AddPartitionsToTxnTopicResult(

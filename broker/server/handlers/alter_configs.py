@@ -15,10 +15,15 @@ from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterConfigsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
+@handles(
+    ApiKey.ALTER_CONFIGS,
+    versions=(0, 2),
+    needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+)
 def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConfigsResponse]:
     """A result for each resource: all of its changes are made, or none. One given twice is refused."""
     changes = [

@@ -20,6 +20,7 @@ from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential
 from pyspark_kafkalog.steps import Steps
 
@@ -39,7 +40,9 @@ class Refused(KafkaError):
         self.code = code
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+@handles(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), needs=((Operation.ALTER, ResourceType.CLUSTER),)
+)
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, ctx: Context
 ) -> Steps[AlterUserScramCredentialsResponse]:
@@ -49,6 +52,11 @@ def alter_user_scram_credentials(
     times = Counter((each.name, each.mechanism) for each in wanted)
     refused: dict[str, KafkaError] = {}
     changes: list[Change] = []
+    try:
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        users = dict.fromkeys(each.name for each in wanted)
+        return AlterUserScramCredentialsResponse(results=tuple(_result(user, e, ctx) for user in users))
     for each in wanted:
         try:
             if times[each.name, each.mechanism] > 1:

@@ -28,7 +28,7 @@ def unsupported() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
 
 
-@handles(ApiKey.API_VERSIONS, versions=(0, 4), unknown_version=unsupported)
+@handles(ApiKey.API_VERSIONS, versions=(0, 4), needs=(), unknown_version=unsupported)
 def api_versions(request: ApiVersionsRequest, ctx: Context) -> ApiVersionsResponse:
     """The table; from version 3 the client must name itself in legal characters (KIP-511)."""
     named = _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)

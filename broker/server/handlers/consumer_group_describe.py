@@ -20,34 +20,39 @@ from pyspark_kafkalog.protocol.api.consumer_group_describe import (
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 _NEWER_PROTOCOL = 1
 """The type of a member."""
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
+@handles(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, ctx: Context
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """Answered from memory; an error of one group does not fail the others, and one named again is not
     described again.
     """
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
-        groups.append((yield from _described(group_id, names, operations, ctx)))
+        groups.append((yield from _described(group_id, names, request.include_authorized_operations, ctx)))
     return ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-def _described(
-    group_id: str, names: Mapping[UUID, str], operations: int, ctx: Context
-) -> Steps[DescribedGroup]:
+def _described(group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context) -> Steps[DescribedGroup]:
     try:
         if not group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = ctx.services.groups.consumers.get(group_id)
+        for name in _topics(group, names):
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as e:
         return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
     members = []
@@ -61,8 +66,20 @@ def _described(
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor(ctx.services.groups.consumers.settings),
         members=tuple(members),
-        authorized_operations=operations,
+        authorized_operations=(
+            ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group_id) if asked else NOT_ASKED
+        ),
     )
+
+
+def _topics(group: ConsumerGroup, names: Mapping[UUID, str]) -> set[str]:
+    """Those that its description names."""
+    found: set[str] = set()
+    for member_id, member in group.members.items():
+        found.update(member.names)
+        for each in (group.progress[member_id].assigned, group.target.get(member_id, assignors.EMPTY)):
+            found.update(names[topic_id] for topic_id, _ in assignors.by_topic(each) if topic_id in names)
+    return found
 
 
 def _member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> Member:

@@ -17,15 +17,23 @@ from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1))
+@handles(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    needs=((Operation.READ, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, ctx: Context
 ) -> ConsumerGroupHeartbeatResponse:
     """Answered at once; the assignment is sent where it changed and where the member said everything."""
     groups = ctx.services.groups.consumers
     try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
         if CONSUMER not in ctx.services.config.group_coordinator_rebalance_protocols:
             raise ServerError(
                 ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols does not name consumer"

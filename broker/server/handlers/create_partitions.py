@@ -22,10 +22,11 @@ from pyspark_kafkalog.protocol.api.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
+@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.TOPIC),))
 def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> Steps[CreatePartitionsResponse]:
     """A result for each topic; one asked for twice is refused."""
     times = Counter(topic.name for topic in request.topics)
@@ -43,6 +44,7 @@ def _widen(
     try:
         if times > 1:
             raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
+        ctx.demand(Operation.ALTER, ResourceType.TOPIC, wanted.name)
         if wanted.name in INTERNAL_TOPICS:
             # A group's partition follows from their number: with another one its offsets could not be found.
             raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")

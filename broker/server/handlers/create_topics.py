@@ -33,12 +33,21 @@ from pyspark_kafkalog.protocol.api.create_topics import (
     CreateTopicsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 _DEFAULT = -1
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=(0, 7))
+@handles(
+    ApiKey.CREATE_TOPICS,
+    versions=(0, 7),
+    needs=(
+        (Operation.CREATE, ResourceType.CLUSTER),
+        (Operation.CREATE, ResourceType.TOPIC),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    ),
+)
 def create_topics(request: CreateTopicsRequest, ctx: Context) -> Steps[CreateTopicsResponse]:
     """A result for each topic; a name asked for twice is refused both times, as in Kafka."""
     times = Counter(topic.name for topic in request.topics)
@@ -56,6 +65,8 @@ def _create(
     try:
         if times > 1:
             raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
+        if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
         if wanted.name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {wanted.name!r} is internal: the broker makes it itself")
         count = _partition_count(wanted, ctx)
@@ -76,6 +87,16 @@ def _create(
             replication_factor=-1,
             configs=(),
         )
+    if not ctx.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        hidden = CreatableTopicResult(
+            name=wanted.name,
+            error_code=ErrorCode.NONE,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+        return hidden if topic_id is None else replace(hidden, topic_id=topic_id)
     family, properties = family_and_properties(overrides)
     result = CreatableTopicResult(
         name=wanted.name,

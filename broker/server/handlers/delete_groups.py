@@ -10,10 +10,11 @@ from pyspark_kafkalog.protocol.api.delete_groups import (
     DeleteGroupsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),))
 def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGroupsResponse]:
     """A result for each group, in the order of the request."""
     results = []
@@ -26,6 +27,7 @@ def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGro
 def _delete(name: str, ctx: Context) -> DeletableGroupResult:
     code = ErrorCode.NONE
     try:
+        ctx.demand(Operation.DELETE, ResourceType.GROUP, name)
         ctx.services.groups.delete(name)
     except KafkaError as e:
         code = ctx.refused(e)

@@ -19,13 +19,14 @@ from pyspark_kafkalog.protocol.api.delete_records import (
     DeleteRecordsTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _THE_END = -1
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
+@handles(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),))
 def delete_records(request: DeleteRecordsRequest, ctx: Context) -> Steps[DeleteRecordsResponse]:
     """Where each partition begins then; an error in one leaves the others as they are."""
     time = TimeAllowance(ctx.services.clock)
@@ -45,6 +46,7 @@ def _delete(
     partition, logs = TopicPartition(topic, want.partition_index), ctx.services.logs
     try:
         time.check()
+        ctx.demand(Operation.DELETE, ResourceType.TOPIC, topic)
         log = logs.log(partition)
         if topic in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {topic!r} is internal: its records are not to be deleted")

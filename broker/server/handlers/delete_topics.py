@@ -13,13 +13,22 @@ from pyspark_kafkalog.protocol.api.delete_topics import (
     DeleteTopicState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _BY_ID_SINCE = 6
 _DISABLED_SINCE = 3
 _NO_ID = UUID(int=0)
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=(0, 6))
+@handles(
+    ApiKey.DELETE_TOPICS,
+    versions=(0, 6),
+    needs=(
+        (Operation.DELETE, ResourceType.CLUSTER),
+        (Operation.DELETE, ResourceType.TOPIC),
+        (Operation.DESCRIBE, ResourceType.TOPIC),
+    ),
+)
 def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
     """A result for each topic, in the order of the request."""
     if ctx.version >= _BY_ID_SINCE:
@@ -32,20 +41,26 @@ def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsRes
 def _delete(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
     services = ctx.services
     name, topic_id = wanted.name, wanted.topic_id
+    answered = name
     try:
         if not services.config.delete_topic_enable:
             old = ctx.version < _DISABLED_SINCE
             code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
             raise ServerError(code, "delete.topic.enable is false")
+        everything = ctx.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
         if name is not None and topic_id != _NO_ID:
             raise InvalidRequest("a topic is deleted by its name or by its id, not by both")
         if name is None:
             name = services.topics.name_of(topic_id)
+            # The name of a topic that it knows by its id only is for those who may see it.
+            answered = name if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name) else None
+        if not everything:
+            ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = services.topics.get(name).topic_id
         services.topics.delete(name)
     except KafkaError as e:
         return DeletableTopicResult(
-            name=wanted.name, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
+            name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
         )
     services.fetches.changed(name)
     services.groups.forget_topic(name)

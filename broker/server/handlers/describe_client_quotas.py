@@ -13,17 +13,23 @@ from pyspark_kafkalog.protocol.api.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _ENTITY_TYPES = ("user", "client-id", "ip")
 
 
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1))
+@handles(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    versions=(0, 1),
+    needs=((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),),
+)
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, ctx: Context
 ) -> DescribeClientQuotasResponse:
     """An empty list."""
     try:
+        ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         _check(request.components)
     except KafkaError as e:
         return DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))

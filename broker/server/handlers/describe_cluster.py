@@ -6,7 +6,7 @@ Left out: the addresses of controllers (KRaft's), racks.
 from __future__ import annotations
 
 from broker.server.dispatch import Context, handles
-from broker.server.handlers.metadata import CLUSTER_OPERATIONS
+from broker.server.handlers.metadata import cluster_operations
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.describe_cluster import (
     BROKERS,
@@ -16,9 +16,10 @@ from pyspark_kafkalog.protocol.api.describe_cluster import (
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1))
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
 def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeClusterResponse:
     """As Metadata says it, without topics."""
     services = ctx.services
@@ -38,5 +39,5 @@ def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeC
         cluster_id=services.cluster_id,
         controller_id=node_id,
         brokers=(DescribeClusterBroker(broker_id=node_id, host=host, port=port),),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(ctx) if asked else NOT_ASKED,
     )

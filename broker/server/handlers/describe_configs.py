@@ -18,13 +18,21 @@ from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    ResourceType,
 )
+from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as ConfigResource
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
+@handles(
+    ApiKey.DESCRIBE_CONFIGS,
+    versions=(1, 4),
+    needs=(
+        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    ),
+)
 def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> Steps[DescribeConfigsResponse]:
     """A result for each resource, and no second one for the same; null keys ask for every property."""
     results = []
@@ -52,13 +60,15 @@ def _describe(
 
 def _entries(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
     services, name = ctx.services, resource.resource_name
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResource.TOPIC:
+        ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
         # A topic of another generation may have a name that is none here.
         if name not in services.topics.all():
             check_name(name)
         topic = services.topics.get(name)
         return topic_entries(services.settings, topic.overrides, topic.generation)
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type == ConfigResource.BROKER:
+        ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         services.settings.check_name(name)
         return broker_entries(services.settings, name)
     raise InvalidRequest(f"resource type {resource.resource_type}; known are topics (2) and brokers (4)")

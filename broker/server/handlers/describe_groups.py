@@ -13,6 +13,7 @@ from pyspark_kafkalog.protocol.api.describe_groups import (
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 DEAD = "Dead"
@@ -24,20 +25,27 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
 
 
-@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=((Operation.DESCRIBE, ResourceType.GROUP),))
 def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> Steps[DescribeGroupsResponse]:
     """Answered from memory; an error of one group does not fail the others, and one named again is not
     described again.
     """
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups = []
     for name in dict.fromkeys(request.groups):
-        groups.append(_describe(name, operations, ctx))
+        groups.append(_describe(name, request.include_authorized_operations, ctx))
         yield None
     return DescribeGroupsResponse(groups=tuple(groups))
 
 
-def _describe(group: str, operations: int, ctx: Context) -> DescribedGroup:
+def _describe(group: str, asked: bool, ctx: Context) -> DescribedGroup:
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group)
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), group_id=group)
+    if asked:
+        operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group)
+    else:
+        operations = NOT_ASKED
     try:
         found = ctx.services.groups.describe(group)
     except NoSuchGroup as e:

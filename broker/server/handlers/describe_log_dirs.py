@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from broker.server.dispatch import Context, handles
 from broker.store.manager import DirectoryContents
-from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -20,13 +20,18 @@ from pyspark_kafkalog.protocol.api.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
 def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Steps[DescribeLogDirsResponse]:
     """Every directory, with those of the partitions asked for that it has."""
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return DescribeLogDirsResponse(error_code=ctx.refused(e))
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}

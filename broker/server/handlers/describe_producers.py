@@ -12,6 +12,7 @@ from pyspark_kafkalog.protocol.api.describe_producers import (
     TopicResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -19,7 +20,7 @@ _COORDINATOR_EPOCH = 0
 """There is one coordinator, and it never moves."""
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), needs=((Operation.READ, ResourceType.TOPIC),))
 def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps[DescribeProducersResponse]:
     """An error in one partition leaves the others as they are; one named again is not described again."""
     topics, described = [], set[TopicPartition]()
@@ -37,6 +38,7 @@ def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps
 
 def _describe(partition: TopicPartition, ctx: Context) -> PartitionResponse:
     try:
+        ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         known = ctx.services.logs.log(partition).known_producers()
     except KafkaError as e:
         return PartitionResponse(

@@ -12,10 +12,15 @@ from pyspark_kafkalog.protocol.api.describe_transactions import (
     TransactionState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0))
+@handles(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
 def describe_transactions(
     request: DescribeTransactionsRequest, ctx: Context
 ) -> Steps[DescribeTransactionsResponse]:
@@ -31,6 +36,7 @@ def _describe(transactional_id: str, ctx: Context) -> TransactionState:
     try:
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         known = ctx.services.transactions.find(transactional_id)
     except KafkaError as e:
         return TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
@@ -47,5 +53,6 @@ def _describe(transactional_id: str, ctx: Context) -> TransactionState:
         topics=tuple(
             TopicData(topic=topic, partitions=tuple(sorted(numbers)))
             for topic, numbers in sorted(topics.items())
+            if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         ),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 
 from broker.server.dispatch import Context, handles
 from broker.server.handlers.alter_user_scram_credentials import NUMBERS
-from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -14,13 +14,24 @@ from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+@handles(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
+)
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, ctx: Context
 ) -> DescribeUserScramCredentialsResponse:
     """All users, or those that are named, each of which must be there, and in the request once."""
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return DescribeUserScramCredentialsResponse(
+            error_code=ctx.refused(e), error_message=str(e), results=()
+        )
     kept = ctx.services.credentials.all()
     named = [each.name for each in request.users or ()] or sorted(kept)
     times = Counter(named)

@@ -12,17 +12,19 @@ from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 _OWN_EPOCHS_SINCE = 5
 
 
-@handles(ApiKey.END_TXN, versions=(0, 5))
+@handles(ApiKey.END_TXN, versions=(0, 5), needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID),))
 def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
     """Decide it now; in many partitions the markers are another thread's work."""
     services = ctx.services
     try:
         if not request.transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         ending = services.transactions.end(
             request.transactional_id,
             request.producer_id,

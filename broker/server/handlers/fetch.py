@@ -33,6 +33,7 @@ from pyspark_kafkalog.protocol.api.fetch import (
     PartitionData,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
@@ -87,7 +88,7 @@ class _Answer:
             piece.close()
 
 
-@handles(ApiKey.FETCH, versions=(0, 13))
+@handles(ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),))
 def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     """Answer now if there is enough, an error, or no time to wait; else park the request."""
     if request.session_id != 0 or request.session_epoch > 0:
@@ -234,6 +235,7 @@ def _read_partition(
 ) -> Steps[PartitionData]:
     committed = _is_committed(request)
     try:
+        ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, answer.allowance)
         answer.ends.append((log, _end_of(log, committed=committed)))

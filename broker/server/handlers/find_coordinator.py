@@ -11,6 +11,7 @@ from pyspark_kafkalog.protocol.api.find_coordinator import (
     FindCoordinatorResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 _BATCHED_SINCE = 4
@@ -18,7 +19,11 @@ _A_STEP = 100
 """So many coordinators are found between two turns of others."""
 
 
-@handles(ApiKey.FIND_COORDINATOR, versions=(0, 4))
+@handles(
+    ApiKey.FIND_COORDINATOR,
+    versions=(0, 4),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+)
 def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[FindCoordinatorResponse]:
     """One coordinator before version 4, one for each key from then on."""
     if ctx.version >= _BATCHED_SINCE:
@@ -45,6 +50,8 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
             raise InvalidRequest(
                 f"key type {key_type}: this broker coordinates groups (0) and transactions (1) only"
             )
+        kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
+        ctx.demand(Operation.DESCRIBE, kind, key)
         try:
             (services.groups if key_type == CoordinatorType.GROUP else services.transactions).open()
         except StorageError as e:

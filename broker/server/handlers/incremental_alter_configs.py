@@ -9,17 +9,22 @@ from functools import partial
 
 from broker.server.configs import altered, changed
 from broker.server.dispatch import Context, handles
-from pyspark_kafkalog.protocol.api.describe_configs import ResourceType
+from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as ConfigResource
 from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
+@handles(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=(0, 1),
+    needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+)
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, ctx: Context
 ) -> Steps[IncrementalAlterConfigsResponse]:
@@ -33,7 +38,7 @@ def incremental_alter_configs(
             partial(
                 changed,
                 each.configs,
-                config if each.resource_type == ResourceType.BROKER else topic_defaults,
+                config if each.resource_type == ConfigResource.BROKER else topic_defaults,
             ),
         )
         for each in request.resources

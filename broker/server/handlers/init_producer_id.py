@@ -10,16 +10,29 @@ from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _NONE = -1
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
+@handles(
+    ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 5),
+    needs=(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+        (Operation.WRITE, ResourceType.TOPIC),
+    ),
+)
 def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
     """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again."""
     services = ctx.services
     transactional_id = request.transactional_id
     if transactional_id is None:
+        try:
+            _check_idempotent(ctx)
+        except KafkaError as e:
+            return _failed(ctx.refused(e))
         try:
             return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
         except KafkaError as e:
@@ -29,6 +42,7 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProduc
     try:
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         has = (request.producer_id, request.producer_epoch)
         if (has[0] == _NONE) != (has[1] == _NONE):
             raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
@@ -38,6 +52,15 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProduc
     except KafkaError as e:
         return _failed(ctx.refused(e))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _check_idempotent(ctx: Context) -> None:
+    """Who may write to any topic at all may do it with a producer id."""
+    if not (
+        ctx.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        or ctx.allows_any(Operation.WRITE, ResourceType.TOPIC)
+    ):
+        ctx.demand(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

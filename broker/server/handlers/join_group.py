@@ -14,13 +14,14 @@ from pyspark_kafkalog.protocol.api.join_group import (
     JoinGroupResponseMember,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 _ID_FIRST_SINCE = 4
 _NULL_PROTOCOL_SINCE = 7
 _SKIPS_SINCE = 9
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9))
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), needs=((Operation.READ, ResourceType.GROUP),))
 def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
     """Answered when the rebalance is over; if the connection ends before, a member without an id goes."""
     given_name = request.group_instance_id if request.group_instance_id is not None else ctx.header.client_id
@@ -43,6 +44,7 @@ def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
         ctx.later(lambda: _response(given, ctx.version))()
 
     try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         abandon = ctx.services.groups.join(request.group_id, member, answer)
     except KafkaError as e:
         return _response(JoinAnswer(ctx.refused(e), request.member_id), ctx.version)

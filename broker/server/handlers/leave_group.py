@@ -6,11 +6,12 @@ from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 _SEVERAL_SINCE = 3
 
 
-@handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
+@handles(ApiKey.LEAVE_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
 def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
     """A code for each member, from version 3 beside it."""
     if ctx.version < _SEVERAL_SINCE:
@@ -18,6 +19,7 @@ def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
     else:
         members = [(each.member_id, each.group_instance_id) for each in request.members]
     try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         codes = ctx.services.groups.leave(request.group_id, members)
     except KafkaError as e:
         code = ctx.refused(e)

@@ -6,10 +6,15 @@ from broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 
-@handles(ApiKey.LIST_GROUPS, versions=(0, 5))
+@handles(
+    ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),
+)
 def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsResponse]:
     """Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read."""
     states = {word.lower() for word in request.states_filter}
@@ -19,10 +24,13 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsRes
     except KafkaError as e:
         return ListGroupsResponse(error_code=ctx.refused(e))
     yield None
+    everything = ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return ListGroupsResponse(
         groups=tuple(
             ListedGroup(each.group, each.protocol_type, each.state, each.kind)
             for each in groups
-            if (not states or each.state.lower() in states) and (not kinds or each.kind in kinds)
+            if (not states or each.state.lower() in states)
+            and (not kinds or each.kind in kinds)
+            and (everything or ctx.allows(Operation.DESCRIBE, ResourceType.GROUP, each.group))
         )
     )

@@ -19,6 +19,7 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
@@ -34,7 +35,7 @@ _NONE = (-1, -1)
 """Timestamp and offset where no record qualifies."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=(0, 7))
+@handles(ApiKey.LIST_OFFSETS, versions=(0, 7), needs=((Operation.DESCRIBE, ResourceType.TOPIC),))
 def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsetsResponse]:
     """One (timestamp, offset) for each partition; an error in one leaves the others as they are."""
     topics = []
@@ -61,6 +62,7 @@ def _answer(
 ) -> Steps[ListOffsetsPartitionResponse]:
     try:
         time.check()
+        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         timestamp, offset = yield from _look_up(partition, want.timestamp, committed, ctx)
@@ -81,6 +83,7 @@ def _answer_several(
     found: tuple[int, ...] = ()
     code = ErrorCode.NONE
     try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
         if want.max_num_offsets < 0:
             raise InvalidRequest(f"{partition}: {want.max_num_offsets} offsets are asked for")
         log = ctx.services.logs.readable(partition, Allowance())

@@ -11,12 +11,15 @@ from pyspark_kafkalog.protocol.api.list_transactions import (
     TransactionState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 
 _OPEN = (State.ONGOING, *PREPARED)
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 1))
+@handles(
+    ApiKey.LIST_TRANSACTIONS, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)
+)
 def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[ListTransactionsResponse]:
     """By name. States that do not exist are named in the answer, and match nothing."""
     now_ms = ctx.services.clock.time_ms()
@@ -37,7 +40,8 @@ def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[L
                 transaction_state=STATE_NAMES[each.state],
             )
             for each in known
-            if (not wanted or STATE_NAMES[each.state] in wanted)
+            if ctx.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+            and (not wanted or STATE_NAMES[each.state] in wanted)
             and (not producers or each.producer_id in producers)
             and (
                 request.duration_filter < 0

@@ -14,7 +14,7 @@ from uuid import UUID
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.dispatch import Context, handles
 from broker.store.topic_store import StoredTopic
-from pyspark_kafkalog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
     MetadataRequest,
@@ -25,16 +25,39 @@ from pyspark_kafkalog.protocol.api.metadata import (
     WrittenTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, run_steps
 
 _NO_ID = UUID(int=0)
 _FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Kafka's ``AclOperation`` numbers as bits: without an authorizer everybody may do everything."""
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Kafka's ``AclOperation`` numbers as bits: all that can be done, and without an authorizer may be done."""
 
 
-@handles(ApiKey.METADATA, versions=(0, 12))
+def cluster_operations(ctx: Context) -> int:
+    """What the client may do with the cluster, as bits; nothing is shown to who may not describe it."""
+    if not ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return ctx.operations(_CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _operations(name: str, request: MetadataRequest, ctx: Context) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return ctx.operations(_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+
+
+@handles(
+    ApiKey.METADATA,
+    versions=(0, 12),
+    needs=(
+        (Operation.DESCRIBE, ResourceType.TOPIC),
+        (Operation.CREATE, ResourceType.CLUSTER),
+        (Operation.CREATE, ResourceType.TOPIC),
+        (Operation.DESCRIBE, ResourceType.CLUSTER),
+    ),
+)
 def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps[MetadataResponse]:
     """The broker and the topics asked for; one bad topic does not fail the others.
 
@@ -53,15 +76,16 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
     host, port = services.endpoint()
     node_id = services.config.node_id
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
-    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     topics: list[MetadataResponseTopic | WrittenTopic] = []
     if everything or request.topics is None:
         for name, topic in services.topics.all().items():
-            topics.append(services.written_topics.of(name, topic, ctx.version, operations))
+            if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                operations = _operations(name, request, ctx)
+                topics.append(services.written_topics.of(name, topic, ctx.version, operations))
             yield None
     else:
         for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
-            topics.append((yield from _answer(wanted, request, ctx, operations)))
+            topics.append((yield from _answer(wanted, request, ctx)))
             yield None
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=node_id, host=host, port=port),),
@@ -69,13 +93,13 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
         controller_id=node_id,
         topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # written ones are as good
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
 def _answer(
-    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, operations: int
+    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
 ) -> Steps[MetadataResponseTopic | WrittenTopic]:
     try:
         name, topic = yield from _find(wanted, request, ctx)
@@ -85,9 +109,9 @@ def _answer(
             error_code=ctx.refused(e),
             name=name_or_none,
             topic_id=wanted.topic_id,
-            is_internal=wanted.name in INTERNAL_TOPICS,
+            is_internal=wanted.name in INTERNAL_TOPICS and e.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-    return ctx.services.written_topics.of(name, topic, ctx.version, operations)
+    return ctx.services.written_topics.of(name, topic, ctx.version, _operations(name, request, ctx))
 
 
 def _find(
@@ -99,7 +123,9 @@ def _find(
         if ctx.version < 12:
             raise InvalidRequest("topics are asked for by id from Metadata version 12 only")
         name = topics.name_of(wanted.topic_id)
+        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
         return name, topics.get(name)
+    ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, wanted.name)
     create = services.config.auto_create_topics_enable
     if ctx.version >= 4:
         create = create and request.allow_auto_topic_creation
@@ -109,4 +135,6 @@ def _find(
         services.logs.family.check_name(wanted.name, ())
         if not create or wanted.name in INTERNAL_TOPICS:
             raise
+    if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
     return wanted.name, (yield from topics.getting_or_creating(wanted.name))

@@ -5,7 +5,9 @@ Version 0 stores it in ZooKeeper where this broker has one, and else where the o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.group.coordinator import encode_offsets
@@ -22,6 +24,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -35,7 +38,11 @@ _NO_GROUP_SINCE = 9
 """Before, a member of a group that does not exist is told that its generation does not."""
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(0, 9))
+@handles(
+    ApiKey.OFFSET_COMMIT,
+    versions=(0, 9),
+    needs=((Operation.READ, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+)
 def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -44,6 +51,10 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
     retention_ms = request.retention_time_ms
     # Clients ask for 2**63 - 1 if they mean "forever"; the sum must fit its field.
     expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return _response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
     for topic in request.topics:
         for commit in topic.partitions:
             partition = TopicPartition(topic.name, commit.partition_index)
@@ -124,6 +135,7 @@ def _check(
     partition: TopicPartition, commit: OffsetCommitRequestPartition, now: int, expires: int, ctx: Context
 ) -> CommittedOffset:
     services = ctx.services
+    ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
     services.logs.check_exists(partition)
     metadata = commit.committed_metadata or ""
     limit = services.config.offset_metadata_max_bytes

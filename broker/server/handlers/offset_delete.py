@@ -12,19 +12,29 @@ from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 
-@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
+@handles(
+    ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    needs=((Operation.DELETE, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+)
 def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDeleteResponse]:
     """A code for each partition; those that do not exist get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     present: list[TopicPartition] = []
+    try:
+        ctx.demand(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return OffsetDeleteResponse(error_code=ctx.refused(e))
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = TopicPartition(topic.name, wanted.partition_index)
             try:
+                ctx.demand(Operation.READ, ResourceType.TOPIC, topic.name)
                 ctx.services.logs.check_exists(partition)
                 present.append(partition)
             except KafkaError as e:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from broker.offsets.offset_records import CommittedOffset
@@ -23,6 +24,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -45,9 +47,15 @@ class _Found(NamedTuple):
     stored: Mapping[TopicPartition, CommittedOffset]
     unstable: Collection[TopicPartition] = ()
     """Offsets of open transactions, which the client wants to wait for."""
+    denied: Mapping[str, ErrorCode] = MappingProxyType({})
+    """Topics that the client may not see."""
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=(0, 9))
+@handles(
+    ApiKey.OFFSET_FETCH,
+    versions=(0, 9),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
 def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
     """Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while the group is still being read."""
     if ctx.version == 0:
@@ -101,6 +109,8 @@ def _each(
             partition, found, code = TopicPartition(topic.name, index), None, lost
             if not lost:
                 try:
+                    ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
+                    ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     ctx.services.logs.check_exists(partition)
                     found = find(partition)
                 except KafkaError as e:
@@ -129,9 +139,9 @@ def _topics(
     for name, indexes in found.wanted:
         partitions = []
         for index in indexes:
-            where, error = TopicPartition(name, index), code
-            stored = found.stored.get(where, _NOTHING)
-            if where in found.unstable:
+            where, error = TopicPartition(name, index), found.denied.get(name, code)
+            stored = _NOTHING if name in found.denied else found.stored.get(where, _NOTHING)
+            if where in found.unstable and name not in found.denied:
                 stored, error = _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
             partitions.append(
                 partition_type(
@@ -159,18 +169,34 @@ def _look_up(
 ) -> _Found:
     error, stored = ErrorCode.NONE, cast("Mapping[TopicPartition, CommittedOffset]", {})
     try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         stored = fetch(group_id, *member)
     except KafkaError as e:
         error = ctx.refused(e)
         if ctx.version >= _BATCHED_SINCE:
             wanted = ()
     if wanted is None:
-        wanted = _everything(stored)
+        wanted = _everything({at: each for at, each in stored.items() if _may_see(at.topic, ctx)})
+    denied = {} if error else _denied(wanted, ctx)
     unstable: Collection[TopicPartition] = ()
     if require_stable and not error:
         named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
         unstable = ctx.services.groups.unstable(group_id, named)
-    return _Found(error, wanted, stored, unstable)
+    return _Found(error, wanted, stored, unstable, denied)
+
+
+def _may_see(topic: str, ctx: Context) -> bool:
+    return ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _denied(wanted: _Wanted, ctx: Context) -> dict[str, ErrorCode]:
+    codes = {}
+    for name, _ in wanted:
+        try:
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        except KafkaError as e:
+            codes[name] = ctx.refused(e)
+    return codes
 
 
 def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:

@@ -45,6 +45,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 )
 from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 
@@ -98,7 +99,12 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     return (answer,)
 
 
-@handles(ApiKey.PRODUCE, versions=(0, 12), short_cut=produce_single)
+@handles(
+    ApiKey.PRODUCE,
+    versions=(0, 12),
+    needs=((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+    short_cut=produce_single,
+)
 def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | None]:
     """Append each partition's batch; one that is refused does not fail the others."""
     responses, failed = [], False
@@ -127,6 +133,8 @@ def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | No
 def _append(
     partition: TopicPartition, records: memoryview | None, request: ProduceRequest, ctx: Context
 ) -> Steps[AppendResult]:
+    if request.transactional_id is not None:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     log = _log_of(partition, request.acks, ctx)
     guard = None
     if ctx.version >= _BATCHES_SINCE:
@@ -145,6 +153,7 @@ def _append(
 
 def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
     """The log to append to, if the client may."""
+    ctx.demand(Operation.WRITE, ResourceType.TOPIC, partition.topic)
     if acks not in (-1, 0, 1):
         raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
     if partition.topic in INTERNAL_TOPICS:

@@ -13,7 +13,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 _WORDS = "SaslAuthenticate request received after successful authentication"
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2))
+@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=())
 def sasl_authenticate(request: SaslAuthenticateRequest, ctx: Context) -> SaslAuthenticateResponse:  # noqa: ARG001
     """Refused, as Kafka does."""
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _WORDS, b"", 0)

@@ -11,7 +11,7 @@ from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, S
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 
-@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1))
+@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=())
 def sasl_handshake(request: SaslHandshakeRequest, ctx: Context) -> SaslHandshakeResponse:  # noqa: ARG001
     """Refused, as Kafka does."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())

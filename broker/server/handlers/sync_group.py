@@ -9,11 +9,12 @@ from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 _PROTOCOL_SINCE = 5
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
 def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
     """From version 5 a request without the protocol is refused before anything else."""
     if ctx.version >= _PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
@@ -38,6 +39,7 @@ def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
         )()
 
     try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         ctx.services.groups.sync(request.group_id, member, answer)
     except KafkaError as e:
         return SyncGroupResponse(error_code=ctx.refused(e))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+
 from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import CommittedOffset
@@ -16,6 +20,7 @@ from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -23,11 +28,24 @@ _ABORTABLE_SINCE = 4
 _ADDING_SINCE = 5
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5))
+@handles(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    needs=(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.READ, ResourceType.GROUP),
+        (Operation.READ, ResourceType.TOPIC),
+    ),
+)
 def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[TxnOffsetCommitResponse]:
     """Store the offsets of all partitions that exist; the others get error 3."""
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
+    try:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return _response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
     for topic in request.topics:
         for commit in topic.partitions:
             partition = TopicPartition(topic.name, commit.partition_index)
@@ -53,6 +71,12 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[Tx
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # clients ask again after this one
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         codes.update(dict.fromkeys(accepted, code))
+    return _response(request, codes)
+
+
+def _response(
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
@@ -104,6 +128,7 @@ def _check(
     partition: TopicPartition, commit: TxnOffsetCommitRequestPartition, ctx: Context
 ) -> CommittedOffset:
     services = ctx.services
+    ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
     services.logs.check_exists(partition)
     metadata = commit.committed_metadata or ""
     limit = services.config.offset_metadata_max_bytes

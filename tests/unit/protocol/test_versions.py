@@ -59,9 +59,6 @@ TABLE = {
     69: ("CONSUMER_GROUP_DESCRIBE", 0, 1, 0),
 }
 
-OF_CLIENTS_ONLY = {29, 30, 31}
-"""Our clients send them; the broker does not serve them."""
-
 
 def test_the_tables_hold_these_apis_in_these_versions() -> None:
     held = {int(api.key): (api.key.name, *api.versions, api.first_flexible) for api in APIS.values()}
@@ -100,4 +97,4 @@ def test_the_documentation_has_the_same_table() -> None:
 
 def test_the_broker_serves_what_the_documentation_says() -> None:
     served = {int(key): entry.versions for key, entry in REGISTRY.items()}
-    assert served == {key: held for key, (_, held, _) in documented().items() if key not in OF_CLIENTS_ONLY}
+    assert served == {key: held for key, (_, held, _) in documented().items()}

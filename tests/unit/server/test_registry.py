@@ -18,4 +18,4 @@ def test_every_handler_has_a_file_of_its_own_name() -> None:
 
 def test_an_api_cannot_have_two_handlers() -> None:
     with pytest.raises(ValueError, match="FETCH has a handler already"):
-        handles(ApiKey.FETCH, versions=(4, 12))(lambda request, ctx: None)
+        handles(ApiKey.FETCH, versions=(4, 12), needs=())(lambda request, ctx: None)

@@ -35,7 +35,9 @@ def ctx(tmp_path: Path) -> Any:
         logs=ServedLogs(manager, SINCE_08),
         fetches=SimpleNamespace(appended=lambda _partition, _size, stable: None),
     )
-    yield SimpleNamespace(services=services, version=2, refused=lambda error: error.code)
+    yield SimpleNamespace(
+        services=services, version=2, refused=lambda error: error.code, demand=lambda *_: None
+    )
     crash_all()
 
 
@@ -55,7 +57,7 @@ def test_a_partition_of_a_produce_request_that_is_not_begun_in_time_is_refused(c
     sets: Any = {(TOPIC, 0): message_set(b"a", magic=1)}
     request = produce_request(sets)
     (topic,) = request.topic_data
-    twice = SimpleNamespace(topic_data=(topic, topic), acks=1)
+    twice = SimpleNamespace(topic_data=(topic, topic), acks=1, transactional_id=None)
     answer = with_a_pause(produce(twice, ctx), ctx)  # type: ignore[arg-type]
     codes = [partition.error_code for each in answer.responses for partition in each.partition_responses]
     assert codes == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
