@@ -301,6 +301,7 @@ class Broker:
         )
         listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
         self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)
+        listeners.refresh_keys(self._disk.every)
         return listeners
 
     def _schedule(self) -> None:

@@ -23,6 +23,7 @@ from broker.security.certificates import ListenerCertificates
 from broker.security.credentials import lookup_in
 from broker.security.mapping_rules import Rule, parse_rules
 from broker.security.mechanisms import Plain, Scram, plain_passwords
+from broker.security.oauthbearer import SignedTokens, oauth_bearer
 from broker.security.principal import Session, java_address
 from broker.server.dispatch import Dispatcher, Services
 from broker.server.handlers07 import Dispatcher07
@@ -64,6 +65,7 @@ class Listeners:
         self._timers = timers
         self._servers: dict[str, SocketServer] = {}
         self._certificates: list[ListenerCertificates] = []
+        self._keys: list[tuple[SignedTokens, int]] = []
         self._entering = RequestMemory(_ENTERING_BYTES)
         limit = config.queued_max_request_bytes
         memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
@@ -107,9 +109,17 @@ class Listeners:
             )
 
     def renew_certificates(self) -> None:
-        """Use certificates whose files were replaced."""
+        """Use certificates whose files were replaced, and keys of tokens that were not known."""
         for each in self._certificates:
             each.renew()
+        for keys, _ in self._keys:
+            if keys.wanted:
+                keys.refresh_in_background()
+
+    def refresh_keys(self, every: Callable[[str, float, Callable[[], object]], object]) -> None:
+        """Have the keys of tokens refreshed by a scheduler's ``every``."""
+        for keys, refresh_ms in self._keys:
+            every("keys of tokens", refresh_ms / 1000, keys.refresh_in_background)
 
     def _entrance(self, name: str, protocol: str, own: ListenerConfig) -> Entrance:
         context = None
@@ -128,7 +138,9 @@ class Listeners:
         services = self._services
         return LoginGate(
             handler,
-            mechanisms_of(name, self._config.listener_properties, lookup_in(services.credentials)),
+            mechanisms_of(
+                name, self._config.listener_properties, lookup_in(services.credentials), self._keys
+            ),
             clock=services.clock,
             metrics=services.metrics,
             after=self._timers.after,
@@ -168,8 +180,10 @@ def mechanisms_of(
     listener: str,
     properties: ListenerProperties,
     lookup: Callable[[str, str], ScramCredential | None],
+    keys: list[tuple[SignedTokens, int]],
 ) -> dict[str, Mechanism]:
-    """The ways to log in at a listener, in the order in which clients are told.
+    """The ways to log in at a listener, in the order in which clients are told; to ``keys`` are added those
+    that are to be refreshed, every so many ms.
     Raises `InvalidConfig`: there is none, or one lacks a property.
     """
     found: dict[str, Mechanism] = {}
@@ -180,7 +194,9 @@ def mechanisms_of(
             users = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
             found[mechanism] = Plain(users, own.connections_max_reauth_ms)
         elif mechanism == OAUTHBEARER:
-            raise InvalidConfig("OAUTHBEARER is not spoken yet")
+            found[mechanism], signed = oauth_bearer(own, prefix)
+            if signed is not None:
+                keys.append((signed, own.sasl_oauthbearer_jwks_endpoint_refresh_ms))
         else:
             found[mechanism] = Scram(mechanism, lookup, own.connections_max_reauth_ms)
     if not found:

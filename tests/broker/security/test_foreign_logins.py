@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiokafka
+import aiokafka.abc
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from broker.disk.filesystem import OsFileSystem
 from broker.embedded import EmbeddedBroker, start_broker
@@ -22,6 +25,7 @@ from broker.security.security_file import SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 from tests.support.network.certificates import Authority
 from tests.support.network.sockets import eventually
+from tests.support.network.tokens import Signer
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PROTOCOLS = ["SASL_PLAINTEXT", "SASL_SSL"]
@@ -38,7 +42,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture(scope="module")
+def secured(
+    authority: Authority, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedBroker]:
     data = tmp_path_factory.mktemp("data")
     changes = [
         Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
@@ -52,7 +63,8 @@ def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
         "listener.security.protocol.map": "MUTUAL:SSL",
         "ssl.keystore.location": authority.directory / "server.pem",
         "ssl.truststore.location": authority.file,
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.enabled.mechanisms": ",".join([*MECHANISMS, "OAUTHBEARER"]),
+        "sasl.oauthbearer.jwks.endpoint.url": signer.list_keys(data / "keys.json"),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
         "listener.name.mutual.ssl.client.auth": "required",
@@ -100,6 +112,54 @@ def test_confluent_kafka(
     round_trip(confluent(secured, authority, listener, **login(mechanism)))
 
 
+@pytest.mark.parametrize("listener", PROTOCOLS)
+def test_confluent_kafka_with_tokens(
+    secured: EmbeddedBroker, authority: Authority, signer: Signer, listener: str
+) -> None:
+    def token(_: str) -> tuple[str, float]:
+        return signer.token(seconds=300), time.time() + 300
+
+    round_trip(
+        confluent(secured, authority, listener, **{"sasl.mechanism": "OAUTHBEARER"}) | {"oauth_cb": token}
+    )
+
+
+def test_kafka_python_with_tokens(secured: EmbeddedBroker, authority: Authority, signer: Signer) -> None:
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return signer.token("ec", seconds=300)
+
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=f"127.0.0.1:{secured.port_of('SASL_SSL')}",
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(authority.file),
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    )
+    assert isinstance(consumer.topics(), set)
+    consumer.close()
+
+
+def test_aiokafka_with_tokens(secured: EmbeddedBroker, authority: Authority, signer: Signer) -> None:
+    class Provider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return signer.token(seconds=300)
+
+    async def partitions() -> set[str]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=f"127.0.0.1:{secured.port_of('SASL_SSL')}",
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=str(authority.file)),
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Provider(),
+        )
+        async with consumer:
+            found: set[str] = await consumer.topics()
+            return found
+
+    assert isinstance(asyncio.run(partitions()), set)
+
+
 @pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
 def test_confluent_kafka_with_certificates(
     secured: EmbeddedBroker, authority: Authority, listener: str
@@ -118,7 +178,7 @@ def test_confluent_kafka_with_certificates(
             login("SCRAM-SHA-256", "wrong"),
             "invalid credentials with SASL mechanism SCRAM-SHA-256",
         ),
-        ("SASL_PLAINTEXT", login("OAUTHBEARER"), ""),
+        ("SASL_SSL", {"sasl.mechanism": "OAUTHBEARER"}, "invalid_token"),
         ("MUTUAL", {}, "certificate required"),
     ],
 )
@@ -126,8 +186,10 @@ def test_who_may_not_come_in_is_told_why(
     secured: EmbeddedBroker, authority: Authority, listener: str, other: dict[str, str], words: str
 ) -> None:
     if other.get("sasl.mechanism") == "OAUTHBEARER":
-        other = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=alice",
-                 "enable.sasl.oauthbearer.unsecure.jwt": "true"}  # fmt: skip
+        other = {
+            "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=alice",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        }  # fmt: skip
     said: list[str] = []
     client = AdminClient(
         {

@@ -1,0 +1,145 @@
+"""Tokens: who signed them, for whom, until when; and what a client is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.listener_config import ListenerConfig
+from broker.security.authentication import Accepted, Challenge, LoginRefused
+from broker.security.oauthbearer import OAuthBearer, SignedTokens, oauth_bearer, unsigned
+from broker.security.principal import Principal
+from pyspark_kafkalog.errors import InvalidConfig
+from tests.support.network.tokens import Signer, encoded, unsigned_token
+
+ALICE = Principal("User", "alice")
+REFUSED = b'{"status":"invalid_token"}'
+
+
+@pytest.fixture(scope="module")
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture(scope="module")
+def keys(signer: Signer, tmp_path_factory: pytest.TempPathFactory) -> SignedTokens:
+    url = signer.list_keys(tmp_path_factory.mktemp("keys") / "keys.json")
+    found = SignedTokens(url, issuer="https://issuer", audience=("us", "them"))
+    found.refresh()
+    return found
+
+
+OURS = {"iss": "https://issuer", "aud": "us"}
+
+
+def message(token: str, acts_for: str = "", more: str = "") -> bytes:
+    return f"n,{acts_for},\x01auth=Bearer {token}\x01{more}\x01".encode()
+
+
+def evaluate(mechanism: OAuthBearer, first: bytes) -> Challenge | Accepted:
+    return mechanism.begin().evaluate(first, int(time.time() * 1000))
+
+
+@pytest.mark.parametrize("kid", ["rsa", "ec"])
+def test_a_signed_token_says_who_and_for_how_long(keys: SignedTokens, signer: Signer, kid: str) -> None:
+    first = message(signer.token(kid, 60, **OURS), "a=alice", "logicalCluster=x\x01")
+    result = evaluate(OAuthBearer(keys), first)
+    assert isinstance(result, Accepted)
+    assert (result.principal, result.token) == (ALICE, b"")
+    assert 58_000 < (result.lifetime_ms or 0) <= 60_000
+
+
+def test_what_is_not_to_be_trusted_is_refused_in_two_steps(keys: SignedTokens, signer: Signer) -> None:
+    good, other = signer.token(**OURS), Signer()
+    head, body, signature = good.split(".")
+    forged = f"{head}.{encoded({'sub': 'admin', 'exp': time.time() + 60, **OURS})}.{signature}"
+    hs256 = f"{encoded({'alg': 'HS256', 'kid': 'rsa'})}.{body}.{signature}"
+    none = f"{encoded({'alg': 'none', 'kid': 'rsa'})}.{body}."
+    refused = [
+        other.token(**OURS), other.token("ec", **OURS), forged, hs256, none, unsigned_token(**OURS),
+        signer.token(kid="rsa", alg="ES256", **OURS), signer.token(**{**OURS, "iss": "https://other"}),
+        signer.token(**{**OURS, "aud": ["you"]}), signer.token(iss="https://issuer"),
+        signer.token(seconds=-60, **OURS), signer.token(nbf=time.time() + 600, **OURS),
+        signer.token(**{**OURS, "sub": ""}), signer.token(**{**OURS, "sub": 5}),
+        signer.token(**{**OURS, "exp": "soon"}), "a.b", "a.b.c", "....", encoded({}) * 3,
+    ]  # fmt: skip
+    mechanism = OAuthBearer(keys)
+    for token in refused:
+        exchange = mechanism.begin()
+        assert exchange.evaluate(message(token), int(time.time() * 1000)) == Challenge(REFUSED), token
+        with pytest.raises(LoginRefused, match=r'^\{"status":"invalid_token"\}$'):
+            exchange.evaluate(b"\x01", int(time.time() * 1000))
+
+
+@pytest.mark.parametrize(
+    "first", [b"", b"n,,", b"n,,\x01auth=Basic x\x01\x01", b"y,,\x01auth=Bearer x\x01\x01"]
+)
+def test_what_cannot_be_read_is_refused_at_once(first: bytes) -> None:
+    with pytest.raises(LoginRefused, match="Invalid OAUTHBEARER client first message"):
+        evaluate(OAuthBearer(unsigned), first)
+
+
+def test_nobody_acts_for_others() -> None:
+    with pytest.raises(LoginRefused, match=r"authorization id \(admin\) that is different"):
+        evaluate(OAuthBearer(unsigned), message(unsigned_token(), "a=admin"))
+
+
+def test_clocks_may_differ_a_little() -> None:
+    late = message(unsigned_token(seconds=-5))
+    assert evaluate(OAuthBearer(unsigned), late) == Challenge(REFUSED)
+    assert evaluate(OAuthBearer(unsigned, skew_ms=30_000), late) == Accepted(ALICE, b"", 1)
+
+
+def test_a_key_that_is_not_known_is_asked_for(tmp_path: Path) -> None:
+    old, new = Signer(), Signer()
+    keys = SignedTokens(old.list_keys(tmp_path / "keys.json"))
+    keys.refresh()
+    new.list_keys(tmp_path / "keys.json")
+    keys.refresh()
+    assert keys(new.token())["sub"] == "alice"
+    with pytest.raises(ValueError, match="signature is wrong"):
+        keys(old.token())
+    (tmp_path / "keys.json").write_text("{}")
+    with pytest.raises(InvalidConfig, match=r"keys of sasl\.oauthbearer\.jwks\.endpoint\.url="):
+        keys.refresh()
+    assert keys(new.token())["sub"] == "alice"
+
+
+def claims_of(token: str) -> Mapping[str, Any]:
+    if token == "bad":
+        raise RuntimeError("never show bad")
+    return {"user": token, "exp": time.time() + 60}
+
+
+def test_a_python_function_may_verify(caplog: pytest.LogCaptureFixture) -> None:
+    config = ListenerConfig(
+        sasl_server_callback_handler_class=f"{__name__}:claims_of", sasl_oauthbearer_sub_claim_name="user"
+    )
+    mechanism, keys = oauth_bearer(config, "p.")
+    assert (mechanism.may_block, keys) == (True, None)
+    result = evaluate(mechanism, message("bob"))
+    assert isinstance(result, Accepted)
+    assert result.principal.name == "bob"
+    with caplog.at_level("INFO"):
+        assert evaluate(mechanism, message("bad")) == Challenge(REFUSED)
+    assert "raised RuntimeError" in caplog.text
+    assert "never show" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, r"OAUTHBEARER needs who verifies tokens: p\.sasl\.oauthbearer\.jwks\.endpoint\.url"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "ftp://x"}, "https:, http: or file:"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "file:///none"}, "No such file"),
+        ({"sasl_server_callback_handler_class": "com.example.Mine"}, "com.example.Mine is not known"),
+        ({"sasl_server_callback_handler_class": "no.such:f"}, "No module named"),
+    ],
+)
+def test_without_a_verifier_a_broker_does_not_start(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        oauth_bearer(ListenerConfig(**settings), "p.")
