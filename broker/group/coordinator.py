@@ -366,15 +366,20 @@ class GroupCoordinator:
             self._delete(shard, group, gone)
         return codes
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets.
+    def forgetting_topic(self, topic: str) -> Steps[None]:
+        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. A step
+        for each group; nobody can commit any more.
 
         Where the disk refuses, the offsets stay, and a warning is logged.
         """
         for shard in self._loaded():
             with shard.lock:
-                for group in tuple(shard.state.groups.values()):
-                    self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
+                groups = tuple(shard.state.groups.values())
+            for group in groups:
+                with shard.lock:
+                    if shard.state.groups.get(group.name) is group:
+                        self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
+                yield None
 
     def expire(self) -> None:
         """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for, and

@@ -253,14 +253,23 @@ class Topics:
             self._logs.set_overrides(name, overrides)
             _log.info("topic %s now has the properties %s", name, dict(overrides))
 
-    def delete(self, name: str) -> None:
-        """Delete the topic and its logs. Raises `UnknownTopicOrPartition`, or `InvalidTopic` for our own."""
+    def deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
+        """Delete the topic and its logs, in steps, which `go_on` takes if the caller does not. Once it is not
+        visible any more, the steps of ``goes_too`` delete what others have of it.
+        Raises `UnknownTopicOrPartition`, or `InvalidTopic` for our own.
+        """
+        return self._to_the_end(self._deleting(name, goes_too))
+
+    def _deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
+        self.get(name)
+        deleting = self._logs.deleting_topic(name)
+        next(deleting)
+        yield from goes_too()
+        yield from deleting
+        _log.info("deleted topic %s", name)
         with self._changing:
-            self.get(name)
-            self._logs.delete_topic(name)
-            _log.info("deleted topic %s", name)
             self._changed()
 
 

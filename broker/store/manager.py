@@ -58,10 +58,11 @@ class DirectoryContents:
 
 
 class LogManager:
-    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed or deleted, and when
-    one that was made is shown.
+    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed, and when one that
+    was made is shown, or one that is deleted is not any more.
 
-    Making one may take seconds. Meanwhile its name is in ``_making``, the lock is free, it is not visible.
+    Making one, and renaming the files of a deleted one, may take seconds. Meanwhile its name is in
+    ``_making`` or ``_leaving``, the lock is free, and it is not visible.
     Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
     """
 
@@ -102,6 +103,7 @@ class LogManager:
         self._offline: dict[TopicPartition, OfflineLog] = {}
         self._truncate_missing = truncate_missing
         self._making: set[str] = set()
+        self._leaving: set[str] = set()
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
@@ -241,7 +243,7 @@ class LogManager:
         config = self._defaults.overridden(overrides or {})
         topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}), generation)
         with self._lock:
-            if name in self._topics or name in self._making:
+            if name in self._topics or name in self._making or name in self._leaving:
                 raise TopicAlreadyExists(f"topic {name} exists")
             family.check_name(name, self._making)
             store = self._online()[0]
@@ -343,8 +345,9 @@ class LogManager:
                 if log is not None:
                     log.config = config
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with its logs; it is gone at once, the files after ``file.delete.delay.ms``.
+    def deleting_topic(self, name: str) -> Steps[None]:
+        """Delete a topic with its logs; it is gone with the first step, its files ``file.delete.delay.ms``
+        after the last. About one step for each partition. Until all are taken no topic of its name is made.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -352,32 +355,37 @@ class LogManager:
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
-            config = self._defaults.overridden(topic.overrides)
+            delay_ms = self._defaults.overridden(topic.overrides).file_delete_delay_ms
             records = TopicStore(store.path, self._files)
             store.check()
             try:
                 records.put(name, topic, deleting=True)
             except OSError as e:
                 raise store.refused(f"deleting topic {name}", e) from e
-            logs = {tp: log for tp, log in self._logs.items() if tp.topic == name}
+            logs = [log for tp, log in self._logs.items() if tp.topic == name]
+            offline = [log for tp, log in self._offline.items() if tp.topic == name]
             self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
             self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
+            self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
             del self._stores[name]
-            try:
-                for log in logs.values():
-                    self._rename_away(log, config.file_delete_delay_ms)
-                touched = {log.directory for log in logs.values()}
-                offline = [log for tp, log in self._offline.items() if tp.topic == name]
-                self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
-                for lost in offline:
-                    if lost.path.exists():
-                        self._doom(lost.path, config.file_delete_delay_ms)
-                    touched.add(lost.directory)
-                for directory in touched:
-                    self._files.sync_directory(directory.path)
-                records.remove(name)
-            except OSError as e:
-                raise store.refused(f"deleting topic {name}", e) from e
+            self._leaving.add(name)
+        try:
+            yield None
+            for log in logs:
+                self._rename_away(log, delay_ms)
+                yield None
+            for lost in offline:
+                if lost.path.exists():
+                    self._doom(lost.path, delay_ms)
+                yield None
+            for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
+                self._files.sync_directory(directory.path)
+            records.remove(name)
+        except OSError as e:
+            raise store.refused(f"deleting topic {name}", e) from e
+        finally:
+            with self._lock:
+                self._leaving.discard(name)
         self._doomed.purge()
 
     def flush_due(self) -> None:

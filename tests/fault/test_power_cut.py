@@ -145,9 +145,9 @@ def test_topics_that_were_made_changed_or_deleted_stay_so(tmp_path: Path) -> Non
         lambda: run_steps(manager.creating_topic("u", uuid4(), 1, {})),
         lambda: run_steps(manager.adding_partitions("t", 5)),
         lambda: manager.set_overrides("u", {"segment.bytes": "100"}),
-        lambda: manager.delete_topic("t"),
+        lambda: run_steps(manager.deleting_topic("t")),
         lambda: run_steps(manager.creating_topic("t", uuid4(), 2, {})),
-        lambda: manager.delete_topic("u"),
+        lambda: run_steps(manager.deleting_topic("u")),
     ]
     for number, step in enumerate(steps):
         step()
@@ -181,7 +181,7 @@ def test_a_topic_is_there_or_not_wherever_the_power_is_cut(tmp_path: Path, seed:
         ),
         (lambda: run_steps(manager.adding_partitions(TOPIC, 4)), {TOPIC: (4, {})}),
         (lambda: manager.set_overrides(TOPIC, {"retention.ms": "7"}), {TOPIC: (2, {"retention.ms": "7"})}),
-        (lambda: manager.delete_topic(TOPIC), {TOPIC: None}),
+        (lambda: run_steps(manager.deleting_topic(TOPIC)), {TOPIC: None}),
     ]
     step, change = steps[seed % 4]
     files.stop_after = chance.randint(0, 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from broker.server.dispatch import Context, handles
@@ -14,6 +15,7 @@ from pyspark_kafkalog.protocol.api.delete_topics import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
 
 _BY_ID_SINCE = 6
 _DISABLED_SINCE = 3
@@ -29,16 +31,20 @@ _NO_ID = UUID(int=0)
         (Operation.DESCRIBE, ResourceType.TOPIC),
     ),
 )
-def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
+def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> Steps[DeleteTopicsResponse]:
     """A result for each topic, in the order of the request."""
     if ctx.version >= _BY_ID_SINCE:
         wanted = request.topics
     else:
         wanted = tuple(DeleteTopicState(name=name) for name in request.topic_names)
-    return DeleteTopicsResponse(responses=tuple(_delete(topic, ctx) for topic in wanted))
+    responses = []
+    for topic in wanted:
+        responses.append((yield from _delete(topic, ctx)))
+        yield None
+    return DeleteTopicsResponse(responses=tuple(responses))
 
 
-def _delete(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
+def _delete(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopicResult]:
     services = ctx.services
     name, topic_id = wanted.name, wanted.topic_id
     answered = name
@@ -57,11 +63,14 @@ def _delete(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
         if not everything:
             ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = services.topics.get(name).topic_id
-        services.topics.delete(name)
+        yield from services.topics.deleting(name, partial(_goes_too, name, ctx))
     except KafkaError as e:
         return DeletableTopicResult(
             name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
         )
-    services.fetches.changed(name)
-    services.groups.forget_topic(name)
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+
+
+def _goes_too(name: str, ctx: Context) -> Steps[None]:
+    ctx.services.fetches.changed(name)
+    yield from ctx.services.groups.forgetting_topic(name)

@@ -122,7 +122,7 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
     with pytest.raises(CoordinatorLoading):
         coordinator.describe("g")
     coordinator.expire()
-    coordinator.forget_topic("a")
+    run_steps(coordinator.forgetting_topic("a"))
     coordinator.load()
     assert coordinator.fetch("g")[A].offset == 1
     assert coordinator.groups() == [Description("g", "Empty", "classic", "")]
@@ -191,7 +191,7 @@ def test_a_deleted_topic_leaves_a_tombstone_and_stays_forgotten(bench: Bench) ->
     coordinator = bench.coordinator()
     coordinator.commit("g", {A: bench.offset(1), B: bench.offset(2)})
     coordinator.commit("only-a", {A: bench.offset(3)})
-    coordinator.forget_topic("a")
+    run_steps(coordinator.forgetting_topic("a"))
     assert bench.log_end() == 5
     for c in (coordinator, bench.coordinator()):
         assert {p: v.offset for p, v in c.fetch("g").items()} == {B: 2}
@@ -240,5 +240,5 @@ def test_nothing_expired_writes_nothing(bench: Bench) -> None:
     coordinator = bench.coordinator()
     coordinator.commit("g", {A: bench.offset(1)})
     coordinator.expire()
-    coordinator.forget_topic("never-committed")
+    run_steps(coordinator.forgetting_topic("never-committed"))
     assert bench.log_end() == 1

@@ -94,7 +94,7 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
             for _ in range(20):
                 run_steps(manager.creating_topic("other", uuid4(), 2, {}))
                 manager.log(TopicPartition("other", 1)).append(batch(b"new"))
-                manager.delete_topic("other")
+                run_steps(manager.deleting_topic("other"))
         finally:
             stop.set()
 
@@ -123,7 +123,7 @@ def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(t
 
     class DeletedMeanwhile(dict[TopicPartition, Log]):
         def get(self, key: TopicPartition, default: Any = None) -> Any:  # type: ignore[override]
-            manager.delete_topic(key.topic)
+            run_steps(manager.deleting_topic(key.topic))
             return manager._logs.get(key, default)
 
     manager._logs = DeletedMeanwhile(manager._logs)

@@ -297,7 +297,7 @@ def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None
     manager = open_manager(tmp_path, **CONFIG)
     with pytest.raises(StorageError, match="offsets 3 to 5 are missing"):
         manager.log(PARTITION)
-    manager.delete_topic(TOPIC)
+    run_steps(manager.deleting_topic(TOPIC))
     assert not path.exists()
     manager.close()
     assert open_manager(tmp_path, **CONFIG).topics() == {}

@@ -53,7 +53,7 @@ def test_a_topic_of_07_with_any_name_comes_back_after_a_restart(tmp_path: Path, 
     manager = open_manager(tmp_path)
     log = manager.log(TopicPartition(name, 0))
     assert contents(log.read(0, 100, at_least_one=False)) == entry(b"x")
-    manager.delete_topic(name)
+    run_steps(manager.deleting_topic(name))
     manager.close()
     assert open_manager(tmp_path).topics() == {}
 

@@ -18,9 +18,13 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import run_steps
+from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import crash, crash_all, open_manager
+
+
+def nothing() -> Steps[None]:
+    yield from ()
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def test_what_is_being_made_cannot_be_made_by_another(manager: LogManager) -> No
     with pytest.raises(ServerError, match="being made"):
         topics.get_or_create("a.b")
     with pytest.raises(UnknownTopicOrPartition):
-        topics.delete("a.b")
+        run_steps(topics.deleting("a.b", nothing))
     assert len(run_steps(steps).partitions) == 2
     assert len(topics.get_or_create("a.b").partitions) == 2
 
@@ -78,11 +82,44 @@ def test_a_topic_deleted_while_it_is_widened_leaves_nothing(manager: LogManager,
     topics.create("t", 1)
     steps = topics.adding_partitions("t", 3)
     next(steps)
-    topics.delete("t")
+    run_steps(topics.deleting("t", nothing))
     with pytest.raises(UnknownTopicOrPartition, match="deleted meanwhile"):
         run_steps(steps)
     assert _directories(tmp_path) == []
     assert len(topics.create("t", 2).partitions) == 2
+
+
+def test_what_is_being_deleted_is_gone_and_cannot_be_made(manager: LogManager, tmp_path: Path) -> None:
+    """Others have their turns between its partitions; what others have of it goes first."""
+    topics, told = Topics(manager, BrokerConfig()), []
+
+    def goes_too() -> Steps[None]:
+        told.append(("t" in manager.topics(), len(_directories(tmp_path))))
+        yield None
+
+    topics.create("t", 100)
+    steps = topics.deleting("t", goes_too)
+    next(steps)
+    assert told == [(False, 100)]
+    with pytest.raises(UnknownTopicOrPartition):
+        manager.log(TopicPartition("t", 0))
+    with pytest.raises(TopicAlreadyExists):
+        topics.create("t", 1)
+    assert sum(1 for _ in steps) >= 100
+    assert _directories(tmp_path) == []
+    assert len(topics.create("t", 2).partitions) == 2
+
+
+def test_what_a_client_asked_for_is_deleted_though_it_leaves(manager: LogManager, tmp_path: Path) -> None:
+    topics = Topics(manager, BrokerConfig())
+    topics.create("t", 3)
+    steps = topics.deleting("t", nothing)
+    next(steps)
+    steps.close()
+    assert len(_directories(tmp_path)) == 2
+    topics.go_on()
+    assert _directories(tmp_path) == []
+    assert len(topics.create("t", 1).partitions) == 1
 
 
 def test_what_a_client_asked_for_is_made_though_it_leaves(manager: LogManager) -> None:

@@ -75,7 +75,7 @@ def test_the_longest_name_works(tmp_path: Path) -> None:
     manager.close()
     manager = open_manager(tmp_path)
     assert manager.log(TopicPartition("x" * 249, 0)).config.retention_ms == 5
-    manager.delete_topic("x" * 249)
+    run_steps(manager.deleting_topic("x" * 249))
     crash(manager)
     assert open_manager(tmp_path).topics() == {}
 
@@ -126,7 +126,7 @@ def test_unknown_topics_and_partitions_are_distinguished_from_offline_ones(tmp_p
         with pytest.raises(UnknownTopicOrPartition):
             manager.log(partition)
     for change in (
-        lambda: manager.delete_topic("u"),
+        lambda: run_steps(manager.deleting_topic("u")),
         lambda: run_steps(manager.adding_partitions("u", 2)),
         lambda: manager.set_overrides("u", {}),
     ):
@@ -172,7 +172,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_name_is_free(tmp_path: Path) ->
     manager, log = open_log(tmp_path, clock=clock)
     log.append(batch(b"old"))
     piece = log.read(0, 1000, at_least_one=True)
-    manager.delete_topic("my_topic")
+    run_steps(manager.deleting_topic("my_topic"))
     assert manager.topics() == {}
     for use in (
         lambda: log.append(batch(b"x")),
@@ -200,7 +200,7 @@ def test_recovery_points_of_a_deleted_topic_mean_nothing_for_its_successor(tmp_p
     for number in range(10):
         log.append(batch(b"%d" % number))
     manager.flush_due()
-    manager.delete_topic("my_topic")
+    run_steps(manager.deleting_topic("my_topic"))
     run_steps(manager.creating_topic("my_topic", ID, 1, {}))
     new = manager.log(log.topic_partition)
     for number in range(4):
