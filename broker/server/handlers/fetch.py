@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, cast
+from uuid import UUID
 
 from broker.log.aborted import AbortedTransaction as Aborted
 from broker.server.delayed_fetch import ParkedFetch
@@ -93,6 +94,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     """Answer now if there is enough, an error, or no time to wait; else park the request."""
     if request.session_id != 0 or request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    request = _each_once(request)
     answer = yield from _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
     if answer.unfinished:
@@ -102,6 +104,26 @@ def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     answer.drop()
     _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
     return LATER
+
+
+def _each_once(request: FetchRequest) -> FetchRequest:
+    """The request without partitions that it names again, as Kafka takes it: an answer has all aborted
+    transactions of each.
+    """
+    named = [(t.topic, t.topic_id, p.partition) for t in request.topics for p in t.partitions]
+    if len(named) <= 1 or len(set(named)) == len(named):
+        return request
+    seen: set[tuple[str, UUID, int]] = set()
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            key = topic.topic, topic.topic_id, want.partition
+            if key not in seen:
+                seen.add(key)
+                partitions.append(want)
+        topics.append(replace(topic, partitions=tuple(partitions)))
+    return replace(request, topics=tuple(topics))
 
 
 def _response(answer: _Answer, ctx: Context) -> FetchResponse:

@@ -65,6 +65,15 @@ class TestReading:
         ]
         assert len(decode(answer[1].partitions[0])) == 10
 
+    def test_a_partition_named_again_is_answered_once(self, client: RawClient, filled: str) -> None:
+        first, again = (
+            FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000) for offset in (4, 0)
+        )
+        asked = tuple(FetchTopic(topic=filled, partitions=(each, again)) for each in (first, again))
+        topics = client.ask(FetchRequest(topics=asked), 12).responses
+        assert [len(each.partitions) for each in topics] == [1, 0]
+        assert [r.offset for r in decode(topics[0].partitions[0])] == list(range(4, 10))
+
     def test_a_fetch_by_id_waits_for_records(self, client: RawClient, filled: str) -> None:
         want = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=1000)
         topics = (FetchTopic(topic_id=client.topic_id(filled), partitions=(want,)),)
