@@ -1,0 +1,134 @@
+"""Spark with logins at Apache Kafka: both connectors with the same options, our sink, stream and load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import NewTopic, create_topics
+from tests.support.client.token_endpoint import TokenEndpoint, unsecured_token
+from tests.support.datasource.both_connectors import OURS, THEIRS, read
+from tests.support.foreign.apache_kafka import fetch
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, USER, SaslKafka
+
+JAAS = f'required username="{USER}" password="{PASSWORD}";'
+LOGINS: Mapping[str, str] = {
+    "PLAIN": f"{PLAIN} {JAAS}",
+    "SCRAM-SHA-256": f"{SCRAM} {JAAS}",
+    "SCRAM-SHA-512": f"{SCRAM} {JAAS}",
+}
+
+
+@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslKafka]:
+    try:
+        jars = fetch(request.param)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    made = SaslKafka(jars, tmp_path_factory.mktemp("kafka-logins"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def filled(spark: Any, kafka: SaslKafka, topic_name: str) -> str:
+    """A topic with two partitions and 100 rows, written without a login."""
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    write(spark, kafka.bootstrap_servers, topic_name, {})
+    return topic_name
+
+
+def write(spark: Any, servers: str, topic: str, options: Mapping[str, str]) -> None:
+    frame = spark.range(100).selectExpr("cast(id as string) value", "cast(id % 2 as int) partition")
+    writer = frame.write.format(OURS).option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer.options(**options).mode("append").save()
+
+
+def login(mechanism: str, jaas: str) -> dict[str, str]:
+    return {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": jaas,
+    }
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_both_connectors_read_the_same_rows(
+    spark: Any, connector: list[Path], kafka: SaslKafka, filled: str, mechanism: str
+) -> None:
+    if not connector:
+        pytest.skip("Spark's Kafka connector is not here")
+    options = {"subscribe": filled, **login(mechanism, LOGINS[mechanism])}
+    ours, theirs = (read(spark, source, kafka.client_servers, options) for source in (OURS, THEIRS))
+    assert ours == theirs
+    assert len(ours.rows) == 100
+
+
+def test_sink_stream_and_load_log_in_with_the_same_options(
+    spark: Any, kafka: SaslKafka, topic_name: str, tmp_path: Path
+) -> None:
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    options = login("SCRAM-SHA-512", LOGINS["SCRAM-SHA-512"])
+    write(spark, kafka.client_servers, topic_name, options)
+    source = {"kafka.bootstrap.servers": kafka.client_servers, "subscribe": topic_name, **options}
+    stream = spark.readStream.format(OURS).options(**source, startingOffsets="earliest").load()
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(tmp_path / "stream"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert spark.read.parquet(str(tmp_path / "stream")).count() == 100
+    with kafkalog.load(spark, name="secured", offsets=tmp_path / "offsets", **source) as load:
+        load.write_parquet(tmp_path / "table")
+    assert kafkalog.read_load(spark, tmp_path / "table").count() == 100
+
+
+def test_a_token_is_fetched_once_for_each_worker(spark: Any, kafka: SaslKafka, filled: str) -> None:
+    with TokenEndpoint() as endpoint:
+        options = {
+            "subscribe": filled,
+            **login("OAUTHBEARER", f'{OAUTH} required clientId="me" clientSecret="{PASSWORD}";'),
+            "kafka.sasl.oauthbearer.token.endpoint.url": endpoint.url,
+        }
+        for _ in range(3):
+            assert len(read(spark, OURS, kafka.client_servers, options).rows) == 100
+        # The planner's process and the workers', which serve all three reads.
+        assert 1 <= len(endpoint.asked) <= 6
+
+
+def test_a_token_file_shipped_with_the_job_is_found_by_its_name(
+    spark: Any, kafka: SaslKafka, filled: str, tmp_path: Path
+) -> None:
+    token = tmp_path / f"{filled}.token"
+    token.write_text(unsecured_token(USER, 600))
+    spark.sparkContext.addFile(str(token))
+    options = {
+        "subscribe": filled,
+        **login("OAUTHBEARER", f"{OAUTH} required;"),
+        "kafka.sasl.oauthbearer.token.endpoint.url": f"file:{token.name}",
+    }
+    assert len(read(spark, OURS, kafka.client_servers, options).rows) == 100
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_a_wrong_password_fails_soon_and_names_the_option(
+    spark: Any, kafka: SaslKafka, filled: str, mechanism: str
+) -> None:
+    options = {"subscribe": filled, **login(mechanism, LOGINS[mechanism].replace(PASSWORD, "gue55ed"))}
+    began = time.monotonic()
+    with pytest.raises(Exception, match="check kafka.sasl.jaas.config") as raised:  # noqa: RUF043
+        read(spark, OURS, kafka.client_servers, options)
+    assert time.monotonic() - began < 15
+    assert "gue55ed" not in str(raised.value)
