@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from broker.group.classic_rules import JoinAnswer, JoinRequest
 from broker.server.dispatch import LATER, Context, handles
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -47,7 +47,8 @@ def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         abandon = ctx.services.groups.join(request.group_id, member, answer)
     except KafkaError as e:
-        return _response(JoinAnswer(ctx.refused(e), request.member_id), ctx.version)
+        denied = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return _response(JoinAnswer(ctx.refused(e), "" if denied else request.member_id), ctx.version)
     ctx.reply.on_close(abandon)
     return LATER
 

@@ -173,16 +173,17 @@ def _look_up(
         stored = fetch(group_id, *member)
     except KafkaError as e:
         error = ctx.refused(e)
-        if ctx.version >= _BATCHED_SINCE:
+        denied = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version >= _GROUP_ERROR_SINCE
+        if ctx.version >= _BATCHED_SINCE or denied:
             wanted = ()
     if wanted is None:
         wanted = _everything({at: each for at, each in stored.items() if _may_see(at.topic, ctx)})
-    denied = {} if error else _denied(wanted, ctx)
+    hidden = {} if error else _denied(wanted, ctx)
     unstable: Collection[TopicPartition] = ()
     if require_stable and not error:
         named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
         unstable = ctx.services.groups.unstable(group_id, named)
-    return _Found(error, wanted, stored, unstable, denied)
+    return _Found(error, wanted, stored, unstable, hidden)
 
 
 def _may_see(topic: str, ctx: Context) -> bool:

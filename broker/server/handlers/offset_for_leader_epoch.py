@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
@@ -24,7 +24,11 @@ _A_STEP = 100
 """So many partitions are looked at between two turns of others."""
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), needs=((Operation.DESCRIBE, ResourceType.TOPIC),))
+@handles(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    needs=((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: Context
 ) -> Steps[OffsetForLeaderEpochResponse]:
@@ -44,7 +48,8 @@ def offset_for_leader_epoch(
 def _end(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> EpochEndOffset:
     partition = TopicPartition(topic, want.partition)
     try:
-        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, Allowance())
     except KafkaError as e:

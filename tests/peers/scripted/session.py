@@ -42,9 +42,10 @@ class Session:
     What differs from broker to broker, whatever they do, becomes a word: ids of topics, addresses, texts.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, client: type[RawClient] = RawClient) -> None:
         self._address = port, host
-        self._client = RawClient(*self._address)
+        self._connect = client
+        self._client = self._connect(*self._address)
         self._words: dict[Any, str] = {}
         self._script = ""
         self.version = 0
@@ -145,7 +146,7 @@ class Session:
         except (ConnectionError, TimeoutError):
             self.answers[key] = CLOSED
             self._client.close()
-            self._client = RawClient(*self._address)
+            self._client = self._connect(*self._address)
             return None
         for field, word in words.items():
             if getattr(answer, field):
@@ -160,7 +161,7 @@ class Session:
 
     def send(self, request: Any, version: int) -> RawClient:
         """Ask from a connection of its own; `receive` gets the answer, which others may have to help on."""
-        client = RawClient(*self._address)
+        client = self._connect(*self._address)
         client.send(request, version)
         return client
 

@@ -120,7 +120,7 @@ def _of_topics(topic: str, node: int) -> Iterator[tuple[str, int, Any]]:
         9,
         ProduceRequest(acks=1, timeout_ms=9000, topic_data=(TopicProduceData(topic, data[:1]),)),
     )
-    yield "fetch", 12, fetch_request({(topic, 0): 0, (topic, 9): 0})
+    yield "fetch", 12, fetch_request({(topic, 0): 0})
     partitions = tuple(ListOffsetsPartition(partition_index=each, timestamp=-1) for each in (0, 9))
     yield "list offsets", 7, ListOffsetsRequest(topics=(ListOffsetsTopic(topic, partitions),))
     yield "list segments", 0, ListOffsetsRequest(topics=(ListOffsetsTopic(topic, partitions),))
@@ -145,7 +145,11 @@ def _of_topics(topic: str, node: int) -> Iterator[tuple[str, int, Any]]:
         7,
         CreateTopicsRequest((CreatableTopic(f"{topic}-new", 1, 1),), validate_only=True),
     )
-    yield "delete no topics", 6, DeleteTopicsRequest(topics=(DeleteTopicState(name=f"{topic}-none"),))
+    yield (
+        "delete no topics",
+        6,
+        DeleteTopicsRequest(topics=(DeleteTopicState(name=f"{topic}-none"),), timeout_ms=9000),
+    )
     yield (
         "delete records",
         2,
