@@ -22,6 +22,7 @@ Conversation = Generator[bytes, bytes, None]
 
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
 _SEPARATOR = b"\x01"
+_SHORT_SECRET = 4
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Login:
 
     def without_secrets(self, text: str) -> str:
         """``text`` of the broker's, which should not repeat a password, without it."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***") if secret else text
+        for secret in filter(None, self.secrets):
+            # A short one is masked as a whole word only: in other words the mask would show its letters.
+            around = "" if len(secret) > _SHORT_SECRET else r"\b"
+            text = re.sub(around + re.escape(secret) + around, "***", text)
         return text
 
 

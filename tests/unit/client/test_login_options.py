@@ -168,6 +168,19 @@ def test_no_configuration_shows_its_secrets() -> None:
     assert "geheim" not in shown
 
 
+@pytest.mark.parametrize(
+    ("password", "said"),
+    [
+        ("geheim", "Invalid: *** of alice"),
+        ("a", "Invalid: geheim of alice"),
+        ("of", "Invalid: geheim *** alice"),
+    ],
+)
+def test_a_password_that_a_broker_repeats_is_hidden(password: str, said: str) -> None:
+    login = login_of(config(sasl__mechanism="PLAIN", sasl__username="alice", sasl__password=password))
+    assert login.without_secrets("Invalid: geheim of alice") == said
+
+
 def test_logins_are_ignored_where_the_protocol_has_none() -> None:
     plain = parse(
         ClientConfig,
