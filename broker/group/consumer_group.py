@@ -180,7 +180,9 @@ class ConsumerGroup:
 
     def all_subscribed(self) -> frozenset[str]:
         """The names of the topics that any member subscribes to."""
-        return frozenset[str]().union(*map(self.subscribed_names, self.members))
+        # Most members subscribe to the same.
+        unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
+        return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
 
     def unmatched(self, topics: Topics) -> frozenset[str]:
         """The patterns that are to be compared with the names of ``topics``: see `matched_patterns`."""
@@ -457,18 +459,16 @@ def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
 
 
 def _retargeted(group: ConsumerGroup, settings: Settings) -> ConsumerGroup:
-    subscribers = {
-        member_id: Subscriber(
-            member.instance_id,
-            frozenset(
-                group.topics[name].topic_id
-                for name in group.subscribed_names(member_id)
-                if name in group.topics
-            ),
-            group.target.get(member_id, EMPTY),
+    subscribers = {}
+    ids: dict[object, frozenset[UUID]] = {}
+    for member_id, member in group.members.items():
+        subscription = member.names, member.pattern
+        if subscription not in ids:
+            names = group.topics.keys() & group.subscribed_names(member_id)
+            ids[subscription] = frozenset(group.topics[name].topic_id for name in names)
+        subscribers[member_id] = Subscriber(
+            member.instance_id, ids[subscription], group.target.get(member_id, EMPTY)
         )
-        for member_id, member in group.members.items()
-    }
     counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
     target = ASSIGNORS[group.assignor(settings)](subscribers, counts)
     return replace(group, target=target, target_epoch=group.epoch)
