@@ -1,0 +1,160 @@
+"""A listener's certificate and trust, however they are given; and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificates
+
+from broker.listener_config import ListenerConfig
+from broker.security.certificates import openssl_cipher, server_context
+from pyspark_kafkalog.errors import InvalidConfig
+from tests.support.network.certificates import Authority
+
+PASSWORD = "hush-hush"
+STORE = "ssl_keystore_location"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority.made(tmp_path_factory.mktemp("certificates"))
+    pem = made.issue("server", "localhost").read_bytes()
+    key, chain = load_pem_private_key(pem, None), load_pem_x509_certificates(pem)
+    locked = BestAvailableEncryption(PASSWORD.encode())
+    store: Any = pkcs12.serialize_key_and_certificates(b"x", key, chain[0], chain[1:], locked)  # type: ignore[arg-type]
+    (made.directory / "server.p12").write_bytes(store)
+    trust = pkcs12.serialize_key_and_certificates(
+        b"x", None, None, load_pem_x509_certificates(made.file.read_bytes()), locked
+    )
+    (made.directory / "trust.p12").write_bytes(trust)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    (made.directory / "locked.pem").write_bytes(encrypted + pem[pem.index(b"-----BEGIN CERT") :])
+    (made.directory / "other.pem").write_bytes(
+        made.issue("second", "localhost").read_bytes().split(b"-----BEGIN CERT")[0]
+        + pem[pem.index(b"-----BEGIN CERT") :]
+    )
+    (made.directory / "store.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(20))
+    (made.directory / "junk").write_bytes(b"junk")
+    return made
+
+
+def inline(authority: Authority, join: str) -> dict[str, Any]:
+    pem = (authority.directory / "server.pem").read_text()
+    start = pem.index("-----BEGIN CERT")
+    return {
+        "ssl_keystore_key": join.join(pem[:start].splitlines()),
+        "ssl_keystore_certificate_chain": join.join(pem[start:].splitlines()),
+    }
+
+
+def shake_hands(context: ssl.SSLContext, authority: Authority) -> None:
+    """A client that trusts the authority, in memory."""
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [client, server]
+    for _ in range(6):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+    assert not waiting
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {STORE: "server.pem"},
+        {
+            "ssl_keystore_location": "server.p12",
+            "ssl_keystore_password": PASSWORD,
+            "ssl_keystore_type": "JKS",
+        },
+        {STORE: "locked.pem", "ssl_key_password": PASSWORD},
+        {"join": "\n"},
+        {"join": " "},
+        {"join": "\n    "},
+    ],
+    ids=str,
+)
+def test_a_certificate_may_be_given_in_many_ways(authority: Authority, given: dict[str, Any]) -> None:
+    if "join" in given:
+        given = inline(authority, given["join"])
+    else:
+        given = {**given, "ssl_keystore_location": str(authority.directory / given["ssl_keystore_location"])}
+    shake_hands(server_context(ListenerConfig(**given)), authority)
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        {"ssl_truststore_location": "ca.pem"},
+        {"ssl_truststore_location": "trust.p12", "ssl_truststore_password": PASSWORD},
+        {"ssl_truststore_certificates": "ca.pem"},
+    ],
+    ids=str,
+)
+def test_so_may_the_authorities(authority: Authority, trust: dict[str, Any]) -> None:
+    path = authority.directory / (trust.get("ssl_truststore_location") or "ca.pem")
+    trust = {**trust, "ssl_truststore_location": str(path)}
+    if trust.get("ssl_truststore_certificates"):
+        trust = {"ssl_truststore_certificates": " ".join(path.read_text().split("\n"))}
+    own = str(authority.directory / "server.pem")
+    context = server_context(ListenerConfig(ssl_keystore_location=own, ssl_client_auth="required", **trust))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.get_ca_certs(binary_form=True) == [ssl.PEM_cert_to_DER_cert(authority.file.read_text())]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, r"ssl\.keystore\.location is missing"),
+        ({STORE: "none"}, r"ssl\.keystore\.location=.*none: No such file"),
+        ({STORE: "junk"}, "is neither PEM nor PKCS12"),
+        ({STORE: "store.jks"}, "is a Java key store; make it PKCS12"),
+        ({STORE: "server.p12"}, "its password is wrong"),
+        ({STORE: "server.p12", "ssl_keystore_password": "nope"}, "its password is wrong"),
+        ({STORE: "trust.p12", "ssl_keystore_password": PASSWORD}, "has no private key"),
+        ({STORE: "locked.pem"}, "its key is encrypted: set ssl.key.password"),
+        ({STORE: "locked.pem", "ssl_key_password": "nope"}, "ssl.key.password is wrong|cannot read"),
+        ({STORE: "other.pem"}, "the key is not that of the first certificate"),
+        ({STORE: "server.pem", "ssl_client_auth": "required"}, "needs ssl.truststore.location"),
+        ({STORE: "server.pem", "ssl_enabled_protocols": ("SSLv3",)}, "there are TLSv1.2, TLSv1.3"),
+        ({STORE: "server.pem", "ssl_cipher_suites": ("X_WITH_Y",)}, "OpenSSL has none of them"),
+        ({"ssl_keystore_key": "x"}, "goes with ssl.keystore.certificate.chain"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named_and_no_secret_is(
+    authority: Authority, given: dict[str, Any], words: str
+) -> None:
+    if "ssl_keystore_location" in given:
+        given = {**given, "ssl_keystore_location": str(authority.directory / given["ssl_keystore_location"])}
+    with pytest.raises(InvalidConfig, match=words) as error:
+        server_context(ListenerConfig(**given))
+    assert PASSWORD not in str(error.value)
+    assert "nope" not in str(error.value)
+
+
+def test_versions_and_cipher_suites_are_those_that_are_named(authority: Authority) -> None:
+    own = str(Path(authority.directory / "server.pem"))
+    names = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
+    context = server_context(
+        ListenerConfig(ssl_keystore_location=own, ssl_enabled_protocols=("TLSv1.2",), ssl_cipher_suites=names)
+    )
+    assert context.minimum_version is context.maximum_version is ssl.TLSVersion.TLSv1_2
+    chosen = {each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"}
+    assert chosen == {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305"}
+    assert openssl_cipher("TLS_RSA_WITH_AES_256_CBC_SHA") == "AES256-SHA"
