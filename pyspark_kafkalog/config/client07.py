@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -10,12 +11,15 @@ from pyspark_kafkalog.config.client import ClientConfig, check_release, parse_ad
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,
+    describe,
     one_of,
     positive_int,
     prop,
     prop_of,
     system_or_positive_int,
 )
+from pyspark_kafkalog.config.sasl import SaslConfig
+from pyspark_kafkalog.errors import InvalidConfig
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
 """The first generation's wire, and the one since 0.8: today's."""
@@ -68,7 +72,7 @@ numbered_broker_list = Check(
 
 
 @dataclass(frozen=True)
-class Client07Config(Config):
+class Connection07Config(Config):
     """The properties of a connection to one broker; the first generation's names and defaults."""
 
     protocol: str = prop(
@@ -107,10 +111,28 @@ class Client07Config(Config):
     max_response_bytes: int = prop_of(ClientConfig, "max_response_bytes")
     api_version_request: bool = prop_of(ClientConfig, "api_version_request")
     broker_version_fallback: str | None = prop_of(ClientConfig, "broker_version_fallback")
+    security_protocol: str = prop_of(ClientConfig, "security_protocol")
+
+
+@dataclass(frozen=True)
+class Client07Config(SaslConfig, Connection07Config):
+    """What all clients of the first generation's API have; logins on the wire since 0.8 only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_release(self.api_version_request, self.broker_version_fallback)
+        if self.security_protocol == "PLAINTEXT":
+            return
+        if self.protocol == PROTOCOL_07:
+            raise InvalidConfig(
+                f"security.protocol={self.security_protocol} is not allowed with protocol={PROTOCOL_07}: it "
+                f"has neither TLS nor SASL; allowed: PLAINTEXT, or protocol={PROTOCOL_08}"
+            )
+        self.for_todays_wire(("localhost", 9092))  # for its checks
+
+    @classmethod
+    def check_names(cls, names: Collection[str], prefix: str = "") -> None:
+        ClientConfig.check_names(names, prefix)
 
     def for_todays_wire(self, *brokers: tuple[str, int]) -> ClientConfig:
         """The equivalent `ClientConfig` for the wire since 0.8, for these hosts and ports."""
@@ -126,4 +148,6 @@ class Client07Config(Config):
             max_response_bytes=self.max_response_bytes,
             api_version_request=self.api_version_request,
             broker_version_fallback=self.broker_version_fallback,
+            security_protocol=self.security_protocol,
+            **{item.field: getattr(self, item.field) for item in describe(SaslConfig)},
         )

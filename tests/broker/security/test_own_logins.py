@@ -11,8 +11,11 @@ from broker.disk.filesystem import OsFileSystem
 from broker.embedded import EmbeddedBroker, start_broker
 from broker.security.credentials import Change, FileCredentials
 from broker.security.security_file import SecurityFile
+from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.errors import AuthenticationFailed, IllegalSaslState, UnsupportedSaslMechanism
 from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.types import NewRecord
 from tests.support.client.login_rounds import keep_connections, refused, round_trip
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -82,3 +85,14 @@ def test_no_connection_is_lost_when_sessions_end(
 ) -> None:
     with monkeypatch.context() as patch:
         keep_connections(login(broker, mechanism), f"t-{uuid.uuid4().hex}", SESSION_MS, patch)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_of_the_first_generations_api_log_in(broker: EmbeddedBroker, mechanism: str) -> None:
+    given = {**login(broker, mechanism), "protocol": "0.8"}
+    del given["bootstrap.servers"]
+    port, topic = broker.port_of("SASL_PLAINTEXT"), f"t-{uuid.uuid4().hex}"
+    with SyncProducer("127.0.0.1", port, given) as producer:
+        producer.send(topic, [NewRecord(b"one")], 0)
+    with SimpleConsumer("127.0.0.1", port, given) as consumer:
+        assert [record.value for record in consumer.fetch(topic, 0, 0).records()] == [b"one"]

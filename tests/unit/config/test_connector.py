@@ -62,3 +62,28 @@ def test_a_wrong_value_is_reported_with_the_allowed_ones(name: str, value: str, 
 def test_todays_wire_may_keep_offsets_in_kafka() -> None:
     assert config(protocol="0.8", offsets_storage="kafka", dual_commit_enabled="true").dual_commit
     assert config(protocol="0.8", offsets_storage="zookeeper", dual_commit_enabled="true").dual_commit
+
+
+REQUIRED = {"zk.connect": "zk:2181"}
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "geheim"}
+
+
+def test_a_login_is_that_of_todays_wire() -> None:
+    connector = parse(ConnectorConfig, REQUIRED | LOGIN | {"protocol": "0.8"}, source="s")
+    client = connector.for_todays_wire(("a", 1))
+    assert (client.security_protocol, client.sasl_mechanism, client.sasl_password) == tuple(LOGIN.values())
+    assert "geheim" not in repr(connector)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "security.protocol=SASL_PLAINTEXT is not allowed with protocol=0.7"),
+        ({"protocol": "0.8", "sasl.mechanism": None}, "SASL_PLAINTEXT needs sasl.mechanism"),
+        ({"protocol": "0.8", "security.protocol": None}, "security.protocol is missing"),
+    ],
+)
+def test_a_login_that_cannot_be_is_an_error(changes: dict[str, str | None], words: str) -> None:
+    given = {k: v for k, v in (REQUIRED | LOGIN | changes).items() if v is not None}
+    with pytest.raises(InvalidConfig, match=words):
+        parse(ConnectorConfig, given, source="s")
