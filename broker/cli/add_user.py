@@ -31,8 +31,7 @@ examples:
       asks for the password
   python -m broker add-user server.properties admin --mechanism SCRAM-SHA-256 < password.txt
 
-Of a broker that runs, users are made through its clients, as kafka-configs does it. A broker with
-zookeeper.connect keeps its users in ZooKeeper.
+Of a broker that runs, users are made through its clients, as kafka-configs does it.
 """
 
 
@@ -59,8 +58,6 @@ def add_parser(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     config = BrokerConfig.load(options.properties, {})
-    if config.zookeeper_connect is not None:
-        raise InvalidConfig(f"{options.properties} has zookeeper.connect: its users are in ZooKeeper")
     if not MIN_ITERATIONS <= options.iterations <= _MAX_ITERATIONS:
         raise InvalidConfig(f"--iterations {options.iterations}: {MIN_ITERATIONS} to {_MAX_ITERATIONS}")
     mechanisms = options.mechanism or [SCRAM_SHA_256, SCRAM_SHA_512]

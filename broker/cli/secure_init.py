@@ -87,6 +87,8 @@ def server_properties(directory: Path, advertised: str, port: int, *, local: boo
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(directory / "server.pem"),
         "sasl.enabled.mechanisms": f"{SCRAM_SHA_512},{SCRAM_SHA_256}",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{_ADMIN}",
         "log.dirs": str(directory / "data"),
     }
 

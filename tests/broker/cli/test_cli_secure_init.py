@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli import main
 from broker.disk.data_directory import LOCK_NAME
@@ -20,7 +20,11 @@ from pyspark_kafkalog.security.jaas import parse_jaas
 
 
 def topics(port: int, directory: Path, user: str, password: str) -> set[str]:
-    client = AdminClient(
+    return set(admin_client(port, directory, user, password).list_topics(timeout=5).topics)
+
+
+def admin_client(port: int, directory: Path, user: str, password: str) -> AdminClient:
+    return AdminClient(
         {
             "bootstrap.servers": f"localhost:{port}",
             "security.protocol": "SASL_SSL",
@@ -30,7 +34,6 @@ def topics(port: int, directory: Path, user: str, password: str) -> set[str]:
             "sasl.password": password,
         }
     )
-    return set(client.list_topics(timeout=5).topics)
 
 
 def test_what_it_makes_is_a_broker_that_the_admin_can_use(
@@ -53,7 +56,11 @@ def test_what_it_makes_is_a_broker_that_the_admin_can_use(
     properties |= {"listeners": "CLIENT://127.0.0.1:0", "advertised.listeners": "CLIENT://localhost:0"}
     with start_broker(properties, data_dir=data) as broker:
         assert topics(broker.port, place, "admin", password) == set()
-        assert topics(broker.port, place, "bob", "bob's secret") == set()
+        client = admin_client(broker.port, place, "admin", password)
+        for future in client.create_topics([NewTopic("admins", 1, 1)]).values():
+            future.result(10)
+        assert topics(broker.port, place, "admin", password) == {"admins"}
+        assert topics(broker.port, place, "bob", "bob's secret") == set()  # he may not know of it
         with pytest.raises(KafkaException):
             topics(broker.port, place, "admin", "wrong")
         strict = ssl.create_default_context(cafile=str(place / "ca.pem"))
