@@ -1,0 +1,290 @@
+"""TLS contexts of clients from Kafka's ``ssl.*`` properties."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.files import found_file
+from pyspark_kafkalog.security.stores import Keys, key_and_chain, pem, trusted
+
+_log = logging.getLogger(__name__)
+
+Named = Callable[[str], str]
+"""A property's name as its user writes it."""
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+_PARTIAL_CHAIN = 0x80000
+"""X509_V_FLAG_PARTIAL_CHAIN: a certificate that is no authority's own may be trusted, as in Java."""
+
+_KEPT_CONTEXTS = 16
+
+
+class ClientProperties(Protocol):
+    """``ssl.*`` properties of a client; `TlsConfig` has them."""
+
+    @property
+    def ssl_keystore_location(self) -> str | None: ...
+    @property
+    def ssl_keystore_password(self) -> str | None: ...
+    @property
+    def ssl_keystore_key(self) -> str | None: ...
+    @property
+    def ssl_keystore_certificate_chain(self) -> str | None: ...
+    @property
+    def ssl_key_password(self) -> str | None: ...
+    @property
+    def ssl_truststore_location(self) -> str | None: ...
+    @property
+    def ssl_truststore_password(self) -> str | None: ...
+    @property
+    def ssl_truststore_certificates(self) -> str | None: ...
+    @property
+    def ssl_protocol(self) -> str | None: ...
+    @property
+    def ssl_enabled_protocols(self) -> tuple[str, ...]: ...
+    @property
+    def ssl_cipher_suites(self) -> tuple[str, ...]: ...
+    @property
+    def ssl_certificate_location(self) -> str | None: ...
+    @property
+    def ssl_key_location(self) -> str | None: ...
+    @property
+    def verifies_certificates(self) -> bool: ...
+    @property
+    def verifies_names(self) -> bool: ...
+
+
+_made: dict[tuple[object, ...], ssl.SSLContext] = {}
+_making = threading.Lock()
+
+
+def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
+    """*Thread-safe.* The context of clients with these properties: one in this process, made again when a
+    file changes. ``named`` makes the user's names for errors. Raises `InvalidConfig`.
+    """
+    key = _fingerprint(config, named)
+    with _making:
+        context = _made.get(key)
+        if context is None:
+            context = _client_context(config, named)
+            while len(_made) >= _KEPT_CONTEXTS:
+                del _made[next(iter(_made))]
+            _made[key] = context
+        return context
+
+
+def _fingerprint(config: ClientProperties, named: Named) -> tuple[object, ...]:
+    """Equal only if the same context comes of it."""
+    located = {
+        "ssl.keystore.location": config.ssl_keystore_location,
+        "ssl.certificate.location": config.ssl_certificate_location,
+        "ssl.key.location": config.ssl_key_location,
+        "ssl.truststore.location": config.ssl_truststore_location,
+    }
+    files = []
+    for name, path in located.items():
+        if path:
+            state = found_file(path, named(name)).stat()
+            files.append((path, state.st_mtime_ns, state.st_size, state.st_ino))
+        else:
+            files.append((name, 0, 0, 0))
+    return (
+        *files,
+        config.ssl_keystore_password, config.ssl_keystore_key, config.ssl_keystore_certificate_chain,
+        config.ssl_key_password, config.ssl_truststore_password, config.ssl_truststore_certificates,
+        config.ssl_protocol, config.ssl_enabled_protocols, config.ssl_cipher_suites,
+        config.verifies_certificates, config.verifies_names, named("ssl"),
+    )  # fmt: skip
+
+
+def _client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _limit(context, config, named)
+    context.check_hostname = config.verifies_names and config.verifies_certificates
+    if not config.verifies_certificates:
+        _log.warning(
+            "%s=false: anybody can pretend to be the broker", named("enable.ssl.certificate.verification")
+        )
+        context.verify_mode = ssl.CERT_NONE
+    elif not _trust(context, config, named):
+        context.load_default_certs()
+    separate = config.ssl_certificate_location, config.ssl_key_location
+    keys = _separate_keys(*separate, config.ssl_key_password, named) if any(separate) else None
+    if keys is None:
+        keys = _own_keys(config, named)
+        source = named(_key_source(config))
+    else:
+        source = named("ssl.certificate.location")
+    if keys is not None:
+        _load_keys(context, keys, source)
+    return context
+
+
+def _limit(context: ssl.SSLContext, config: ClientProperties, named: Named) -> None:
+    """Set the versions of TLS and the ciphers, and check certificates as Java does."""
+    # Authorities made by plain `openssl req -x509`, as Kafka's manual makes them, are not strict enough.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", ssl.VerifyFlags(0))
+    context.verify_flags |= ssl.VerifyFlags(_PARTIAL_CHAIN)
+    enabled = [VERSIONS[version] for version in config.ssl_enabled_protocols if version in VERSIONS]
+    if not enabled:
+        raise InvalidConfig(f"{named('ssl.enabled.protocols')}: allowed: {', '.join(VERSIONS)}")
+    newest = VERSIONS.get(config.ssl_protocol or "", max(enabled))
+    context.minimum_version = min(enabled)
+    context.maximum_version = max(min(newest, max(enabled)), min(enabled))
+    if not config.ssl_cipher_suites:
+        return
+    name = named("ssl.cipher.suites")
+    chosen = [_openssl_name(suite) for suite in config.ssl_cipher_suites if not _is_of_13(suite)]
+    if len(chosen) < len(config.ssl_cipher_suites):
+        _log.warning("%s: the suites of TLS 1.3 cannot be chosen in Python; all of them are used", name)
+    if not chosen:
+        return
+    try:
+        context.set_ciphers(":".join(chosen))
+    except ssl.SSLError:
+        known = ", ".join(config.ssl_cipher_suites)
+        raise InvalidConfig(f"{name}={known}: OpenSSL knows none of them") from None
+
+
+def _is_of_13(suite: str) -> bool:
+    return suite.startswith("TLS_") and "_WITH_" not in suite
+
+
+def _openssl_name(suite: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is
+    ``ECDHE-RSA-AES128-GCM-SHA256``; names of its own stay as they are.
+    """
+    exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    if not found:
+        return suite
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
+    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    joined = cipher if exchange == "RSA" else f"{exchange}_{cipher}"
+    return joined.replace("_", "-")
+
+
+def _trust(context: ssl.SSLContext, config: ClientProperties, named: Named) -> bool:
+    """Load the trusted certificates; False if no property names any."""
+    location, inline = config.ssl_truststore_location, config.ssl_truststore_certificates
+    if location and inline:
+        raise InvalidConfig(
+            f"{named('ssl.truststore.location')} and {named('ssl.truststore.certificates')}: "
+            "one of them, not both"
+        )
+    password_name = named("ssl.truststore.password")
+    if location:
+        name = named("ssl.truststore.location")
+        data = _content(location, name)
+        name = f"{name}={location}"
+    elif inline:
+        name = named("ssl.truststore.certificates")
+        data = inline.encode()
+    else:
+        return False
+    found = trusted(data, config.ssl_truststore_password, name=name, password_name=password_name)
+    try:
+        context.load_verify_locations(cadata=b"".join(found))
+    except (ssl.SSLError, ValueError):
+        raise InvalidConfig(f"{name}: a certificate in it is damaged") from None
+    return True
+
+
+def _key_source(config: ClientProperties) -> str:
+    return "ssl.keystore.location" if config.ssl_keystore_location else "ssl.keystore.key"
+
+
+def _own_keys(config: ClientProperties, named: Named) -> Keys | None:
+    """The key and chain of ``ssl.keystore.*``; None if these are not set."""
+    location, key, chain = (
+        config.ssl_keystore_location,
+        config.ssl_keystore_key,
+        config.ssl_keystore_certificate_chain,
+    )
+    if location and (key or chain):
+        raise InvalidConfig(
+            f"{named('ssl.keystore.location')} and {named('ssl.keystore.key')}: one of them, not both"
+        )
+    if location:
+        name = named("ssl.keystore.location")
+        data = _content(location, name)
+        name = f"{name}={location}"
+    elif key or chain:
+        missing = "ssl.keystore.key" if not key else "ssl.keystore.certificate.chain" if not chain else ""
+        if missing:
+            raise InvalidConfig(
+                f"{named(missing)} is missing: a certificate needs its key, and a key its chain"
+            )
+        name = named("ssl.keystore.key")
+        data = f"{key}\n{chain}".encode()
+    else:
+        return None
+    return key_and_chain(
+        data,
+        config.ssl_keystore_password,
+        config.ssl_key_password,
+        name=name,
+        password_name=named("ssl.keystore.password"),
+        key_password_name=named("ssl.key.password"),
+    )
+
+
+def _separate_keys(certificate: str | None, key: str | None, password: str | None, named: Named) -> Keys:
+    """librdkafka's way: one file with the chain, one with the key."""
+    of_certificate, of_key = named("ssl.certificate.location"), named("ssl.key.location")
+    if not (certificate and key):
+        raise InvalidConfig(
+            f"{of_certificate if not certificate else of_key} is missing: both files are needed"
+        )
+    data = _content(key, of_key) + b"\n" + _content(certificate, of_certificate)
+    asked = named("ssl.key.password")
+    return key_and_chain(
+        data, None, password, name=f"{of_key}={key}", password_name=asked, key_password_name=asked
+    )
+
+
+def _content(path: str, name: str) -> bytes:
+    try:
+        return found_file(path, name).read_bytes()
+    except OSError as e:
+        raise InvalidConfig(f"{name}={path}: it cannot be read: {e.strerror or e}") from None
+
+
+def _load_keys(context: ssl.SSLContext, keys: Keys, name: str) -> None:
+    with _as_file((keys.key or b"") + pem(keys.certificates)) as path:
+        try:
+            # Without a function OpenSSL would ask at the terminal.
+            context.load_cert_chain(path, password=lambda: keys.password or "")
+        except (OSError, ValueError) as e:
+            reason = getattr(e, "reason", None) or ""
+            if reason == "KEY_VALUES_MISMATCH":
+                why = "the private key does not belong to the first certificate"
+            elif keys.password is not None:
+                why = "the private key cannot be decrypted: ssl.key.password is wrong, or the key is damaged"
+            else:
+                why = f"the key or a certificate is damaged{f' ({reason})' if reason else ''}"
+            raise InvalidConfig(f"{name}: {why}") from None
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """``data`` under a path, as OpenSSL wants it: in memory, else briefly in a file of this user alone."""
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        with os.fdopen(os.memfd_create("key", os.MFD_CLOEXEC), "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile() as file:  # made with mode 0600
+        file.write(data)
+        file.flush()
+        yield file.name

@@ -1,0 +1,286 @@
+"""Key and trust stores: PEM, Java's JKS and PKCS12, told apart by their first bytes. Reads bytes, no files.
+
+JKS (``sun.security.provider.JavaKeyStore``), big-endian: magic FEEDFEED, version, number of entries; an entry
+is its tag, alias, time and either a private key with its chain or one certificate; the last 20 bytes are
+SHA-1 of password, salt and all before. PKCS12 is read by ``cryptography``, imported when it is met.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.errors import InvalidConfig
+
+_JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", 0x30
+_SHA1_BYTES = 20
+_JKS_SALT = b"Mighty Aphrodite"
+_JKS_KEY, _JKS_CERTIFICATE = 1, 2
+_JKS_KEY_CIPHER = bytes.fromhex("2b060104012a02110101")
+"""OID 1.3.6.1.4.1.42.2.17.1.1: how Sun protects keys."""
+
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_OPENSSL_HEADERS = re.compile(r"\s*Proc-Type:\s*(\S+)\s+DEK-Info:\s*(\S+)")
+_CERTIFICATE_LABELS = ("CERTIFICATE", "X509 CERTIFICATE")
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a store has. Certificates are DER."""
+
+    certificates: tuple[bytes, ...]
+    """Of a trust store: the trusted ones. Of a key store: the key's chain, its own first."""
+    key: bytes | None = field(default=None, repr=False)
+    """The private key as PEM, encrypted if ``password`` is not None."""
+    password: str | None = field(default=None, repr=False)
+
+
+class _Unreadable(Exception):
+    """Why a store cannot be read, for a sentence."""
+
+
+def trusted(data: bytes, password: str | None, *, name: str, password_name: str) -> tuple[bytes, ...]:
+    """The certificates that the trust store ``data``, set by the property ``name``, trusts.
+
+    A JKS store opens without a password, and is then not checked against it. Raises `InvalidConfig`.
+    """
+    try:
+        if data.startswith(_JKS):
+            certificates = _read_jks(data, password, None, keys=False).certificates
+        elif _kind(data) == "PKCS12":
+            certificates = _read_pkcs12(data, password).certificates
+        else:
+            certificates = _read_pem(_text(data)).certificates
+    except _Unreadable as e:
+        raise InvalidConfig(f"{name}: {_with_property(str(e), password_name)}") from None
+    if not certificates:
+        raise InvalidConfig(f"{name}: it holds no certificates")
+    return certificates
+
+
+def key_and_chain(
+    data: bytes,
+    password: str | None,
+    key_password: str | None,
+    *,
+    name: str,
+    password_name: str,
+    key_password_name: str,
+) -> Keys:
+    """The private key and its chain in the key store ``data``, set by the property ``name``.
+
+    ``key_password`` is by default the store's ``password``. Raises `InvalidConfig`.
+    """
+    asked = password_name
+    try:
+        if data.startswith(_JKS):
+            found = _read_jks(data, password, key_password, keys=True)
+        elif _kind(data) == "PKCS12":
+            found = _read_pkcs12(data, password)
+        else:
+            asked = key_password_name
+            found = _with_key_password(_read_pem(_text(data)), key_password or password)
+    except _Unreadable as e:
+        why = _with_property(str(e), asked).replace("KEY_PASS", key_password_name)
+        raise InvalidConfig(f"{name}: {why}") from None
+    if found.key is None:
+        raise InvalidConfig(f"{name}: it holds no private key")
+    if not found.certificates:
+        raise InvalidConfig(f"{name}: it holds no certificate of the key")
+    return found
+
+
+def pem(certificates: tuple[bytes, ...]) -> bytes:
+    """Certificates as one PEM text."""
+    return b"".join(_block("CERTIFICATE", certificate) for certificate in certificates)
+
+
+def _with_property(text: str, password_name: str) -> str:
+    return text.replace("PASSWORD", password_name)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _kind(data: bytes) -> str:
+    if data.startswith(_JCEKS):
+        raise _Unreadable(
+            "it is a JCEKS store; convert it: keytool -importkeystore -srcstoretype JCEKS -srckeystore OLD "
+            "-deststoretype PKCS12 -destkeystore NEW"
+        )
+    if data[:1] and data[0] == _DER_SEQUENCE:
+        return "PKCS12"
+    if b"-----BEGIN " in data:
+        return "PEM"
+    raise _Unreadable("it is neither PEM nor a store of type JKS or PKCS12, or is damaged at its beginning")
+
+
+def _block(label: str, data: bytes, headers: str = "") -> bytes:
+    text = base64.b64encode(data).decode()
+    lines = "\n".join(text[at : at + _LINE] for at in range(0, len(text), _LINE))
+    return f"-----BEGIN {label}-----\n{headers}{lines}\n-----END {label}-----\n".encode()
+
+
+def _read_pem(text: str) -> Keys:
+    """The blocks of a PEM text, whose lines may end with blanks, or with a backslash and an n."""
+    certificates, keys = [], []
+    spoiled = text.count("-----BEGIN ")
+    for label, content in _BLOCK.findall(text):
+        spoiled -= 1
+        if label not in _CERTIFICATE_LABELS and not label.endswith("PRIVATE KEY"):
+            continue
+        body = content.replace("\\n", "\n")
+        headers, encrypted = "", _OPENSSL_HEADERS.match(body)
+        if encrypted is not None:
+            headers = f"Proc-Type: {encrypted[1]}\nDEK-Info: {encrypted[2]}\n\n"
+        start = encrypted.end() if encrypted is not None else 0
+        try:
+            data = base64.b64decode("".join(body[start:].split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise _Unreadable(f"the PEM block {label} is damaged: it is no base64") from None
+        if not data:
+            raise _Unreadable(f"the PEM block {label} is empty")
+        if label in _CERTIFICATE_LABELS:
+            certificates.append(data)
+        else:
+            keys.append(_block(label, data, headers))
+    if spoiled:
+        raise _Unreadable("a PEM block has no end: the text is cut off, or damaged")
+    if len(keys) > 1:
+        raise _Unreadable(f"it holds {len(keys)} private keys; one is expected")
+    return Keys(tuple(certificates), keys[0] if keys else None)
+
+
+def _with_key_password(found: Keys, password: str | None) -> Keys:
+    if found.key is None or b"ENCRYPTED" not in found.key:
+        return found
+    if password is None:
+        raise _Unreadable("the private key is encrypted, and PASSWORD is missing")
+    return Keys(found.certificates, found.key, password)
+
+
+def _read_pkcs12(data: bytes, password: str | None) -> Keys:
+    try:
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+            pkcs12,
+        )
+    except ImportError as e:
+        raise _Unreadable(
+            "it is a PKCS12 store, which needs cryptography, on driver and executors: "
+            "pip install 'pyspark-kafkalog[tls]'; or use PEM"
+        ) from e
+    try:
+        store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        entries = ([store.cert] if store.cert is not None else []) + store.additional_certs
+        certificates = tuple(entry.certificate.public_bytes(Encoding.DER) for entry in entries)
+        if store.key is None:
+            return Keys(certificates)
+        key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    except Exception:  # the library's own are many for damaged bytes, and say nothing that a user could use
+        missing = "PASSWORD is missing" if password is None else "PASSWORD is wrong"
+        raise _Unreadable(f"this PKCS12 store cannot be opened: {missing}, or the file is damaged") from None
+    return Keys(certificates, key)
+
+
+class _Bytes:
+    """A cursor over bytes; `_Unreadable` at their end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, count: int) -> bytes:
+        if count > self.left:
+            raise _Unreadable("the store is damaged, or cut off")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def der(self, tag: int) -> _Bytes:
+        """The content of the next DER element, which must have this tag."""
+        if self.number(1) != tag:
+            raise _Unreadable("the store is damaged: a private key in it is no key")
+        length = self.number(1)
+        if length & 0x80:
+            length = self.number(length & 0x7F)
+        return _Bytes(self.take(length))
+
+
+def _read_jks(data: bytes, password: str | None, key_password: str | None, *, keys: bool) -> Keys:
+    """The first key with its chain, or all trusted certificates."""
+    if password is not None:
+        body, digest = data[:-_SHA1_BYTES], data[-_SHA1_BYTES:]
+        made = hashlib.sha1(_utf16(password) + _JKS_SALT + body, usedforsecurity=False).digest()
+        if not hmac.compare_digest(made, digest):
+            raise _Unreadable("this JKS store cannot be opened: PASSWORD is wrong, or the file is damaged")
+    stream = _Bytes(data)
+    stream.take(len(_JKS))
+    version, count = stream.number(4), stream.number(4)
+    if version not in (1, 2):
+        raise _Unreadable(f"the JKS store is damaged: it has version {version}")
+    certificates, found = [], None
+    for _ in range(count):
+        tag = stream.number(4)
+        stream.take(stream.number(2) + 8)  # alias, time
+        if tag == _JKS_CERTIFICATE:
+            certificates.append(_jks_certificate(stream, version))
+        elif tag == _JKS_KEY:
+            protected = stream.take(stream.number(4))
+            chain = tuple(_jks_certificate(stream, version) for _ in range(stream.number(4)))
+            found = found or (protected, chain)
+        else:
+            raise _Unreadable(f"the JKS store is damaged: it has an entry of type {tag}")
+    if stream.left != _SHA1_BYTES:
+        raise _Unreadable("the store is damaged, or cut off")
+    if not keys:
+        return Keys(tuple(certificates))
+    if found is None:
+        return Keys(())
+    secret = key_password or password
+    if secret is None:
+        raise _Unreadable("a private key of a JKS store cannot be read: PASSWORD is missing")
+    return Keys(found[1], _block("PRIVATE KEY", _jks_key(found[0], secret)))
+
+
+def _jks_certificate(stream: _Bytes, version: int) -> bytes:
+    if version == 2:
+        stream.take(stream.number(2))  # X.509
+    return stream.take(stream.number(4))
+
+
+def _jks_key(protected: bytes, password: str) -> bytes:
+    """The PKCS#8 key of Sun's KeyProtector: XOR with a chain of SHA-1, which also proves the password."""
+    info = _Bytes(protected).der(0x30)
+    if info.der(0x30).der(0x06).take(len(_JKS_KEY_CIPHER)) != _JKS_KEY_CIPHER:
+        raise _Unreadable("a private key in the JKS store is protected in a way that is not known")
+    data = info.der(0x04)
+    digest = data.take(_SHA1_BYTES)
+    if data.left < _SHA1_BYTES:
+        raise _Unreadable("the store is damaged, or cut off")
+    encrypted, check = data.take(data.left - _SHA1_BYTES), data.take(_SHA1_BYTES)
+    secret, stream = _utf16(password), bytearray()
+    while len(stream) < len(encrypted):
+        digest = hashlib.sha1(secret + digest, usedforsecurity=False).digest()
+        stream += digest
+    key = bytes(a ^ b for a, b in zip(encrypted, stream, strict=False))
+    if not hmac.compare_digest(hashlib.sha1(secret + key, usedforsecurity=False).digest(), check):
+        raise _Unreadable("the private key in the JKS store cannot be read: KEY_PASS is wrong")
+    return key
+
+
+def _utf16(password: str) -> bytes:
+    return password.encode("utf-16-be")
