@@ -11,6 +11,7 @@ import typer
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli import loads
+from pyspark_kafkalog.cli.acls import acls
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.groups import groups
 from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
@@ -73,6 +74,7 @@ for name, command, examples in (
     app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
+app.add_typer(acls, name="acls")
 app.add_typer(zookeeper, name="zookeeper")
 loads.register(app)
 

@@ -1,0 +1,205 @@
+"""``kafkalog acls``: list, add and remove ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, connected
+from pyspark_kafkalog.cli.terminal_output import counted, show
+from pyspark_kafkalog.client.acls import add_acls, list_acls, remove_acls
+from pyspark_kafkalog.security.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    parse_word,
+)
+
+_EXAMPLES = """\
+Examples:
+
+kafkalog acls add User:alice --producer --topic orders
+
+kafkalog acls add User:bob --consumer --topic orders- --prefixed --group bob-
+
+kafkalog acls list --topic orders-eu
+
+kafkalog acls remove User:bob
+"""
+
+acls = typer.Typer(no_args_is_help=True, help="Who may do what: list, add and remove ACLs.", epilog=_EXAMPLES)
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic's name; may be repeated.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="A group's name; may be repeated.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("--transactional-id", help="A transactional id; may be repeated.")
+]
+OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+Prefixed = Annotated[
+    bool, typer.Option("--prefixed", help="The names are prefixes: everything that begins so.")
+]
+Operations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operation",
+        help="Read, Write, Create, Delete, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, "
+        "IdempotentWrite or All; may be repeated.",
+    ),
+]
+Host = Annotated[str | None, typer.Option("--host", help="Address of the client.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny, which goes before all that is allowed.")]
+
+
+@acls.command("list", epilog="Example: kafkalog acls list --topic orders-eu --principal User:bob")
+def list_(
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    cluster: OfCluster = False,
+    principal: Annotated[str | None, typer.Option("--principal", help="Only those of User:NAME.")] = None,
+    as_json: AsJson = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """List the ACLs; of a named resource all that apply to it, wildcards and prefixes too."""
+    resources = _resources(topic, group, transactional_id, cluster)
+    filters = [AclFilter(kind, name, PatternType.MATCH, principal) for kind, name in resources] or [
+        AclFilter(principal=principal)
+    ]
+    with connected(server) as found_cluster:
+        found = {acl for each in filters for acl in list_acls(found_cluster, each)}
+    _show(sorted(found), as_json=as_json)
+
+
+@acls.command("add", epilog="Example: kafkalog acls add User:alice --operation Read --topic orders")
+def add(
+    principal: Annotated[
+        str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")
+    ],
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    operation: Operations = None,
+    producer: Annotated[
+        bool,
+        typer.Option("--producer", help="Write, Describe and Create; with an id, Write and Describe on it."),
+    ] = False,
+    consumer: Annotated[
+        bool, typer.Option("--consumer", help="Read and Describe topics, and Read groups.")
+    ] = False,
+    host: Host = None,
+    deny: Deny = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Allow or deny operations on topics, groups, transactional ids or the cluster."""
+    if ":" not in principal:
+        raise typer.BadParameter(f"{principal!r} has no type; write User:{principal}", param_hint="PRINCIPAL")
+    resources = _resources(topic, group, transactional_id, cluster)
+    if not resources:
+        raise typer.BadParameter("give --topic, --group, --transactional-id or --cluster")
+    operations = _operations(operation)
+    if not operations and not producer and not consumer:
+        raise typer.BadParameter("give --operation, --producer or --consumer")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    wanted = [
+        Acl(
+            kind,
+            name,
+            PatternType.LITERAL if kind is ResourceType.CLUSTER or name == WILDCARD else pattern,
+            principal,
+            host or WILDCARD,
+            each,
+            Permission.DENY if deny else Permission.ALLOW,
+        )
+        for kind, name in resources
+        for each in dict.fromkeys((*operations, *_role(kind, producer=producer, consumer=consumer)))
+    ]
+    if not wanted:
+        raise typer.BadParameter("--producer and --consumer need a --topic, or a --group")
+    with connected(server) as found_cluster:
+        add_acls(found_cluster, wanted)
+    _show(wanted, as_json=False)
+
+
+@acls.command("remove", epilog="Example: kafkalog acls remove User:alice --topic orders")
+def remove(
+    principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="Whose: User:NAME.")],
+    topic: Topics = None,
+    group: Groups = None,
+    transactional_id: Ids = None,
+    cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    operation: Operations = None,
+    host: Host = None,
+    deny: Annotated[bool, typer.Option("--deny", help="Only those that deny.")] = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Remove the ACLs of a principal: all of them, or those of resources and operations."""
+    permission = Permission.DENY if deny else Permission.ANY
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    whole = AclFilter(principal=principal, host=host, permission=permission)
+    filters = [
+        whole._replace(resource_type=kind, name=name)
+        if kind is ResourceType.CLUSTER or name == WILDCARD
+        else whole._replace(resource_type=kind, name=name, pattern_type=pattern)
+        for kind, name in _resources(topic, group, transactional_id, cluster)
+    ] or [whole]
+    operations = _operations(operation) or [Operation.ANY]
+    filters = [each._replace(operation=one) for each in filters for one in operations]
+    with connected(server) as found_cluster:
+        removed = remove_acls(found_cluster, filters)
+    _show(removed, as_json=False)
+    typer.echo(f"removed {counted(len(removed), 'ACL')}", err=True)
+
+
+def _resources(
+    topics: Sequence[str] | None, groups: Sequence[str] | None, ids: Sequence[str] | None, cluster: bool
+) -> list[tuple[ResourceType, str]]:
+    found = [(ResourceType.TOPIC, name) for name in topics or ()]
+    found += [(ResourceType.GROUP, name) for name in groups or ()]
+    found += [(ResourceType.TRANSACTIONAL_ID, name) for name in ids or ()]
+    return [*found, (ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else found
+
+
+def _operations(words: Sequence[str] | None) -> list[Operation]:
+    try:
+        return [parse_word(Operation, word) for word in words or ()]
+    except ValueError as e:
+        raise typer.BadParameter(str(e), param_hint="--operation") from None
+
+
+def _role(kind: ResourceType, *, producer: bool, consumer: bool) -> Iterator[Operation]:
+    """What ``kafka-acls --producer`` and ``--consumer`` give."""
+    if producer and kind is ResourceType.TOPIC:
+        yield from (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
+    if producer and kind is ResourceType.TRANSACTIONAL_ID:
+        yield from (Operation.WRITE, Operation.DESCRIBE)
+    if consumer and kind is ResourceType.TOPIC:
+        yield from (Operation.READ, Operation.DESCRIBE)
+    if consumer and kind is ResourceType.GROUP:
+        yield Operation.READ
+
+
+def _show(found: Sequence[Acl], *, as_json: bool) -> None:
+    rows = [
+        {
+            "resource": acl.resource_type.word,
+            "name": acl.name,
+            "pattern": acl.pattern_type.word,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation.word,
+            "permission": acl.permission.word,
+        }
+        for acl in found
+    ]
+    if rows:
+        show(rows, [*rows[0]], as_json=as_json)
