@@ -1,10 +1,11 @@
-"""TLS contexts of clients from Kafka's ``ssl.*`` properties."""
+"""TLS contexts of clients and listeners from Kafka's ``ssl.*`` properties."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import re
 import ssl
 import tempfile
 import threading
@@ -29,8 +30,8 @@ _PARTIAL_CHAIN = 0x80000
 _KEPT_CONTEXTS = 16
 
 
-class ClientProperties(Protocol):
-    """``ssl.*`` properties of a client; `TlsConfig` has them."""
+class TlsProperties(Protocol):
+    """``ssl.*`` properties that clients and listeners have."""
 
     @property
     def ssl_keystore_location(self) -> str | None: ...
@@ -54,6 +55,11 @@ class ClientProperties(Protocol):
     def ssl_enabled_protocols(self) -> tuple[str, ...]: ...
     @property
     def ssl_cipher_suites(self) -> tuple[str, ...]: ...
+
+
+class ClientProperties(TlsProperties, Protocol):
+    """``ssl.*`` properties of a client; `TlsConfig` has them."""
+
     @property
     def ssl_certificate_location(self) -> str | None: ...
     @property
@@ -62,6 +68,13 @@ class ClientProperties(Protocol):
     def verifies_certificates(self) -> bool: ...
     @property
     def verifies_names(self) -> bool: ...
+
+
+class ListenerProperties(TlsProperties, Protocol):
+    """``ssl.*`` properties of a listener."""
+
+    @property
+    def ssl_client_auth(self) -> str: ...
 
 
 _made: dict[tuple[object, ...], ssl.SSLContext] = {}
@@ -130,21 +143,52 @@ def _client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
     return context
 
 
-def _limit(context: ssl.SSLContext, config: ClientProperties, named: Named) -> None:
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLContext:
+    """A new context with a listener's certificate, and with the authorities of its clients' ones.
+    Raises `InvalidConfig`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+    _limit(context, config, named)
+    keys = _own_keys(config, named)
+    if keys is None:
+        raise InvalidConfig(
+            f"{named('ssl.keystore.location')} is missing: TLS needs a certificate and its key "
+            "(kafkalog-broker secure-init makes them)"
+        )
+    _load_keys(context, keys, named(_key_source(config)))
+    if not _trust(context, config, named) and config.ssl_client_auth != "none":
+        # The system's authorities would let in whoever has any certificate at all.
+        raise InvalidConfig(
+            f"{named('ssl.client.auth')}={config.ssl_client_auth} needs "
+            f"{named('ssl.truststore.location')}: the authorities of clients' certificates"
+        )
+    context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
+    return context
+
+
+def _limit(context: ssl.SSLContext, config: TlsProperties, named: Named) -> None:
     """Set the versions of TLS and the ciphers, and check certificates as Java does."""
     # Authorities made by plain `openssl req -x509`, as Kafka's manual makes them, are not strict enough.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", ssl.VerifyFlags(0))
     context.verify_flags |= ssl.VerifyFlags(_PARTIAL_CHAIN)
-    enabled = [VERSIONS[version] for version in config.ssl_enabled_protocols if version in VERSIONS]
-    if not enabled:
-        raise InvalidConfig(f"{named('ssl.enabled.protocols')}: allowed: {', '.join(VERSIONS)}")
+    names = config.ssl_enabled_protocols
+    if not names or not VERSIONS.keys() >= {*names}:
+        raise InvalidConfig(
+            f"{named('ssl.enabled.protocols')}={','.join(names)} is not allowed; allowed: words of "
+            f"{', '.join(VERSIONS)}"
+        )
+    enabled = [VERSIONS[name] for name in names]
     newest = VERSIONS.get(config.ssl_protocol or "", max(enabled))
     context.minimum_version = min(enabled)
     context.maximum_version = max(min(newest, max(enabled)), min(enabled))
     if not config.ssl_cipher_suites:
         return
     name = named("ssl.cipher.suites")
-    chosen = [_openssl_name(suite) for suite in config.ssl_cipher_suites if not _is_of_13(suite)]
+    chosen = [openssl_cipher(suite) for suite in config.ssl_cipher_suites if not _is_of_13(suite)]
     if len(chosen) < len(config.ssl_cipher_suites):
         _log.warning("%s: the suites of TLS 1.3 cannot be chosen in Python; all of them are used", name)
     if not chosen:
@@ -160,20 +204,20 @@ def _is_of_13(suite: str) -> bool:
     return suite.startswith("TLS_") and "_WITH_" not in suite
 
 
-def _openssl_name(suite: str) -> str:
+def openssl_cipher(suite: str) -> str:
     """OpenSSL's name of a suite of TLS 1.2: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is
     ``ECDHE-RSA-AES128-GCM-SHA256``; names of its own stay as they are.
     """
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return suite
-    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
+    cipher = re.sub(r"(AES|CAMELLIA|ARIA)_(\d+)", r"\1\2", cipher).replace("_CBC", "")
     cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
     joined = cipher if exchange == "RSA" else f"{exchange}_{cipher}"
     return joined.replace("_", "-")
 
 
-def _trust(context: ssl.SSLContext, config: ClientProperties, named: Named) -> bool:
+def _trust(context: ssl.SSLContext, config: TlsProperties, named: Named) -> bool:
     """Load the trusted certificates; False if no property names any."""
     location, inline = config.ssl_truststore_location, config.ssl_truststore_certificates
     if location and inline:
@@ -199,11 +243,11 @@ def _trust(context: ssl.SSLContext, config: ClientProperties, named: Named) -> b
     return True
 
 
-def _key_source(config: ClientProperties) -> str:
+def _key_source(config: TlsProperties) -> str:
     return "ssl.keystore.location" if config.ssl_keystore_location else "ssl.keystore.key"
 
 
-def _own_keys(config: ClientProperties, named: Named) -> Keys | None:
+def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
     """The key and chain of ``ssl.keystore.*``; None if these are not set."""
     location, key, chain = (
         config.ssl_keystore_location,

@@ -17,9 +17,16 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificates
 
 from broker.listener_config import ListenerConfig
-from broker.security.certificates import openssl_cipher, server_context
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.contexts import openssl_cipher, server_context
 from tests.support.network.certificates import Authority
+from tests.support.network.java_stores import (
+    AUTHORITY_PEM,
+    JKS_PASSWORD,
+    KEY_PASSWORD,
+    KEYS_JKS,
+    TRUST_JKS,
+)
 
 PASSWORD = "hush-hush"
 STORE = "ssl_keystore_location"
@@ -98,6 +105,20 @@ def test_a_certificate_may_be_given_in_many_ways(authority: Authority, given: di
     shake_hands(server_context(ListenerConfig(**given)), authority)
 
 
+def test_java_s_own_format_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "keys.jks").write_bytes(KEYS_JKS)
+    (tmp_path / "trust.jks").write_bytes(TRUST_JKS)
+    context = server_context(
+        ListenerConfig(
+            ssl_keystore_location=str(tmp_path / "keys.jks"), ssl_keystore_password=JKS_PASSWORD,
+            ssl_key_password=KEY_PASSWORD, ssl_truststore_location=str(tmp_path / "trust.jks"),
+            ssl_client_auth="required",
+        )
+    )  # fmt: skip
+    trusted = ssl.PEM_cert_to_DER_cert(AUTHORITY_PEM.decode())
+    assert context.get_ca_certs(binary_form=True) == [trusted]
+
+
 @pytest.mark.parametrize(
     "trust",
     [
@@ -122,19 +143,19 @@ def test_so_may_the_authorities(authority: Authority, trust: dict[str, Any]) -> 
     ("given", "words"),
     [
         ({}, r"ssl\.keystore\.location is missing"),
-        ({STORE: "none"}, r"ssl\.keystore\.location=.*none: No such file"),
-        ({STORE: "junk"}, "is neither PEM nor PKCS12"),
-        ({STORE: "store.jks"}, "is a Java key store; make it PKCS12"),
-        ({STORE: "server.p12"}, "its password is wrong"),
-        ({STORE: "server.p12", "ssl_keystore_password": "nope"}, "its password is wrong"),
-        ({STORE: "trust.p12", "ssl_keystore_password": PASSWORD}, "has no private key"),
-        ({STORE: "locked.pem"}, "its key is encrypted: set ssl.key.password"),
-        ({STORE: "locked.pem", "ssl_key_password": "nope"}, "ssl.key.password is wrong|cannot read"),
-        ({STORE: "other.pem"}, "the key is not that of the first certificate"),
+        ({STORE: "none"}, r"ssl\.keystore\.location: there is no file .*none"),
+        ({STORE: "junk"}, "it is neither PEM nor a store of type JKS or PKCS12"),
+        ({STORE: "store.jks"}, "the JKS store is damaged"),
+        ({STORE: "server.p12"}, r"ssl\.keystore\.password is missing"),
+        ({STORE: "server.p12", "ssl_keystore_password": "nope"}, r"ssl\.keystore\.password is wrong"),
+        ({STORE: "trust.p12", "ssl_keystore_password": PASSWORD}, "holds no private key"),
+        ({STORE: "locked.pem"}, "is encrypted, and ssl.key.password is missing"),
+        ({STORE: "locked.pem", "ssl_key_password": "nope"}, "ssl.key.password is wrong"),
+        ({STORE: "other.pem"}, "the private key does not belong to the first certificate"),
         ({STORE: "server.pem", "ssl_client_auth": "required"}, "needs ssl.truststore.location"),
-        ({STORE: "server.pem", "ssl_enabled_protocols": ("SSLv3",)}, "there are TLSv1.2, TLSv1.3"),
-        ({STORE: "server.pem", "ssl_cipher_suites": ("X_WITH_Y",)}, "OpenSSL has none of them"),
-        ({"ssl_keystore_key": "x"}, "goes with ssl.keystore.certificate.chain"),
+        ({STORE: "server.pem", "ssl_enabled_protocols": ("SSLv3",)}, "allowed: words of TLSv1.2, TLSv1.3"),
+        ({STORE: "server.pem", "ssl_cipher_suites": ("X_WITH_Y",)}, "OpenSSL knows none of them"),
+        ({"ssl_keystore_key": "x"}, r"ssl\.keystore\.certificate\.chain is missing"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named_and_no_secret_is(
