@@ -140,11 +140,13 @@ def _number_end(text: str, start: int) -> int:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """A slash begins a comment: to ``*/`` after ``/*``, else, a single slash too, to the line's end."""
+    """A slash begins a comment: to ``*/`` after ``/*``, else, a single slash too, to the line's end. The
+    character after a single slash belongs to the comment even if it is a line's end.
+    """
     if text.startswith("/*", start):
         stop = text.find("*/", start + 2)
         return len(text) if stop < 0 else stop + 2
-    stops = [stop for sign in _LINE_ENDS if (stop := text.find(sign, start)) >= 0]
+    stops = [stop for sign in _LINE_ENDS if (stop := text.find(sign, start + 2)) >= 0]
     return min(stops, default=len(text))
 
 

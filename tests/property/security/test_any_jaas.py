@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.security.jaas import parse_jaas
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-BLANK = st.sampled_from(["", " ", "\n", "\t", "/* x */", "// x\n", "/x\r"])
+BLANK = st.sampled_from(["", " ", "\n", "\t", "/* x */", "// x\n", "/x\r", "/\nx\n"])
 
 
 def quoted(text: str, quote: str) -> str:

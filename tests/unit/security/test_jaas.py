@@ -22,6 +22,7 @@ PASTED = {
     f'{PLAIN} required "user_a@b"="x" user_c="y";': {"user_a@b": "x", "user_c": "y"},
     f'{PLAIN} required username="one"username="two";': {"username": "two"},
     rf'{PLAIN} required password="\"\\\101\18\477\t";': {"password": "\"\\A\x018'7\t"},
+    f"{PLAIN} required /\nusername=lost\n;": {},
     f"{PLAIN} required;": {},
     f'{PLAIN} required password="\u00fc#";#': None,
     "a required b=\u00e9t\u00e9.1-2;": {"b": "\u00e9t\u00e9.1-2"},
