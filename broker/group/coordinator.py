@@ -372,14 +372,11 @@ class GroupCoordinator:
 
         Where the disk refuses, the offsets stay, and a warning is logged.
         """
-        for shard in self._loaded():
+        for shard, group in self._each_group():
             with shard.lock:
-                groups = tuple(shard.state.groups.values())
-            for group in groups:
-                with shard.lock:
-                    if shard.state.groups.get(group.name) is group:
-                        self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
-                yield None
+                if shard.state.groups.get(group.name) is group:
+                    self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
+            yield None
 
     def expire(self) -> None:
         """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for, and
@@ -390,9 +387,9 @@ class GroupCoordinator:
         refuses to delete is tried again the next time.
         """
         now_ms = self._clock.time_ms()
-        for shard in self._loaded():
+        for shard, group in self._each_group():
             with shard.lock:
-                for group in tuple(shard.state.groups.values()):
+                if shard.state.groups.get(group.name) is group:
                     gone = self._expired(shard, group, now_ms)
                     whole = group.is_idle and len(gone) == len(group.offsets)
                     self._try_to_delete(shard, group, gone, whole=whole)
@@ -418,8 +415,15 @@ class GroupCoordinator:
             and not shard.state.pending.has(OffsetKey(group.name, partition))
         ]
 
-    def _loaded(self) -> list[_Shard]:
-        return [shard for shard in self._topic.shards if shard.loaded]
+    def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
+        """All that are loaded, without the locks, so that requests need not wait for the whole round: who
+        takes a group's lock looks whether it is still there.
+        """
+        for shard in self._topic.shards:
+            with shard.lock:
+                groups = tuple(shard.state.groups.values()) if shard.loaded else ()
+            for group in groups:
+                yield shard, group
 
     def _try_to_delete(
         self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
