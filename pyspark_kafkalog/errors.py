@@ -363,7 +363,7 @@ class BrokersUnreachable(ConnectionLost):
 
 
 class AuthenticationFailed(KafkaError):
-    """A login that was refused, or cannot work; the message has no secret. There is no retry."""
+    """A login or a TLS handshake that was refused, or cannot work; without secrets. There is no retry."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 

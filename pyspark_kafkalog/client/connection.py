@@ -16,7 +16,15 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    ErrorCode,
+    FrameTooLarge,
+    InvalidRequest,
+    KafkaError,
+    UnsupportedVersion,
+)
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
 
@@ -33,6 +41,10 @@ _SPOKEN_SINCE = {ApiKey.PRODUCE: 3, ApiKey.SASL_HANDSHAKE: 1}
 """The oldest version chosen by default. Older ones of Produce carry message sets; callers must name them. An
 older one of SaslHandshake is followed by bare frames.
 """
+
+_SECURED = ("SSL", "SASL_SSL")
+_TLS_ALERT = 0x1503
+"""The first two bytes of a TLS alert: what a TLS port may answer to plain text."""
 
 _RENEWED_BETWEEN = 0.85, 0.95
 """The parts of a login's lifetime between which the next one is made, as Kafka's Java clients do it."""
@@ -356,7 +368,8 @@ class Connection:
 
     def _connected(self, deadline: Deadline) -> Transport:
         config = self._config
-        return Transport.connect(
+        kind = _tls_transport() if config.security_protocol in _SECURED else Transport
+        transport = kind.connect(
             self.host,
             self.port,
             deadline,
@@ -364,6 +377,12 @@ class Connection:
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
         )
+        try:
+            transport.start(self.host, config, deadline)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
         """Negotiate by ApiVersions, or use ``broker.version.fallback`` for brokers that do not know it."""
@@ -372,11 +391,18 @@ class Connection:
             try:
                 self._versions = self._requested_versions(self._first_response_deadline(deadline))
                 return
+            except FrameTooLarge as e:
+                if e.size >> 16 != _TLS_ALERT:
+                    raise
+                raise AuthenticationFailed(
+                    f"{self.peer}: this port speaks TLS: set {self._config.option_name('security.protocol')} "
+                    "to SSL or SASL_SSL"
+                ) from e
             except ConnectionLost as e:
                 if release is None:
                     raise ConnectionLost(
                         f"{e} after ApiVersions, which Kafka before 0.10 does not know. "
-                        f"Set broker.version.fallback to its release: {', '.join(RELEASES)}"
+                        f"Set broker.version.fallback to its release: {', '.join(RELEASES)}{self._or_tls()}"
                     ) from e
                 logger.info(
                     "%s after ApiVersions: using Kafka %s, as broker.version.fallback says; "
@@ -389,6 +415,12 @@ class Connection:
             self.broken = False
         if release is not None:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
+
+    def _or_tls(self) -> str:
+        if self._config.security_protocol in _SECURED:
+            return ""
+        option = self._config.option_name("security.protocol")
+        return f". Or, if this port speaks TLS, set {option} to SSL or SASL_SSL"
 
     def _first_response_deadline(self, deadline: Deadline) -> Deadline:
         """Seconds for the first response: 0.9 never responds, other old releases close the connection."""
@@ -428,6 +460,13 @@ def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] 
     from pyspark_kafkalog.client.login.mechanisms import login_of
 
     return partial(LoginExchange, login_of(config))
+
+
+def _tls_transport() -> type[Transport]:
+    """Its module and ssl stay unloaded without TLS."""
+    from pyspark_kafkalog.client.tls_transport import TlsTransport
+
+    return TlsTransport
 
 
 Address = tuple[str, int]

@@ -1,4 +1,4 @@
-"""Bytes to and from one broker: the only module of the connector that uses sockets.
+"""Bytes to and from one broker: with ``tls_transport`` the only module of the connector that uses sockets.
 
 Every wait has a deadline. Every failure is a `ConnectionLost` that names ``host:port``, after which the
 transport cannot be used. `FrameTooLarge` means that the peer is not a Kafka broker.
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import CannotConnect, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
@@ -58,7 +59,9 @@ class Transport:
         except TimeoutError as e:
             raise CannotConnect(peer, "the look-up of the host name timed out", silent=True) from e
         except (OSError, UnicodeError) as e:
-            raise CannotConnect(peer, f"the host name cannot be resolved: {_reason(e)}", silent=False) from e
+            raise CannotConnect(
+                peer, f"the host name cannot be resolved: {reason_of(e)}", silent=False
+            ) from e
         failure: OSError | None = None
         silent = False
         for family, kind, protocol, _, address in addresses:
@@ -83,7 +86,10 @@ class Transport:
                     break
                 continue
             return cls(sock, peer, max_frame_bytes=max_frame_bytes)
-        raise CannotConnect(peer, _reason(failure), silent=silent) from failure
+        raise CannotConnect(peer, reason_of(failure), silent=silent) from failure
+
+    def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
+        """What comes before the first frame: nothing in plain text."""
 
     def fileno(self) -> int:
         """The descriptor, for a `Poller`; -1 once closed."""
@@ -97,16 +103,16 @@ class Transport:
     def send(self, parts: Iterable[Any], deadline: Deadline) -> None:
         """Send every part (bytes-like); return when the system has accepted all of it."""
         self._enqueue(parts)
-        while self._outgoing:
+        while self.unsent:
             late = deadline.passed
             self._send_some(max(deadline.left, 0.001))
-            if late and self._outgoing:
+            if late and self.unsent:
                 raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
         """Send what the socket accepts at once, keep the rest for the next call; True when none is left."""
         self._enqueue(parts)
-        while self._outgoing:
+        while self.unsent:
             try:
                 self._send_some(0)
             except BlockingIOError:
@@ -162,7 +168,7 @@ class Transport:
         except TimeoutError as e:
             raise ConnectionLost(f"{self.peer}: the broker accepts no more data") from e
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost while sending: {_reason(e)}") from e
+            raise ConnectionLost(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
         while sent:
             first = outgoing[0]
             if sent < first.nbytes:
@@ -182,9 +188,9 @@ class Transport:
         except (BlockingIOError, TimeoutError):
             raise
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost: {_reason(e)}") from e
+            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}") from e
         except FrameTooLarge as e:
-            raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}") from e
+            raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}", e.size) from e
 
 
 class Ready(NamedTuple):
@@ -279,7 +285,7 @@ def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
     return found
 
 
-def _reason(error: BaseException | None) -> str:
+def reason_of(error: BaseException | None) -> str:
     """An exception's message for use in a sentence; its class if it has none."""
     if error is None:
         return "it has no address"

@@ -21,6 +21,7 @@ from pyspark_kafkalog.config.definition import (
     unlisted,
 )
 from pyspark_kafkalog.config.sasl import MECHANISMS, SaslConfig
+from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.exchange import RELEASES, release_of
 from pyspark_kafkalog.types import IsolationLevel
@@ -67,7 +68,7 @@ def check_release(asks: bool, release: str | None) -> None:
         )
 
 
-_protocol = one_of("PLAINTEXT", "SASL_PLAINTEXT")
+_protocol = one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 addresses = Check("host:port, separated by commas", _are_addresses)
 _brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9092")
@@ -133,12 +134,12 @@ class ConnectionConfig(Config):
     )  # fmt: skip
     security_protocol: str = prop(
         "security.protocol", "PLAINTEXT", str, check=_protocol,
-        doc="How connections are protected: SASL_... with a login.",
+        doc="How connections are protected: SSL and SASL_SSL by TLS, SASL_... with a login.",
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class ClientConfig(SaslConfig, ConnectionConfig):
+class ClientConfig(TlsConfig, SaslConfig, ConnectionConfig):
     """The properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
 
     servers_option: str = unlisted("bootstrap.servers")
@@ -162,12 +163,12 @@ class ClientConfig(SaslConfig, ConnectionConfig):
 
     @classmethod
     def check_names(cls, names: Collection[str], prefix: str = "") -> None:
-        protected = sorted(name for name in names if name.startswith(("sasl.", "ssl.")))
+        protected = sorted(name for name in names if name.startswith(("sasl.", "ssl.", "enable.ssl.")))
         if protected and "security.protocol" not in names:
             raise InvalidConfig(
                 f"{', '.join(prefix + name for name in protected)}: {prefix}security.protocol is missing; "
-                "by default connections are in plain text, without a login. Set it to SASL_PLAINTEXT, or, to "
-                "have these properties ignored, to PLAINTEXT"
+                "by default connections are in plain text, without a login. Set it to SSL, SASL_SSL or "
+                "SASL_PLAINTEXT, or, to have these properties ignored, to PLAINTEXT"
             )
 
     @property

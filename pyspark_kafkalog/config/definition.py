@@ -17,8 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import InvalidConfig
 
-_NAME = r"[\w.]*(?:password|passwd|pwd|secret|token|sslkey|jaas\.config)"
+_NAME = r"[\w.]*(?:password|passwd|pwd|secret|token|sslkey|jaas\.config|ssl\.keystore\.key|ssl\.key\.pem)"
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
 _BEFORE_HOST = re.compile(r"//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
 _NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S))('[^']*'|\"[^\"]*\"|[^\s&;,'\"]+)")
 
@@ -29,7 +32,10 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """``text`` with ``***`` for secrets: user and password before a host, values of names like "password"."""
+    """``text`` with ``***`` for secrets: private keys, user and password before a host, values of
+    names like "password".
+    """
+    text = _PRIVATE_KEY.sub("***", text)
     text = _BEFORE_HOST.sub(lambda found: "//***@" if found[0].startswith("//") else "***@", text)
     return _NAMED.sub(r"\1\2***", text)
 

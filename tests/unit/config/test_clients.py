@@ -46,10 +46,36 @@ def test_a_client_must_know_a_broker() -> None:
         parse(ClientConfig, {}, source="options")
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_a_protected_connection_is_refused_not_ignored(protocol: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"security.protocol={protocol} is not allowed; .*PLAINTEXT"):
-        parse(ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": protocol}, source="options")
+def test_an_unknown_protection_is_refused_not_ignored() -> None:
+    with pytest.raises(InvalidConfig, match=r"security.protocol=TLS is not allowed; .*PLAINTEXT, SSL"):
+        parse(ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": "TLS"}, source="options")
+
+
+def test_librdkafkas_names_of_tls_are_aliases() -> None:
+    given = {"ssl.ca.location": "ca", "ssl.ca.pem": "c", "ssl.key.pem": "k", "ssl.certificate.pem": "chain"}
+    found = parse(
+        ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": "SSL", **given}, source="options"
+    )
+    assert (found.ssl_truststore_location, found.ssl_truststore_certificates) == ("ca", "c")
+    assert (found.ssl_keystore_key, found.ssl_keystore_certificate_chain) == ("k", "chain")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ssl.endpoint.identification.algorithm", "ldaps"),
+        ("ssl.enabled.protocols", "TLSv1.2,SSLv3"),
+        ("ssl.protocol", "TLSv1.1"),
+        ("enable.ssl.certificate.verification", "no"),
+    ],
+)
+def test_a_property_of_tls_out_of_range_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"^options: {name}={value} is not allowed; allowed: "):
+        parse(
+            ClientConfig,
+            {"bootstrap.servers": "a:1", "security.protocol": "SSL", name: value},
+            source="options",
+        )
 
 
 def test_defaults_are_kafkas() -> None:

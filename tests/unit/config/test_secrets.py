@@ -35,6 +35,10 @@ def test_names_say_which_properties_are_secret() -> None:
         "sasl.password",
         "sasl.oauthbearer.token.endpoint.url",
         "sasl.oauthbearer.client.credentials.client.secret",
+        "ssl.truststore.password",
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
     ]
 
 
@@ -56,3 +60,8 @@ def test_credentials_without_a_protocol_are_an_error_and_no_plain_connection(nam
     assert "geheim" not in str(raised.value)
     plain = parse(ProducerConfig, given | {"security.protocol": "PLAINTEXT"}, source="s")
     assert plain.security_protocol == "PLAINTEXT"
+
+
+def test_a_private_key_is_masked_whatever_its_property_is() -> None:
+    key = "-----BEGIN EC PRIVATE KEY-----\ngeheim\ngeheim\n-----END EC PRIVATE KEY-----"
+    assert masked(f"x: {key} and {key[:45]}") == "x: *** and ***"

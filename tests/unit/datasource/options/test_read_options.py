@@ -167,8 +167,8 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
             "option: kafka.bootstrap.servers=host is not",
         ),
         (
-            {"subscribe": "t", "kafka.security.protocol": "SASL_SSL"},
-            "option: kafka.security.protocol=SASL_SSL",
+            {"subscribe": "t", "kafka.security.protocol": "TLS"},
+            "option: kafka.security.protocol=TLS",
         ),
         (
             {"subscribe": "t", "startingTimestamp": str(2**63)},

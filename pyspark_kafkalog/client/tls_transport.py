@@ -1,0 +1,267 @@
+"""A `Transport` whose bytes are TLS records: an `ssl.MemoryBIO` on each side of the same socket.
+
+Not an `ssl.SSLSocket`: ciphertext leaves with partial sends and deadlines as plain bytes do, and all that has
+arrived is decrypted before the selector is asked again.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import cast
+
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Transport, reason_of
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.errors import AuthenticationFailed, ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.security.contexts import client_context
+
+_STAGE_BYTES = 65536
+"""Ciphertext of one read of the socket, and plaintext that is encrypted at once: four records."""
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
+_WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+"""X509_V_ERR_...: no issuer, or a certificate that is its own authority and not trusted."""
+_WRONG_NAME = (62, 64)
+_NOT_VALID_NOW = {9: "is not yet valid", 10: "has expired"}
+
+
+class TlsTransport(Transport):
+    """*Not thread-safe: one thread at a time.* As `Transport`; `start` before anything else.
+
+    A refusal of either side is `AuthenticationFailed`: another try would end the same way.
+    """
+
+    def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
+        """The handshake.
+
+        Raises:
+            AuthenticationFailed: one side refuses the other; the message names the property to look at.
+            ConnectionLost: no handshake in time, or the connection broke.
+            InvalidConfig: a store cannot be read.
+        """
+        self._config = config
+        context = client_context(config, config.option_name)
+        self._incoming, self._cipher = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._cipher, server_hostname=host.rstrip("."))
+        self._stage = memoryview(bytearray(_STAGE_BYTES))
+        self._unsent_cipher: memoryview | None = None
+        self._dry = False
+        self._answered = False
+        self._first = b""
+        while True:
+            try:
+                self._tls.do_handshake()
+                self._flush_in_time(deadline)
+                return
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as e:
+                self._say_goodbye()
+                raise self._refused(e) from e
+            self._flush_in_time(deadline)
+            self._receive_handshake(deadline)
+
+    @property
+    def unsent(self) -> bool:
+        return super().unsent or self._unsent_cipher is not None or self._cipher.pending > 0
+
+    def _flush_in_time(self, deadline: Deadline) -> None:
+        while self._unsent_cipher is not None or self._cipher.pending:
+            late = deadline.passed
+            self._flush(max(deadline.left, 0.001))
+            if late and self._unsent_cipher is not None:
+                raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
+
+    def _receive_handshake(self, deadline: Deadline) -> None:
+        option = self._config.option_name("security.protocol")
+        late = deadline.passed
+        try:
+            self._sock.settimeout(max(deadline.left, 0.001))
+            count = self._sock.recv_into(self._stage)
+        except TimeoutError as e:
+            if not late:
+                return
+            raise ConnectionLost(
+                f"{self.peer}: no answer to the TLS handshake in time; check that {option} is this port's"
+            ) from e
+        except OSError as e:
+            raise self._not_tls(reason_of(e)) from e
+        if count == 0:
+            raise self._not_tls("it closed the connection")
+        self._first = self._first or bytes(self._stage[:1])
+        self._incoming.write(self._stage[:count])
+
+    def _not_tls(self, what: str) -> ConnectionLost:
+        """The connection ended within the handshake, as at a port without TLS or at a broker that stops."""
+        return ConnectionLost(
+            f"{self.peer}: the broker ended the TLS handshake: {what}. "
+            f"If this port does not speak TLS, set {self._option('security.protocol')} to {self._plain()}"
+        )
+
+    @property
+    def _has_certificate(self) -> bool:
+        config = self._config
+        return bool(
+            config.ssl_keystore_location or config.ssl_keystore_key or config.ssl_certificate_location
+        )
+
+    def _option(self, name: str) -> str:
+        return self._config.option_name(name)
+
+    def _plain(self) -> str:
+        return "SASL_PLAINTEXT" if self._config.security_protocol.startswith("SASL_") else "PLAINTEXT"
+
+    def _refused(self, error: ssl.SSLError) -> AuthenticationFailed:
+        """What OpenSSL's reason means for the user."""
+        reason, option = error.reason or "", self._option
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return AuthenticationFailed(f"{self.peer}: {self._untrusted(error)}")
+        if any(word in reason for word in _NO_TLS) and self._first not in (b"\x15", b"\x16"):
+            return AuthenticationFailed(
+                f"{self.peer}: this port does not speak TLS: set {option('security.protocol')} "
+                f"to {self._plain()}"
+            )
+        if "ALERT" in reason and any(word in reason for word in _WANTS_CERTIFICATE):
+            if self._has_certificate:
+                why = "does not accept this client's certificate"
+            else:
+                why = "wants a certificate of this client"
+            where = f"{option('ssl.keystore.location')}, or {option('ssl.keystore.key')} and its chain"
+            return AuthenticationFailed(f"{self.peer}: the broker {why}: see {where} ({reason})")
+        if "ALERT_UNKNOWN_CA" in reason or "ALERT_CERTIFICATE" in reason:
+            return AuthenticationFailed(
+                f"{self.peer}: the broker does not accept this client's certificate ({reason}): see "
+                f"{option('ssl.keystore.location')} and the broker's ssl.truststore.*"
+            )
+        if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+            return AuthenticationFailed(
+                f"{self.peer}: no common version of TLS ({reason}): see {option('ssl.enabled.protocols')}"
+            )
+        return AuthenticationFailed(
+            f"{self.peer}: the TLS handshake failed: {reason or reason_of(error)}; see {option('ssl')}.*"
+        )
+
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> str:
+        code, config, option = error.verify_code, self._config, self._option
+        if code in _WRONG_NAME:
+            name = option("ssl.endpoint.identification.algorithm")
+            return (
+                f"the broker's certificate is of another host ({error.verify_message}): connect to a name in "
+                f"it, or, if that cannot be, set {name} to an empty text"
+            )
+        if code in _UNKNOWN_AUTHORITY:
+            if config.ssl_truststore_location:
+                store = f"{option('ssl.truststore.location')}={config.ssl_truststore_location}"
+            elif config.ssl_truststore_certificates:
+                store = option("ssl.truststore.certificates")
+            else:
+                store = f"the system's authorities; set {option('ssl.truststore.location')}"
+            return f"the broker's certificate is of an unknown authority ({error.verify_message}), by {store}"
+        if code in _NOT_VALID_NOW:
+            return f"the broker's certificate {_NOT_VALID_NOW[code]}"
+        return f"the broker's certificate is refused: {error.verify_message}"
+
+    def _say_goodbye(self) -> None:
+        """Send the alert that tells the broker why, if that costs no wait."""
+        try:
+            self._flush(0)
+        except (BlockingIOError, ConnectionLost):
+            pass
+
+    def _flush(self, timeout: float) -> None:
+        """Send the ciphertext that the socket takes. BlockingIOError if it takes none at once."""
+        unsent = self._unsent_cipher
+        if unsent is None:
+            unsent = self._unsent_cipher = memoryview(self._cipher.read())
+        try:
+            self._sock.settimeout(timeout)
+            sent = self._sock.send(unsent)
+        except BlockingIOError:
+            raise
+        except TimeoutError as e:
+            raise ConnectionLost(f"{self.peer}: the broker accepts no more data") from e
+        except OSError as e:
+            self._look_for_refusal()
+            raise ConnectionLost(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
+        self._unsent_cipher = unsent[sent:] if sent < len(unsent) else None
+
+    def _look_for_refusal(self) -> None:
+        """With TLS 1.3 a refused client learns why only after its handshake, perhaps from a closed socket."""
+        if self._answered:
+            return
+        try:
+            self._receive_some(0)
+        except (OSError, ConnectionLost):
+            pass
+
+    def _send_some(self, timeout: float) -> None:
+        if self._unsent_cipher is None and not self._cipher.pending:
+            self._encrypt()
+        self._flush(timeout)
+
+    def _encrypt(self) -> None:
+        """Encrypt the next bytes: a piece of a large part, or small parts joined."""
+        outgoing, stage, filled = self._outgoing, self._stage, 0
+        data = outgoing[0].cast("B") if outgoing[0].nbytes >= _STAGE_BYTES else None
+        if data is not None:
+            self._tls.write(data[:_STAGE_BYTES])
+            self._drop_encrypted(_STAGE_BYTES)
+            return
+        while outgoing and filled < _STAGE_BYTES:
+            part = outgoing[0].cast("B")
+            count = min(part.nbytes, _STAGE_BYTES - filled)
+            stage[filled : filled + count] = part[:count]
+            filled += count
+            self._drop_encrypted(count)
+        self._tls.write(stage[:filled])
+
+    def _drop_encrypted(self, count: int) -> None:
+        first = self._outgoing[0].cast("B")
+        if count < first.nbytes:
+            self._outgoing[0] = first[count:]
+        else:
+            self._outgoing.popleft()
+
+    def _receive_some(self, timeout: float) -> None:
+        """Take what one recv gives, and decrypt all of it into the frames."""
+        try:
+            if self._dry:
+                self._sock.settimeout(timeout)
+                count = self._sock.recv_into(self._stage)
+                if count == 0:
+                    raise ConnectionLost(f"{self.peer}: the broker closed the connection{self._perhaps()}")
+                self._incoming.write(self._stage[:count])
+                self._dry = False
+            self._decrypt()
+        except (BlockingIOError, TimeoutError):
+            raise
+        except ssl.SSLError as e:
+            if not self._answered:
+                raise self._refused(e) from e
+            raise ConnectionLost(f"{self.peer}: connection lost: {e.reason or e}") from e
+        except OSError as e:
+            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}{self._perhaps()}") from e
+        except FrameTooLarge as e:
+            raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}", e.size) from e
+
+    def _decrypt(self) -> None:
+        reader, read = self._reader, self._tls.read
+        while True:
+            buffer = reader.buffer()
+            try:
+                # Typeshed asks for a bytearray; any writable buffer is taken.
+                count = cast("int", read(len(buffer), cast("bytearray", buffer)))
+            except ssl.SSLWantReadError:
+                self._dry = True
+                return
+            if not count:
+                raise ConnectionLost(f"{self.peer}: the broker closed the connection{self._perhaps()}")
+            self._answered = True
+            del buffer  # a frame cannot drop its size while there is a view of it
+            self._frames.extend(reader.received(count))
+
+    def _perhaps(self) -> str:
+        if self._answered or self._has_certificate:
+            return ""
+        return f"; if it wants a client certificate, set {self._option('ssl.keystore.location')}"
