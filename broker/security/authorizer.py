@@ -11,6 +11,7 @@ from broker.security.acl_rules import AclRules
 from broker.security.principal import Principal, Session
 from broker.security.security_file import SecurityFile
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import (
     CLUSTER_NAME,
     Acl,
@@ -82,18 +83,18 @@ class Authorizer:
         operation: Operation,
         resource_type: ResourceType,
         name: str,
-        request: str,
+        request: int | str,
         *,
         audited: bool = True,
     ) -> bool:
         """Whether this client may do that; unless it was only asked for a list, a denial is logged.
-        ``request`` is what it asked for, such as ``Produce``.
+        ``request`` is what it asked for: the number of an API, or a name.
         """
         principal = session.principal
         allowed = principal in self._super_users or self._rules.allow(
             principal, session.host, operation, resource_type, name
         )
-        if audited:
+        if audited and (not allowed or _audit_log.isEnabledFor(logging.DEBUG)):
             self._audit(allowed, session, operation, resource_type, name, request)
         return allowed
 
@@ -156,7 +157,7 @@ class Authorizer:
         operation: Operation,
         resource_type: ResourceType,
         name: str,
-        request: str,
+        request: int | str,
     ) -> None:
         if not allowed:
             self._metrics.authorization_denials(resource_type.word, operation.word).inc()
@@ -167,8 +168,13 @@ class Authorizer:
                 "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
                 "for request = %s",
                 _one_line(str(session.principal)), "Allowed" if allowed else "Denied", operation.name,
-                session.host, resource_type.word, _one_line(name), request,
+                session.host, resource_type.word, _one_line(name), _api_name(request),
             )  # fmt: skip
+
+
+def _api_name(request: int | str) -> str:
+    """As Kafka's log has it: ``Produce``."""
+    return request if isinstance(request, str) else ApiKey(request).name.title().replace("_", "")
 
 
 def _one_line(text: str) -> str:

@@ -126,7 +126,7 @@ class Context:
             return
         wanted = operation, resource_type, name
         logged = self._denied is not None and wanted in self._denied
-        if authorizer.allows(self.session, *wanted, self._api_name, audited=not logged):
+        if authorizer.allows(self.session, *wanted, self.header.api_key, audited=not logged):
             return
         if self._denied is None:
             self._denied = set()
@@ -137,7 +137,7 @@ class Context:
         """Whether the client may do this; that it may not is no denial yet, and not logged."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows(
-            self.session, operation, resource_type, name, self._api_name, audited=False
+            self.session, operation, resource_type, name, self.header.api_key, audited=False
         )
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
@@ -151,11 +151,6 @@ class Context:
         return (
             known if authorizer is None else authorizer.operations(self.session, known, resource_type, name)
         )
-
-    @property
-    def _api_name(self) -> str:
-        """As Kafka's log has it: ``Produce``."""
-        return ApiKey(self.header.api_key).name.title().replace("_", "")
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""

@@ -31,6 +31,7 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, Del
 from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, PatternType, Permission, ResourceType
 from tests.support.protocol import wire07
 from tests.support.protocol.guarded_requests import every_request
@@ -69,18 +70,24 @@ class Recorder:
     """In place of the authorizer's decisions: notes what it is asked, and denies what ``denied`` has."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, set[Need]] = defaultdict(set)
+        self.asked: dict[ApiKey, set[Need]] = defaultdict(set)
         self.denied: Collection[Operation] = ()
 
     def allows(
-        self, session: object, operation: Operation, kind: ResourceType, name: str, request: str, **_: bool
+        self,
+        session: object,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        request: int | str,
+        **_: bool,
     ) -> bool:
-        if request:
-            self.asked[request].add((operation, kind))
+        if request != "":
+            self.asked[ApiKey(request)].add((operation, kind))
         return operation not in self.denied
 
     def allows_any(self, session: object, operation: Operation, kind: ResourceType) -> bool:
-        return self.allows(session, operation, kind, "", "InitProducerId")
+        return self.allows(session, operation, kind, "", ApiKey.INIT_PRODUCER_ID)
 
 
 def test_every_api_asks_for_what_its_registration_declares_and_for_nothing_else(
@@ -110,9 +117,7 @@ def test_every_api_asks_for_what_its_registration_declares_and_for_nothing_else(
             client.ask(MetadataRequest((MetadataRequestTopic(name="made"),)))
     finally:
         broker.stop()
-    declared = {
-        key.name.title().replace("_", ""): set(entry.needs) for key, entry in REGISTRY.items() if entry.needs
-    }
+    declared = {key: set(entry.needs) for key, entry in REGISTRY.items() if entry.needs}
     assert dict(recorder.asked) == declared
 
 

@@ -30,6 +30,7 @@ from tests.support.protocol.raw_client import produce_request
 def ctx(tmp_path: Path) -> Any:
     manager, _ = open_log(tmp_path)
     services = SimpleNamespace(
+        authorizer=None,
         clock=ManualClock(),
         metrics=Metrics(),
         logs=ServedLogs(manager, SINCE_08),
