@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, connected
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.acls import add_acls, list_acls, remove_acls
 from pyspark_kafkalog.security.acls import (
@@ -34,7 +34,9 @@ kafkalog acls list --topic orders-eu
 kafkalog acls remove User:bob
 """
 
-acls = typer.Typer(no_args_is_help=True, help="Who may do what: list, add and remove ACLs.", epilog=_EXAMPLES)
+acls = ClusterCommands(
+    no_args_is_help=True, help="Who may do what: list, add and remove ACLs.", epilog=_EXAMPLES
+)
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic's name; may be repeated.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="A group's name; may be repeated.")]

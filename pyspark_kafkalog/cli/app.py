@@ -12,6 +12,7 @@ import typer
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.acls import acls
+from pyspark_kafkalog.cli.connecting import ClusterCommands
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.groups import groups
 from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
@@ -39,7 +40,7 @@ def flowing(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
-app = typer.Typer(
+app = ClusterCommands(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

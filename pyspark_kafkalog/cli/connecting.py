@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,6 +18,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.definition import masked, parse_layers
+from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.types import TopicPartition
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.client.discovery import TopicMetadata
 
 C = TypeVar("C", bound=ClientConfig)
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
 """Environment variable of --bootstrap-server."""
@@ -32,6 +38,18 @@ Servers = Annotated[
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
 
+_COMMAND_CONFIG = "KAFKALOG_COMMAND_CONFIG"
+"""Environment variable of --command-config."""
+_CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar=_COMMAND_CONFIG,
+        help="File with the client's properties, such as security.protocol and sasl.*.",
+    ),
+]
+_properties_file: ContextVar[Path | None] = ContextVar("command_config", default=None)
+
 _RELEASE = "KAFKALOG_BROKER_VERSION"
 """Environment variable with the version of brokers before Kafka 0.10."""
 
@@ -40,6 +58,47 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
 ]
+
+
+class ClusterCommands(typer.Typer):
+    """Commands of which those with a ``server`` also have --command-config, which `client_config` reads."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[F], F]:
+        register = super().command(*args, **kwargs)
+
+        def registered(command: F) -> F:
+            register(_with_command_config(command))
+            return command
+
+        return registered
+
+
+def _with_command_config(command: F) -> F:
+    signature = inspect.signature(command, eval_str=True)
+    if "server" not in signature.parameters:
+        return command
+
+    @wraps(command)
+    def run(*args: Any, command_config: Path | None = None, **kwargs: Any) -> Any:
+        token = _properties_file.set(command_config)
+        try:
+            return command(*args, **kwargs)
+        finally:
+            _properties_file.reset(token)
+
+    added = inspect.Parameter(
+        "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_CommandConfig
+    )
+    parameters = [*signature.parameters.values(), added]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "command_config": _CommandConfig}
+    return run  # type: ignore[return-value]
+
+
+def command_properties() -> dict[str, str]:
+    """The properties of the file that --command-config names; empty without it."""
+    file = _properties_file.get()
+    return load_properties(file) if file is not None else {}
 
 
 def old_brokers() -> dict[str, str]:
@@ -60,7 +119,12 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
         raise InvalidConfig(
             f"{option}: {masked(str(e))}; expected host:port,..., such as {DEFAULT_SERVER}"
         ) from None
-    layers = [(_RELEASE, old_brokers()), (source, given), (option, {"bootstrap.servers": server})]
+    layers: list[tuple[str, Mapping[str, object]]] = [
+        (_RELEASE, old_brokers()),
+        (str(_properties_file.get()), command_properties()),
+        (source, given),
+        (option, {"bootstrap.servers": server}),
+    ]
     return replace(parse_layers(cls, layers), servers_option=option)
 
 

@@ -14,6 +14,7 @@ import typer
 from pyspark_kafkalog.cli.connecting import (
     DEFAULT_SERVER,
     AsJson,
+    ClusterCommands,
     Partitions,
     Servers,
     chosen_partitions,
@@ -57,7 +58,7 @@ kafkalog groups describe dashboard
 kafkalog groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run
 """
 
-groups = typer.Typer(
+groups = ClusterCommands(
     no_args_is_help=True,
     help="List, describe and delete consumer groups, and reset their offsets.",
     epilog=_EXAMPLES,

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, pairs, speaks_07
+from pyspark_kafkalog.cli.connecting import (
+    DEFAULT_SERVER,
+    AsJson,
+    Servers,
+    command_properties,
+    pairs,
+    speaks_07,
+)
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -136,7 +143,9 @@ def _source_options(
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
-    options = {**what, **dict(pairs(given, "--option"))}
+    file = command_properties().items()
+    shared = {f"kafka.{key}": value for key, value in file if key != "bootstrap.servers"}
+    options = {**shared, **what, **dict(pairs(given, "--option"))}
     if not speaks_07(options):
         options.setdefault("kafka.bootstrap.servers", server)
     if not any(name.lower() == "fetchoffset.numretries" for name in options):

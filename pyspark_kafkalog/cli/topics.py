@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pyspark_kafkalog.cli.connecting import (
     DEFAULT_SERVER,
+    ClusterCommands,
     Servers,
     connected,
     found_topic,
@@ -34,7 +35,7 @@ kafkalog topics alter flights --config retention.ms=86400000
 kafkalog topics delete flights flights-copy
 """
 
-topics = typer.Typer(
+topics = ClusterCommands(
     no_args_is_help=True,
     help="Create, list, describe, alter and delete topics.",
     epilog=_EXAMPLES,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, Servers, connected
+from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.transaction_admin import (
     abort_transaction,
@@ -25,7 +25,7 @@ kafkalog transactions describe orders-loader
 kafkalog transactions abort orders-loader
 """
 
-transactions = typer.Typer(
+transactions = ClusterCommands(
     no_args_is_help=True,
     help="List and describe transactions, and abort one whose producer is gone.",
     epilog=_EXAMPLES,

@@ -5,15 +5,18 @@ Importing this room is enough for `security.files` to find them, in the driver a
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-
-from pyspark import SparkFiles
 
 from pyspark_kafkalog.security.files import look_also
 
 
 def shipped_file(name: str) -> str | None:
     """The path that a file of this base name would have; None where there is no Spark context."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkFiles  # here, because command lines import this room without Spark
+
     try:
         root = SparkFiles.getRootDirectory()
     except (AssertionError, AttributeError):

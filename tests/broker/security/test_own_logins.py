@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import AuthenticationFailed, IllegalSaslState, Unsu
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.types import NewRecord
 from tests.support.client.login_rounds import keep_connections, refused, round_trip
+from tests.support.command_line import kafkalog
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 SECRET = "alice's secret"
@@ -96,3 +97,20 @@ def test_clients_of_the_first_generations_api_log_in(broker: EmbeddedBroker, mec
         producer.send(topic, [NewRecord(b"one")], 0)
     with SimpleConsumer("127.0.0.1", port, given) as consumer:
         assert [record.value for record in consumer.fetch(topic, 0, 0).records()] == [b"one"]
+
+
+def test_commands_log_in_with_the_properties_of_a_file(broker: EmbeddedBroker, tmp_path) -> None:
+    given = login(broker, "SCRAM-SHA-512")
+    server = given.pop("bootstrap.servers")
+    file, topic = tmp_path / "client.properties", f"t-{uuid.uuid4().hex}"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    options = ("--command-config", str(file))
+    for arguments, said in ((("topics", "create", topic), ""), (("produce", topic), "one\n")):
+        done = kafkalog(*arguments, *options, server=server, said=said)
+        assert done.returncode == 0, done.stderr
+    assert kafkalog("consume", topic, *options, server=server).stdout == "one\n"
+    file.write_text(file.read_text().replace("alice's", "bob's"))
+    done = kafkalog("topics", "list", *options, server=server)
+    assert done.returncode == 1
+    assert "check sasl.username and sasl.password" in done.stderr
+    assert "bob's" not in done.stderr
