@@ -44,6 +44,8 @@ _ALLOWED_BY = {
 """The operations of which one permission allows the key's."""
 
 _KEPT_DECISIONS = 10_000
+_KEPT_NAME = 249
+"""Clients choose names: a decision on a longer one than a topic can have is not kept."""
 
 
 class AclRules:
@@ -68,6 +70,8 @@ class AclRules:
         key = principal, host, operation, resource_type, name
         decision = self._decisions.get(key)
         if decision is None:
+            if len(name) > _KEPT_NAME:
+                return self._decide(str(principal), *key[1:])
             if len(self._decisions) >= _KEPT_DECISIONS:
                 self._decisions.clear()
             decision = self._decisions[key] = self._decide(str(principal), *key[1:])

@@ -18,9 +18,12 @@ from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerConfig
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from broker.security.acl_rules import AclRules
+from broker.security.principal import ANONYMOUS as NOBODY
 from broker.server.broker import Broker
 from broker.server.dispatch import REGISTRY, Need
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -196,6 +199,33 @@ def test_acls_are_in_force_when_they_are_answered_and_after_a_crash(broker: Embe
         (matching,) = gone.filter_results[0].matching_acls
         assert (matching.principal, matching.host, matching.operation) == (ANONYMOUS, "127.0.0.1", 4)
         assert client.produce("t", batch(b"v")).error_code == 29
+
+
+def test_with_the_property_everybody_may_use_what_no_acl_is_about(alterable: Path) -> None:
+    settings = WITH_ACLS | {"allow.everyone.if.no.acl.found": "true"}
+    with start_broker(settings, data_dir=alterable) as broker, RawClient(broker.port) as client:
+        # But the cluster has an ACL, by which it may be altered and nothing else.
+        assert client.create_topic("t").error_code == 0
+        assert client.ask(EVERYTHING).error_code == 0  # to alter is to describe
+        assert client.produce("t", batch(b"v")).error_code == 0
+        assert create(client, allowing(Operation.READ, name="t")) == [0]
+        assert client.produce("t", batch(b"v")).error_code == 29
+        assert client.fetch("t", 0).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("super.users", "alice"), ("authorizer.class.name", "org.example.Authorizer")]
+)
+def test_properties_that_mean_nothing_end_the_start(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=name):
+        BrokerConfig.load(None, {name: text})
+
+
+def test_decisions_on_long_names_are_not_kept() -> None:
+    rules = AclRules(())
+    for name in ("n", "n" * 250):
+        assert not rules.allow(NOBODY, "h", Operation.READ, ResourceType.TOPIC, name)
+    assert [key[-1] for key in rules._decisions] == ["n"]
 
 
 def test_what_acls_cannot_mean_is_refused_one_by_one(broker: EmbeddedBroker) -> None:
