@@ -19,6 +19,7 @@ from pyspark_kafkalog.config.definition import (
     system_or_positive_int,
 )
 from pyspark_kafkalog.config.sasl import SaslConfig
+from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
@@ -115,8 +116,8 @@ class Connection07Config(Config):
 
 
 @dataclass(frozen=True)
-class Client07Config(SaslConfig, Connection07Config):
-    """What all clients of the first generation's API have; logins on the wire since 0.8 only."""
+class Client07Config(SaslConfig, TlsConfig, Connection07Config):
+    """What all clients of the first generation's API have; TLS and logins on the wire since 0.8 only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,5 +150,9 @@ class Client07Config(SaslConfig, Connection07Config):
             api_version_request=self.api_version_request,
             broker_version_fallback=self.broker_version_fallback,
             security_protocol=self.security_protocol,
-            **{item.field: getattr(self, item.field) for item in describe(SaslConfig)},
+            **{
+                item.field: getattr(self, item.field)
+                for secured in (TlsConfig, SaslConfig)
+                for item in describe(secured)
+            },
         )

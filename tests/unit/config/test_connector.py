@@ -75,6 +75,12 @@ def test_a_login_is_that_of_todays_wire() -> None:
     assert "geheim" not in repr(connector)
 
 
+def test_tls_is_that_of_todays_wire() -> None:
+    given = {"protocol": "0.8", "security.protocol": "SSL", "ssl.truststore.location": "/ca.pem"}
+    client = parse(ConnectorConfig, REQUIRED | given, source="s").for_todays_wire(("a", 1))
+    assert (client.security_protocol, client.ssl_truststore_location) == ("SSL", "/ca.pem")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
