@@ -45,6 +45,7 @@ BENCHMARKS = (
     Benchmark("decode", "Decode: fetched bytes to Arrow"),
     Benchmark("protocol", "Protocol: requests and answers, without the records in them"),
     Benchmark("pipeline", "Pipeline: from the broker to record batches, and back"),
+    Benchmark("client_tls", "Client, TLS"),
     Benchmark("read_arrow", "Arrow without Spark"),
     Benchmark("broker", "Broker"),
     *(

@@ -1,4 +1,4 @@
-"""Apache Kafka with a listener where clients must log in."""
+"""Apache Kafka with a listener where clients must log in, and with listeners of TLS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.foreign.apache_kafka import ApacheKafka, free_ports
+from tests.support.network.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -65,3 +66,43 @@ class SaslKafka(ApacheKafka):
             },
         )
         self.bootstrap_servers = f"127.0.0.1:{inside}"
+
+
+class TlsKafka(ApacheKafka):
+    """*Not thread-safe.* `servers` has the listeners TLS, MUTUAL (it wants clients' certificates) and LOGIN
+    (SASL_SSL with PLAIN), all of host ``localhost``, and PLAINTEXT.
+    """
+
+    def __init__(self, jars: Path, directory: Path, authority: Authority) -> None:
+        inside, controller, *outside = free_ports(5)
+        named = dict(zip(("TLS", "MUTUAL", "LOGIN"), outside, strict=True))
+        self.servers = {name: f"localhost:{port}" for name, port in named.items()}
+        advertised = [f"{name}://{address}" for name, address in self.servers.items()]
+        super().__init__(
+            jars,
+            directory,
+            options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            **{
+                "listeners": ",".join(
+                    [
+                        f"PLAINTEXT://127.0.0.1:{inside}",
+                        f"CONTROLLER://127.0.0.1:{controller}",
+                        *advertised,
+                    ]
+                ),
+                "advertised.listeners": ",".join([f"PLAINTEXT://127.0.0.1:{inside}", *advertised]),
+                "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+                "TLS:SSL,MUTUAL:SSL,LOGIN:SASL_SSL",
+                "inter.broker.listener.name": "PLAINTEXT",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(authority.issue("kafka", "localhost")),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(authority.file),
+                "listener.name.mutual.ssl.client.auth": "required",
+                "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} required user_{USER}="{PASSWORD}";',
+            },
+        )
+        self.bootstrap_servers = f"127.0.0.1:{inside}"
+        self.servers["PLAINTEXT"] = self.bootstrap_servers

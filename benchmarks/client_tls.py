@@ -1,0 +1,200 @@
+"""How fast does a client receive over TLS, beside a loop that only decrypts?
+
+The peer is a bare loop over an ``ssl.MemoryBIO``: recv, write, read into one buffer, with neither frames nor
+deadlines; its plaintext always lands in the same 16 KiB, ours fills each response. The server is a process
+that has encrypted everything before the clock starts, so it costs next to nothing and the client is what is
+measured. The last row sets the same frames without TLS beside those with it, for information.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.harness import ROUNDS, Measurement, Row, compare, table
+from broker.security.authority import make
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.tls_transport import TlsTransport
+from pyspark_kafkalog.client.transport import Transport
+from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.security.contexts import client_context
+
+TOTAL_BYTES = 192 << 20
+FRAME_BYTES = (64 << 10, 1 << 20, 8 << 20)
+_RECORD_BYTES = 128 << 10
+"""Encrypted at once, as a broker does it: records of 16 KiB."""
+_STAGE_BYTES = 64 << 10
+_HOST = "127.0.0.1"
+
+
+class Server:
+    """*Used by one thread.* The sending process; a context manager."""
+
+    def __init__(self, certificate: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.client_tls", "serve", str(certificate)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.port = int(self._read())
+
+    def expect(self, frame_bytes: int, *, tls: bool) -> None:
+        """Let the next connection have frames of this size, `TOTAL_BYTES` in all."""
+        self._write(f"{frame_bytes} {int(tls)}")
+
+    def send(self) -> None:
+        """Return once everything is encrypted, and let it come."""
+        self._read()
+        self._write("go")
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+
+def serve(certificate: str) -> None:
+    """The other process: orders on stdin, `ready` on stdout."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server((_HOST, 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        for line in sys.stdin:
+            frame_bytes, tls = map(int, line.split())
+            with listener.accept()[0] as sock:
+                content = (frame_bytes.to_bytes(4, "big") + bytes(frame_bytes)) * (TOTAL_BYTES // frame_bytes)
+                sent = _encrypted(context, sock, content) if tls else content
+                print("ready", flush=True)
+                sys.stdin.readline()
+                sock.sendall(sent)
+                sock.recv(1)  # until the client closes
+
+
+def _encrypted(context: ssl.SSLContext, sock: socket.socket, content: bytes) -> bytes:
+    """``content`` as the records of a session whose handshake is made here."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_side=True)
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            if outgoing.pending:
+                sock.sendall(outgoing.read())
+            incoming.write(sock.recv(_STAGE_BYTES))
+    view = memoryview(content)
+    for at in range(0, len(view), _RECORD_BYTES):
+        tls.write(view[at : at + _RECORD_BYTES])
+    return outgoing.read()
+
+
+def bare(server: Server, context: ssl.SSLContext, frame_bytes: int) -> float:
+    """Seconds of the loop that only decrypts."""
+    server.expect(frame_bytes, tls=True)
+    with socket.create_connection((_HOST, server.port)) as sock:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname=_HOST)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                if outgoing.pending:
+                    sock.sendall(outgoing.read())
+                incoming.write(sock.recv(_STAGE_BYTES))
+        sock.sendall(outgoing.read())
+        server.send()
+        stage, buffer = memoryview(bytearray(_STAGE_BYTES)), bytearray(frame_bytes)
+        left, size = TOTAL_BYTES + 4 * (TOTAL_BYTES // frame_bytes), len(buffer)
+        began = time.perf_counter()
+        while left:
+            incoming.write(stage[: sock.recv_into(stage)])
+            try:
+                while left:
+                    left -= tls.read(size, buffer)  # type: ignore[operator]  # a count, with a buffer
+            except ssl.SSLWantReadError:
+                pass
+        return time.perf_counter() - began
+
+
+def ours(server: Server, config: ConsumerConfig, frame_bytes: int) -> float:
+    """Seconds of the client's transport, frames taken out and given back."""
+    tls = config.security_protocol == "SSL"
+    server.expect(frame_bytes, tls=tls)
+    deadline = Deadline.after(60)
+    kind = TlsTransport if tls else Transport
+    transport = kind.connect(_HOST, server.port, deadline, max_frame_bytes=1 << 30)
+    if isinstance(transport, TlsTransport):
+        transport.start(_HOST, config, deadline)
+    server.send()
+    began = time.perf_counter()
+    for _ in range(TOTAL_BYTES // frame_bytes):
+        transport.recycle(transport.receive(deadline))
+    took = time.perf_counter() - began
+    transport.close()
+    return took
+
+
+def run(rounds: int = ROUNDS) -> list[Row]:
+    """A row for each size, and one beside plain connections."""
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        made = make([_HOST, "localhost"])
+        certificate, authority = Path(directory, "server.pem"), Path(directory, "ca.pem")
+        certificate.write_bytes(made.server)
+        authority.write_bytes(made.ca_certificate)
+        with Server(certificate) as server:
+            address = f"{_HOST}:{server.port}"
+            secured = ConsumerConfig(
+                bootstrap_servers=address, security_protocol="SSL", ssl_truststore_location=str(authority)
+            )
+            plain = ConsumerConfig(bootstrap_servers=address)
+            context = client_context(secured, str)
+            for size in FRAME_BYTES:
+                named = {name: Measurement(name, TOTAL_BYTES) for name in ("TLS", "bare MemoryBIO", "plain")}
+                for number in range(rounds + 1):
+                    took = (
+                        ours(server, secured, size), bare(server, context, size), ours(server, plain, size)
+                    )  # fmt: skip
+                    if number:
+                        for one, seconds in zip(named.values(), took, strict=True):
+                            one.seconds.append(seconds)
+                text = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+                rows.append(
+                    compare(
+                        f"client receives responses of {text} over TLS",
+                        named["TLS"], named["bare MemoryBIO"], goal=0.8, unit="MB/s", scale=1e-6,
+                    )
+                )  # fmt: skip
+            rows.append(
+                compare(
+                    f"the same of {text}, beside no TLS",
+                    named["TLS"], named["plain"], goal=None, unit="MB/s", scale=1e-6,
+                )
+            )  # fmt: skip
+    return rows
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2])
+    else:
+        print(table(run()))
