@@ -35,6 +35,7 @@ from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyspark_kafkalog.protocol.api.list_offsets import (
@@ -296,6 +297,16 @@ _WIDE = 10_000
 """Partitions of the topic that groups and transactions have to do with."""
 
 
+def _idle_partitions(port: int, _port07: int) -> _Attack:
+    """A consumer of 10,000 partitions that has read everything, and does not wait."""
+    RawClient(port).create_topic("wide", _WIDE)
+    wants = tuple(FetchPartition(number, partition_max_bytes=1 << 20) for number in range(_WIDE))
+    topics = (FetchTopic(topic="wide", partitions=wants),)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=topics)
+    wire, frame = _Wire(port), encode(request, 12)
+    return lambda: wire.calls(frame)
+
+
 def _with_offsets(port: int, groups: int) -> None:
     """Groups ``g0`` and so on, with an offset for each partition of a wide topic."""
     client = RawClient(port)
@@ -396,6 +407,7 @@ ATTACKS: dict[str, Callable[[int, int], _Attack]] = {
     "2,000 pipelined Metadata for 1,000 partitions": _pipelined_metadata,
     "Fetch 0 of a gzip batch v2 of 262,140 records": _old_fetch,
     "Fetch 12 of a 0.7 entry of 100,000 messages": _fetch07,
+    "Fetch of 10,000 partitions at their end": _idle_partitions,
     "OffsetCommit of 19,900 offsets": _commit,
     "OffsetFetch, 3,000 times a group with 10,000 offsets": _committed_by_name,
     "OffsetFetch, ten times all of 30 groups with 10,000 offsets each": _all_committed,
