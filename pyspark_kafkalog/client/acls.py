@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, error_for
 from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
@@ -31,7 +31,7 @@ _PATTERNS_SINCE = 1
 
 
 def list_acls(
-    where: Cluster | str, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
+    where: Where, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
 ) -> list[Acl]:
     """Those that the filter means, all without one; sorted by resource."""
     with cluster_at(where) as cluster:
@@ -45,7 +45,7 @@ def list_acls(
         )
 
 
-def add_acls(where: Cluster | str, acls: Sequence[Acl], *, deadline: Deadline | None = None) -> None:
+def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = None) -> None:
     """Have these too; one that there is already stays as it is.
     Raises `KafkaError`: one is refused, the others may have been added.
     """
@@ -60,9 +60,7 @@ def add_acls(where: Cluster | str, acls: Sequence[Acl], *, deadline: Deadline | 
         _check("adding ACLs", answer.results)
 
 
-def remove_acls(
-    where: Cluster | str, filters: Sequence[AclFilter], *, deadline: Deadline | None = None
-) -> list[Acl]:
+def remove_acls(where: Where, filters: Sequence[AclFilter], *, deadline: Deadline | None = None) -> list[Acl]:
     """Remove those that the filters mean; which they were."""
     with cluster_at(where) as cluster:
         request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -72,7 +72,7 @@ class ConfigEntry:
 
 
 def create_topics(
-    where: Cluster | str,
+    where: Where,
     topics: Iterable[NewTopic],
     *,
     validate_only: bool = False,
@@ -91,7 +91,7 @@ def create_topics(
     _check("topic", answer.topics, [topic.name for topic in topics])
 
 
-def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
+def delete_topics(where: Where, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
     """Delete topics. Raises `UnknownTopicOrPartition`, ... for those that could not be deleted."""
 
     def request(connection: Connection) -> DeleteTopicsRequest:
@@ -107,7 +107,7 @@ def delete_topics(where: Cluster | str, names: Sequence[str], *, timeout_ms: int
     _check("topic", answer.responses, names)
 
 
-def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
+def create_partitions(where: Where, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
     """Increase topics' partitions to the given totals."""
     wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
     request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
@@ -121,7 +121,7 @@ def create_partitions(where: Cluster | str, totals: Mapping[str, int], *, timeou
 
 
 def delete_records(
-    where: Cluster | str, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
+    where: Where, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
 ) -> dict[TopicPartition, int]:
     """Delete each partition's records before an offset, -1 for all of them; where it begins then.
 
@@ -156,7 +156,7 @@ def delete_records(
 
 
 def alter_topic_configs(
-    where: Cluster | str,
+    where: Where,
     name: str,
     *,
     set: Mapping[str, str] | None = None,
@@ -184,7 +184,7 @@ def alter_topic_configs(
 
 
 def describe_configs(
-    where: Cluster | str, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
+    where: Where, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
 ) -> dict[str, ConfigEntry]:
     """The properties of one topic, or of one broker, by name."""
     if (topic is None) == (broker is None):

@@ -394,15 +394,14 @@ class Connection:
             except FrameTooLarge as e:
                 if e.size >> 16 != _TLS_ALERT:
                     raise
-                raise AuthenticationFailed(
-                    f"{self.peer}: this port speaks TLS: set {self._config.option_name('security.protocol')} "
-                    "to SSL or SASL_SSL"
-                ) from e
+                raise self._needs_tls() from e
             except ConnectionLost as e:
+                if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
+                    raise self._needs_tls() from e
                 if release is None:
                     raise ConnectionLost(
                         f"{e} after ApiVersions, which Kafka before 0.10 does not know. "
-                        f"Set broker.version.fallback to its release: {', '.join(RELEASES)}{self._or_tls()}"
+                        f"Set broker.version.fallback to its release: {', '.join(RELEASES)}"
                     ) from e
                 logger.info(
                     "%s after ApiVersions: using Kafka %s, as broker.version.fallback says; "
@@ -416,11 +415,14 @@ class Connection:
         if release is not None:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
 
-    def _or_tls(self) -> str:
-        if self._config.security_protocol in _SECURED:
-            return ""
+    def _speaks_tls(self, deadline: Deadline) -> bool:
+        from pyspark_kafkalog.client.tls_transport import speaks_tls  # with ssl, as late as can be
+
+        return speaks_tls(self.host, self.port, deadline)
+
+    def _needs_tls(self) -> AuthenticationFailed:
         option = self._config.option_name("security.protocol")
-        return f". Or, if this port speaks TLS, set {option} to SSL or SASL_SSL"
+        return AuthenticationFailed(f"{self.peer}: this port speaks TLS: set {option} to SSL or SASL_SSL")
 
     def _first_response_deadline(self, deadline: Deadline) -> Deadline:
         """Seconds for the first response: 0.9 never responds, other old releases close the connection."""

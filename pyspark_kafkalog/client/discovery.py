@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, Union
 
 from pyspark_kafkalog.client.connection import Address, Connection, ConnectionPool
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import (
     BrokersUnreachable,
     CannotConnect,
@@ -299,13 +300,18 @@ class Cluster:
                 self._topics[topic.name] = _Cached(found, now, complete)
 
 
+Where = Union[Cluster, str, Mapping[str, object]]  # noqa: UP007 - evaluated, also by Python 3.10
+"""Which cluster a call is for: a connected one, ``bootstrap.servers``, or a client's properties by name."""
+
+
 @contextmanager
-def cluster_at(where: Cluster | str) -> Iterator[Cluster]:
-    """``where`` itself, or a cluster for one call, of these ``bootstrap.servers``."""
+def cluster_at(where: Where) -> Iterator[Cluster]:
+    """``where`` itself if it is a cluster, else one for this call. Raises `InvalidConfig`."""
     if isinstance(where, Cluster):
         yield where
         return
-    cluster = Cluster(ClientConfig(bootstrap_servers=where))
+    given = {"bootstrap.servers": where} if isinstance(where, str) else where
+    cluster = Cluster(parse(ClientConfig, given, source="properties"))
     try:
         yield cluster
     finally:

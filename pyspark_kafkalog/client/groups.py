@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
 from pyspark_kafkalog.protocol.api.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest
@@ -171,13 +171,13 @@ class GroupDescription:
     kind: str = "classic"
 
 
-def list_groups(where: Cluster | str, *, deadline: Deadline | None = None) -> list[GroupListing]:
+def list_groups(where: Where, *, deadline: Deadline | None = None) -> list[GroupListing]:
     """The groups of all brokers, by name. Brokers that still load theirs are retried until the deadline."""
     with cluster_at(where) as cluster:
         return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
 
 
-def describe_group(where: Cluster | str, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
+def describe_group(where: Where, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
     """State and members of ``group``, of either protocol."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
@@ -198,7 +198,7 @@ def describe_group(where: Cluster | str, group: str, *, deadline: Deadline | Non
     return _at_coordinator(where, group, "describing", ask, deadline)
 
 
-def delete_groups(where: Cluster | str, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
+def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
     """Delete groups without members, with their offsets.
 
     Raises `ServerError` for the first that could not be: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
@@ -215,7 +215,7 @@ def delete_groups(where: Cluster | str, groups: Iterable[str], *, deadline: Dead
 
 
 def delete_group_offsets(
-    where: Cluster | str,
+    where: Where,
     group: str,
     partitions: Iterable[TopicPartition],
     *,
@@ -243,7 +243,7 @@ def delete_group_offsets(
 
 
 def committed_offsets(
-    where: Cluster | str,
+    where: Where,
     group: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
@@ -276,7 +276,7 @@ def committed_offsets(
 
 
 def commit_offsets(
-    where: Cluster | str,
+    where: Where,
     group: str,
     offsets: Mapping[TopicPartition, int | CommittedOffset],
     *,
@@ -374,7 +374,7 @@ def _refusal(connection: Connection, group: str, code: ErrorCode) -> KafkaError:
 
 
 def _at_coordinator(
-    where: Cluster | str,
+    where: Where,
     group: str,
     doing: str,
     ask: Callable[[Connection, Deadline], T],

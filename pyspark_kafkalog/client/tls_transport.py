@@ -12,14 +12,18 @@ from typing import cast
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, reason_of
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import AuthenticationFailed, ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.security.contexts import client_context
 
 _STAGE_BYTES = 65536
 """Ciphertext of one read of the socket, and plaintext that is encrypted at once: four records."""
 
+_PROBE_SECONDS = 2.0
+_TLS_RECORDS = (0x15, 0x16)
+"""First bytes of an alert, and of a step of the handshake."""
+
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
-_WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
+_WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 """X509_V_ERR_...: no issuer, or a certificate that is its own authority and not trusted."""
 _WRONG_NAME = (62, 64)
@@ -92,12 +96,16 @@ class TlsTransport(Transport):
         self._first = self._first or bytes(self._stage[:1])
         self._incoming.write(self._stage[:count])
 
-    def _not_tls(self, what: str) -> ConnectionLost:
-        """The connection ended within the handshake, as at a port without TLS or at a broker that stops."""
-        return ConnectionLost(
-            f"{self.peer}: the broker ended the TLS handshake: {what}. "
-            f"If this port does not speak TLS, set {self._option('security.protocol')} to {self._plain()}"
+    def _not_tls(self, what: str) -> CannotConnect:
+        """The connection ended within the handshake, as at a port without TLS or at a broker that stops: on
+        first contact that is not tried for long.
+        """
+        option = self._option("security.protocol")
+        reason = (
+            f"the broker ended the TLS handshake: {what}. If this port does not speak TLS, set {option} to "
+            f"{self._plain()}"
         )
+        return CannotConnect(self.peer, reason, silent=False)
 
     @property
     def _has_certificate(self) -> bool:
@@ -137,6 +145,11 @@ class TlsTransport(Transport):
         if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
             return AuthenticationFailed(
                 f"{self.peer}: no common version of TLS ({reason}): see {option('ssl.enabled.protocols')}"
+            )
+        if "HANDSHAKE_FAILURE" in reason:
+            return AuthenticationFailed(
+                f"{self.peer}: the broker wants a certificate of this client: see "
+                f"{option('ssl.keystore.location')}; or has none of {option('ssl.cipher.suites')} ({reason})"
             )
         return AuthenticationFailed(
             f"{self.peer}: the TLS handshake failed: {reason or reason_of(error)}; see {option('ssl')}.*"
@@ -265,3 +278,26 @@ class TlsTransport(Transport):
         if self._answered or self._has_certificate:
             return ""
         return f"; if it wants a client certificate, set {self._option('ssl.keystore.location')}"
+
+
+def speaks_tls(host: str, port: int, deadline: Deadline) -> bool:
+    """Whether a port that has closed a plain connection answers the beginning of a TLS handshake."""
+    deadline = deadline.within(_PROBE_SECONDS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent but the question
+    hello = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    try:
+        transport = Transport.connect(host, port, deadline, max_frame_bytes=1)
+    except ConnectionLost:
+        return False
+    try:
+        transport.send([hello.read()], deadline)
+        return transport.receive_byte(deadline) in _TLS_RECORDS
+    except (ConnectionLost, TimeoutError):
+        return False
+    finally:
+        transport.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.groups import coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import TransactionCoordinator
@@ -48,7 +48,7 @@ class TransactionDescription:
 
 
 def list_transactions(
-    where: Cluster | str, *, ongoing: bool = False, deadline: Deadline | None = None
+    where: Where, *, ongoing: bool = False, deadline: Deadline | None = None
 ) -> list[TransactionListing]:
     """The transactional ids of all brokers by name, or only those with an open transaction."""
     with cluster_at(where) as cluster:
@@ -57,7 +57,7 @@ def list_transactions(
 
 
 def describe_transaction(
-    where: Cluster | str, transactional_id: str, *, deadline: Deadline | None = None
+    where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
     """State, producer and partitions. Raises `ServerError` (TRANSACTIONAL_ID_NOT_FOUND) for an unknown id."""
     with cluster_at(where) as cluster:
@@ -71,7 +71,7 @@ def describe_transaction(
 
 
 def abort_transaction(
-    where: Cluster | str, transactional_id: str, *, deadline: Deadline | None = None
+    where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
     """Abort the id's open transaction, as its next producer would, and return what it was.
 

@@ -132,6 +132,19 @@ class Transport:
                 raise ConnectionLost(f"{self.peer}: no answer in time")
         return self._frames.popleft()
 
+    def receive_byte(self, deadline: Deadline) -> int:
+        """The next byte, of a peer that sends no frames. Raises `ConnectionLost` or `TimeoutError`."""
+        byte = bytearray(1)
+        try:
+            self._sock.settimeout(max(deadline.left, 0.001))
+            if not self._sock.recv_into(byte):
+                raise ConnectionLost(f"{self.peer}: the peer closed the connection")
+        except TimeoutError:
+            raise
+        except OSError as e:
+            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}") from e
+        return byte[0]
+
     def recycle(self, frame: bytearray) -> None:
         """Reuse the memory of a frame that `receive` returned."""
         self._reader.recycle(frame)

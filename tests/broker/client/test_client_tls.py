@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 import ssl
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
@@ -133,7 +136,7 @@ def test_records_of_all_sizes_come_back(broker: EmbeddedBroker, authority: Autho
         (
             "SSL",
             {"security_protocol": "PLAINTEXT"},
-            r"speaks TLS,? ?.*set security\.protocol to SSL or SASL_SSL",
+            r"this port speaks TLS: set security\.protocol to SSL or SASL_SSL",
         ),
         (
             "PLAIN",
@@ -200,3 +203,25 @@ def test_a_missing_file_and_a_foreign_key(authority: Authority, tmp_path: Path) 
         context(ssl_keystore_key=keys[0], ssl_keystore_certificate_chain=chains[1])
     with pytest.raises(InvalidConfig, match=r"kafka\.ssl\.cipher\.suites=NO_SUCH: OpenSSL knows none"):
         context(ssl_cipher_suites="NO_SUCH")
+
+
+def test_an_admin_call_takes_properties_too(broker: EmbeddedBroker, authority: Authority) -> None:
+    where = {
+        "bootstrap.servers": f"127.0.0.1:{port(broker, 'SSL')}",
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(authority.file),
+    }
+    create_topics(where, [NewTopic("by-properties", 3)])
+    with closing(Cluster(parse(ClientConfig, where, source="test"))) as cluster:
+        assert cluster.metadata(["by-properties"]).topics["by-properties"] is not None
+
+
+@pytest.mark.parametrize(("protocol", "listener"), [("PLAINTEXT", "SSL"), ("SSL", "PLAIN")])
+def test_the_wrong_protocol_is_told_soon(broker: EmbeddedBroker, protocol: str, listener: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(KafkaError, match=r"set security\.protocol to"):
+        create_topics(
+            {"bootstrap.servers": f"127.0.0.1:{port(broker, listener)}", "security.protocol": protocol},
+            [NewTopic("t", 1)],
+        )
+    assert time.monotonic() - began < 15
