@@ -269,6 +269,10 @@ class TlsTransport(Transport):
                 self._dry = True
                 return
             if not count:
+                if self._frames:
+                    # An answer and the end together, as a refused login: the next call finds the end again.
+                    self._dry = False
+                    return
                 raise ConnectionLost(f"{self.peer}: the broker closed the connection{self._perhaps()}")
             self._answered = True
             del buffer  # a frame cannot drop its size while there is a view of it

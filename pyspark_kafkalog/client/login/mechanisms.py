@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.client.login import kerberos, msk, tokens
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.sasl import MECHANISMS
+from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
 from pyspark_kafkalog.security.jaas import JaasEntry, parse_jaas
 from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM
@@ -23,6 +25,7 @@ Conversation = Generator[bytes, bytes, None]
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
 _SEPARATOR = b"\x01"
 _SHORT_SECRET = 4
+_STORES = ("ssl.truststore.", "ssl.keystore.", "ssl.key.")
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,13 @@ class _Options:
             )
         scope = config.sasl_oauthbearer_scope or jaas.get("scope") or jaas.get("oauth.scope")
         return tokens.EndpointSource(
-            url, client_id, secret, scope, config.sasl_oauthbearer_header_urlencode, option
+            url, client_id, secret, scope, config.sasl_oauthbearer_header_urlencode, option, self._tls()
         )
+
+    def _tls(self) -> TlsConfig | None:
+        """The stores for the token endpoint, which Kafka too reads from the JAAS entry."""
+        stores = {key: value for key, value in self._jaas.items() if key.startswith(_STORES)}
+        return parse(TlsConfig, stores, source=self.name("sasl.jaas.config")) if stores else None
 
     def _of_msk(self) -> Login:
         options = dict(self._jaas)

@@ -12,7 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
+from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.files import found_file
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class EndpointSource:
     scope: str | None
     urlencode: bool
     option: str
+    tls: TlsConfig | None = field(default=None, repr=False)
+    """The ``ssl.*`` options for an https address; None: the system's authorities."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -121,7 +125,7 @@ class EndpointSource:
         where = urllib.parse.urlsplit(self.url)
         place = f"{where.hostname}:{where.port}" if where.port else str(where.hostname)
         try:
-            with _opener().open(request, timeout=max(seconds, 0.1)) as answer:
+            with self._opener().open(request, timeout=max(seconds, 0.1)) as answer:
                 text = answer.read(_MAX_ANSWER_BYTES)
         except urllib.error.HTTPError as e:
             with e:
@@ -144,17 +148,19 @@ class EndpointSource:
     def _safe(self, text: str) -> str:
         return text.replace(self.client_secret, "***")
 
+    def _opener(self) -> OpenerDirector:
+        import urllib.request
 
-def _opener() -> OpenerDirector:
-    import urllib.request
+        class NoRedirects(urllib.request.HTTPRedirectHandler):
+            """The header with the secret must not follow to wherever the answer points."""
 
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """The header with the secret must not follow to wherever the answer points."""
+            def redirect_request(self, *_: object) -> None:
+                return None
 
-        def redirect_request(self, *_: object) -> None:
-            return None
-
-    return urllib.request.build_opener(NoRedirects)
+        if self.tls is None:
+            return urllib.request.build_opener(NoRedirects)
+        context = client_context(self.tls, lambda name: f"{name} (for {self.option})")
+        return urllib.request.build_opener(NoRedirects, urllib.request.HTTPSHandler(context=context))
 
 
 @dataclass(frozen=True)

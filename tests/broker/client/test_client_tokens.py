@@ -9,10 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog.client.login import tokens
+from pyspark_kafkalog.client.login.mechanisms import login_of
 from pyspark_kafkalog.client.login.tokens import EndpointSource, current
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect
 from tests.support.client.token_endpoint import TokenEndpoint
 from tests.support.manual_clock import ManualClock
+from tests.support.network.certificates import Authority
 
 
 @pytest.fixture
@@ -117,3 +121,25 @@ def test_an_endpoint_that_is_away_may_be_asked_again() -> None:
         pass
     with pytest.raises(CannotConnect, match=r"token endpoint 127\.0\.0\.1:\d+ \(sasl\.oauthbearer.*refused"):
         current(source(gone), 5)
+
+
+def test_an_https_endpoint_is_trusted_by_the_stores_of_the_jaas_entry(tmp_path) -> None:
+    authority = Authority.made(tmp_path)
+    authority.issue("server", "localhost")
+
+    def login(url: str, options: str) -> bytes:
+        given = {
+            "bootstrap.servers": "a:1",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            # Azure's documentation has ssl.protocol there, with a value of old.
+            "sasl.jaas.config": f'M required clientId=me clientSecret="geheim" ssl.protocol="SSL" {options};',
+        }
+        return next(login_of(parse(ClientConfig, given, source="test")).start("b", 5))
+
+    with TokenEndpoint(key=tmp_path / "server.pem") as endpoint:
+        with pytest.raises(CannotConnect, match="CERTIFICATE_VERIFY_FAILED"):
+            login(endpoint.url, "")
+        assert b"Bearer ey" in login(endpoint.url, f'ssl.truststore.location="{authority.file}"')
+    assert len(endpoint.asked) == 1

@@ -18,6 +18,7 @@ from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.types import NewRecord
 from tests.support.client.login_rounds import keep_connections, refused, round_trip
 from tests.support.command_line import kafkalog
+from tests.support.network.certificates import Authority
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 SECRET = "alice's secret"
@@ -26,16 +27,23 @@ SESSION_MS = 1500
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     data = tmp_path_factory.mktemp("data")
     FileCredentials(SecurityFile([data], OsFileSystem())).change(
         Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
         for name in MECHANISMS[1:]
     )
     properties = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.location": authority.issue("server", "127.0.0.1"),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
         "connections.max.reauth.ms": str(SESSION_MS),
     }
     with start_broker(properties, data_dir=data) as running:
@@ -55,6 +63,16 @@ def login(broker: EmbeddedBroker, mechanism: str, password: str = SECRET) -> dic
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_client_logs_in(broker: EmbeddedBroker, mechanism: str) -> None:
     round_trip(login(broker, mechanism), f"t-{uuid.uuid4().hex}")
+
+
+def test_every_client_logs_in_over_tls(broker: EmbeddedBroker, authority: Authority) -> None:
+    given = login(broker, "SCRAM-SHA-512") | {
+        "bootstrap.servers": f"127.0.0.1:{broker.port_of('SASL_SSL')}",
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": str(authority.file),
+    }
+    round_trip(given, f"t-{uuid.uuid4().hex}")
+    assert isinstance(refused(given | {"sasl.password": "guess"}), AuthenticationFailed)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

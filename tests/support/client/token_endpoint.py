@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -30,7 +32,8 @@ def unsecured_token(user: str, seconds: float, *, mark: str = "") -> str:
 class TokenEndpoint:
     """*Thread-safe for the test's thread.* ``answers`` come first, then tokens of alice."""
 
-    def __init__(self, *, token_seconds: float = 3600) -> None:
+    def __init__(self, *, token_seconds: float = 3600, key: Path | None = None) -> None:
+        """``key``: a PEM file of key and certificate, with which the address is https://localhost."""
         self.asked: list[Asked] = []
         self.answers: deque[tuple[int, Any]] = deque()
         self._token_seconds = token_seconds
@@ -53,6 +56,11 @@ class TokenEndpoint:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/token"
+        if key is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.url = f"https://localhost:{self._server.server_port}/token"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
