@@ -210,7 +210,11 @@ class TlsTransport(Transport):
 
     def _send_some(self, timeout: float) -> None:
         if self._unsent_cipher is None and not self._cipher.pending:
-            self._encrypt()
+            try:
+                self._encrypt()
+            except ssl.SSLError as e:
+                self._look_for_refusal()
+                raise ConnectionLost(f"{self.peer}: connection lost while sending: {e.reason or e}") from e
         self._flush(timeout)
 
     def _encrypt(self) -> None:
