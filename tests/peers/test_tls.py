@@ -4,7 +4,6 @@ and what is said when one side refuses the other.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from tests.support.client.login_rounds import refused, round_trip
 from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import PASSWORD, USER, TlsKafka
-from tests.support.network.certificates import Authority
-
-STORE_PASSWORD = "of the store"
+from tests.support.network.certificates import Authority, client_stores
 
 
 @pytest.fixture(scope="module")
@@ -41,39 +38,7 @@ def kafka(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def stores(authority: Authority) -> dict[str, dict[str, str]]:
-    """The same key and the same trust as PEM, JKS and PKCS12, each made by the tool of its users."""
-    place = authority.directory
-    own = authority.issue("client", "client.example.org")
-    passwords = ("-storepass", STORE_PASSWORD)
-
-    def run(*command: str | Path) -> None:
-        subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60)
-
-    run("openssl", "pkcs12", "-export", "-in", own, "-out", place / "own.p12", "-passout",
-        f"pass:{STORE_PASSWORD}", "-name", "client")  # fmt: skip
-    run("keytool", "-importkeystore", "-srckeystore", place / "own.p12", "-srcstoretype", "PKCS12",
-        "-srcstorepass", STORE_PASSWORD, "-destkeystore", place / "own.jks", "-deststoretype", "JKS",
-        "-deststorepass", STORE_PASSWORD)  # fmt: skip
-    given = {"PEM": {"ssl.truststore.location": str(authority.file), "ssl.keystore.location": str(own)}}
-    for kind, ending in (("JKS", "jks"), ("PKCS12", "p12")):
-        trust = place / f"trust.{ending}"
-        run("keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", authority.file,
-            "-keystore", trust, "-storetype", kind, *passwords)  # fmt: skip
-        given[kind] = {
-            "ssl.truststore.location": str(trust),
-            "ssl.truststore.password": STORE_PASSWORD,
-            "ssl.keystore.location": str(place / f"own.{ending}"),
-            "ssl.keystore.password": STORE_PASSWORD,
-            "ssl.key.password": STORE_PASSWORD,
-        }
-    pem = own.read_text()
-    key, _, chain = pem.partition("-----BEGIN CERT")
-    given["inline"] = {
-        "ssl.truststore.certificates": " ".join(authority.file.read_text().split("\n")),
-        "ssl.keystore.key": " ".join(key.split("\n")),
-        "ssl.keystore.certificate.chain": " ".join(f"-----BEGIN CERT{chain}".split("\n")),
-    }
-    return given
+    return client_stores(authority)
 
 
 def trusting(kafka: TlsKafka, listener: str, given: Mapping[str, str]) -> dict[str, str]:

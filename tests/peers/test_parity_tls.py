@@ -1,0 +1,115 @@
+"""Spark over mutual TLS at Apache Kafka: both connectors with the same options; our sink, stream and load."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import NewTopic, create_topics
+from tests.support.datasource.both_connectors import OURS, THEIRS, read
+from tests.support.foreign.apache_kafka import fetch
+from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.secure_kafka import TlsKafka
+from tests.support.network.certificates import Authority, client_stores
+
+ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def stores(authority: Authority) -> dict[str, dict[str, str]]:
+    """Spark's options of each kind of store."""
+    return {
+        kind: {"kafka.security.protocol": "SSL", **{f"kafka.{name}": value for name, value in given.items()}}
+        for kind, given in client_stores(authority).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def kafka(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsKafka]:
+    try:
+        jars = fetch()
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    made = TlsKafka(jars, tmp_path_factory.mktemp("kafka-tls"), authority)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def write(spark: Any, servers: str, topic: str, options: Mapping[str, str]) -> None:
+    frame = spark.range(ROWS).selectExpr("cast(id as string) value", "cast(id % 2 as int) partition")
+    writer = frame.write.format(OURS).option("kafka.bootstrap.servers", servers).option("topic", topic)
+    writer.options(**options).mode("append").save()
+
+
+@pytest.fixture
+def filled(spark: Any, kafka: TlsKafka, topic_name: str) -> str:
+    """A topic with two partitions, written without TLS."""
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    write(spark, kafka.bootstrap_servers, topic_name, {})
+    return topic_name
+
+
+@pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12"])
+def test_both_connectors_read_the_same_rows(
+    spark: Any,
+    connector: list[Path],
+    kafka: TlsKafka,
+    stores: dict[str, dict[str, str]],
+    filled: str,
+    kind: str,
+) -> None:
+    if not connector:
+        pytest.skip("Spark's Kafka connector is not here")
+    options = {"subscribe": filled, **stores[kind]}
+    ours, theirs = (read(spark, source, kafka.servers["MUTUAL"], options) for source in (OURS, THEIRS))
+    assert ours == theirs
+    assert len(ours.rows) == ROWS
+
+
+def test_sink_stream_and_load_take_the_same_options(
+    spark: Any, kafka: TlsKafka, stores: dict[str, dict[str, str]], topic_name: str, tmp_path: Path
+) -> None:
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    servers, options = kafka.servers["MUTUAL"], stores["inline"]
+    write(spark, servers, topic_name, options)
+    source = {"kafka.bootstrap.servers": servers, "subscribe": topic_name, **options}
+    stream = spark.readStream.format(OURS).options(**source, startingOffsets="earliest").load()
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(tmp_path / "stream"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert spark.read.parquet(str(tmp_path / "stream")).count() == ROWS
+    with kafkalog.load(spark, name="secured", offsets=tmp_path / "offsets", **source) as load:
+        load.write_parquet(tmp_path / "table")
+    assert kafkalog.read_load(spark, tmp_path / "table").count() == ROWS
+
+
+def test_stores_shipped_with_the_job_are_found_by_their_names(
+    spark: Any, kafka: TlsKafka, stores: dict[str, dict[str, str]], filled: str, tmp_path: Path
+) -> None:
+    options = dict(stores["PKCS12"])
+    for name, value in stores["PKCS12"].items():
+        if name.endswith(".location"):
+            shipped = tmp_path / f"{filled}-{Path(value).name}"
+            shutil.copy(value, shipped)
+            spark.sparkContext.addFile(str(shipped))
+            options[name] = shipped.name
+    answer = read(spark, OURS, kafka.servers["MUTUAL"], {"subscribe": filled, **options})
+    assert len(answer.rows) == ROWS
