@@ -139,7 +139,7 @@ def _client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
     else:
         source = named("ssl.certificate.location")
     if keys is not None:
-        _load_keys(context, keys, source)
+        _load_keys(context, keys, source, named("ssl.key.password"))
     return context
 
 
@@ -159,7 +159,7 @@ def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLCon
             f"{named('ssl.keystore.location')} is missing: TLS needs a certificate and its key "
             "(kafkalog-broker secure-init makes them)"
         )
-    _load_keys(context, keys, named(_key_source(config)))
+    _load_keys(context, keys, named(_key_source(config)), named("ssl.key.password"))
     if not _trust(context, config, named) and config.ssl_client_auth != "none":
         # The system's authorities would let in whoever has any certificate at all.
         raise InvalidConfig(
@@ -303,7 +303,8 @@ def _content(path: str, name: str) -> bytes:
         raise InvalidConfig(f"{name}={path}: it cannot be read: {e.strerror or e}") from None
 
 
-def _load_keys(context: ssl.SSLContext, keys: Keys, name: str) -> None:
+def _load_keys(context: ssl.SSLContext, keys: Keys, name: str, asked: str) -> None:
+    """``asked``: the property of the key's password, for errors."""
     with _as_file((keys.key or b"") + pem(keys.certificates)) as path:
         try:
             # Without a function OpenSSL would ask at the terminal.
@@ -313,7 +314,7 @@ def _load_keys(context: ssl.SSLContext, keys: Keys, name: str) -> None:
             if reason == "KEY_VALUES_MISMATCH":
                 why = "the private key does not belong to the first certificate"
             elif keys.password is not None:
-                why = "the private key cannot be decrypted: ssl.key.password is wrong, or the key is damaged"
+                why = f"the private key cannot be decrypted: {asked} is wrong, or the key is damaged"
             else:
                 why = f"the key or a certificate is damaged{f' ({reason})' if reason else ''}"
             raise InvalidConfig(f"{name}: {why}") from None

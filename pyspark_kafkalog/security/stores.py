@@ -13,8 +13,12 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", 0x30
 _SHA1_BYTES = 20
@@ -53,7 +57,7 @@ def trusted(data: bytes, password: str | None, *, name: str, password_name: str)
         if data.startswith(_JKS):
             certificates = _read_jks(data, password, None, keys=False).certificates
         elif _kind(data) == "PKCS12":
-            certificates = _read_pkcs12(data, password).certificates
+            certificates = _read_pkcs12(data, password, keys=False).certificates
         else:
             certificates = _read_pem(_text(data)).certificates
     except _Unreadable as e:
@@ -81,7 +85,7 @@ def key_and_chain(
         if data.startswith(_JKS):
             found = _read_jks(data, password, key_password, keys=True)
         elif _kind(data) == "PKCS12":
-            found = _read_pkcs12(data, password)
+            found = _read_pkcs12(data, password, keys=True)
         else:
             asked = key_password_name
             found = _with_key_password(_read_pem(_text(data)), key_password or password)
@@ -165,7 +169,8 @@ def _with_key_password(found: Keys, password: str | None) -> Keys:
     return Keys(found.certificates, found.key, password)
 
 
-def _read_pkcs12(data: bytes, password: str | None) -> Keys:
+def _read_pkcs12(data: bytes, password: str | None, *, keys: bool) -> Keys:
+    """The key with its chain, or all certificates."""
     try:
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
@@ -182,13 +187,25 @@ def _read_pkcs12(data: bytes, password: str | None) -> Keys:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
         entries = ([store.cert] if store.cert is not None else []) + store.additional_certs
         certificates = tuple(entry.certificate.public_bytes(Encoding.DER) for entry in entries)
-        if store.key is None:
+        if store.key is None or not keys:
             return Keys(certificates)
         key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        certificates = tuple(
+            found.public_bytes(Encoding.DER) for found in _chain([entry.certificate for entry in entries])
+        )
     except Exception:  # the library's own are many for damaged bytes, and say nothing that a user could use
         missing = "PASSWORD is missing" if password is None else "PASSWORD is wrong"
         raise _Unreadable(f"this PKCS12 store cannot be opened: {missing}, or the file is damaged") from None
     return Keys(certificates, key)
+
+
+def _chain(certificates: list[Certificate]) -> list[Certificate]:
+    """The first with its issuers in turn: a file has them in any order, and others beside them."""
+    chain, left = certificates[:1], certificates[1:]
+    while chain and (issuers := [each for each in left if each.subject == chain[-1].issuer]):
+        chain.append(issuers[0])
+        left.remove(issuers[0])
+    return chain
 
 
 class _Bytes:

@@ -6,8 +6,10 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trustme
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -71,6 +73,20 @@ def test_a_pkcs12_store_of_another_tool() -> None:
         BestAvailableEncryption(b"geheim"),  # type: ignore[arg-type]
     )
     assert same_key(key_and_chain(data, "geheim", None, **KEYS))
+
+
+def test_a_pkcs12_chain_is_in_the_order_of_its_issuers_and_has_no_others() -> None:
+    root, other = trustme.CA(), trustme.CA()
+    issued = root.create_child_ca().issue_cert("a.example.org")
+    own, intermediate = (load_pem_x509_certificate(blob.bytes()) for blob in issued.cert_chain_pems)
+    authority, foreign = (load_pem_x509_certificate(ca.cert_pem.bytes()) for ca in (root, other))
+    key: Any = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    data = pkcs12.serialize_key_and_certificates(
+        b"x", key, own, [foreign, authority, intermediate], BestAvailableEncryption(b"pw")
+    )
+    chain = key_and_chain(data, "pw", None, **KEYS).certificates
+    assert chain == tuple(each.public_bytes(Encoding.DER) for each in (own, intermediate, authority))
+    assert foreign.public_bytes(Encoding.DER) in trusted(data, "pw", **TRUST)
 
 
 def test_an_encrypted_pem_key() -> None:
