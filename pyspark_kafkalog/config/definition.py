@@ -23,7 +23,11 @@ _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
 _BEFORE_HOST = re.compile(r"//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
-_NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S))('[^']*'|\"[^\"]*\"|[^\s&;,'\"]+)")
+_VALUE = r"('[^']*'|\"[^\"]*\"|(?:[^\s&;,'\"]|[;,](?!\s|$|[\w.]+=))+)"
+"""A quoted text, or all up to a blank or what begins the next value of a list."""
+_NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S)|['\"]\s*[:=]\s*){_VALUE}")
+_PLAIN_USER = re.compile(rf"(user_[^\s='\"]+)(['\"]?\s*=\s*){_VALUE}")
+"""Users and passwords of a listener with PLAIN, in its JAAS entry."""
 
 
 def is_secret(name: str) -> bool:
@@ -36,6 +40,8 @@ def masked(text: str) -> str:
     names like "password".
     """
     text = _PRIVATE_KEY.sub("***", text)
+    if "LoginModule" in text:
+        text = _PLAIN_USER.sub(r"\1\2***", text)
     text = _BEFORE_HOST.sub(lambda found: "//***@" if found[0].startswith("//") else "***@", text)
     return _NAMED.sub(r"\1\2***", text)
 
