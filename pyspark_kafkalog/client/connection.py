@@ -396,9 +396,9 @@ class Connection:
                     raise
                 raise self._needs_tls() from e
             except ConnectionLost as e:
-                if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
-                    raise self._needs_tls() from e
                 if release is None:
+                    if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
+                        raise self._needs_tls() from e
                     raise ConnectionLost(
                         f"{e} after ApiVersions, which Kafka before 0.10 does not know. "
                         f"Set broker.version.fallback to its release: {', '.join(RELEASES)}"
