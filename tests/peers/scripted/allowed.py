@@ -123,11 +123,6 @@ ALLOWED: tuple[Allowed, ...] = (
     ),
     # --- groups and the broker
     Allowed(
-        ".*",
-        ".*subscribed_topic_regex",
-        "ConsumerGroupDescribe: a member without a regular expression has null; in Kafka 4.1 the empty text.",
-    ),
-    Allowed(
         "describing groups .*: with operations",
         ".*operations",
         "DescribeGroups: the operations that are allowed are Kafka 3.9's; Kafka 4 has more.",
