@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from tests.support.foreign.foreign_clients import CLIENTS
+from tests.support.foreign.kafka_python_member import KafkaPythonMember
 
 _SECONDS = 30.0
 _TOPIC, _PARTITIONS = "t", 4
@@ -60,11 +62,9 @@ class Librdkafka:
         self._consumer.commit(asynchronous=False)
 
 
-class KafkaPython:
+class KafkaPython(KafkaPythonMember):
     def __init__(self, servers: str, group: str, instance: str | None = None) -> None:
-        from kafka import KafkaConsumer
-
-        self._consumer: Any = KafkaConsumer(
+        super().__init__(
             _TOPIC,
             bootstrap_servers=servers,
             group_id=group,
@@ -77,14 +77,6 @@ class KafkaPython:
             fetch_max_wait_ms=50,
             metadata_max_age_ms=500,
         )
-        self.commit, self.close = self._consumer.commit, self._consumer.close
-
-    def poll(self) -> list[bytes]:
-        found = self._consumer.poll(timeout_ms=50)
-        return [record.value for records in found.values() for record in records]
-
-    def held(self) -> list[int]:
-        return sorted(tp.partition for tp in self._consumer.assignment())
 
 
 class Aiokafka:
@@ -242,7 +234,10 @@ def test_a_static_member_comes_back_to_its_partitions(
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # kafka-python's connections to a dead broker
 @_clients
-def test_members_go_on_after_the_broker_was_killed(drive: Drive, make: Make) -> None:
+def test_members_go_on_after_the_broker_was_killed(
+    drive: Drive, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "kafka")  # a kept record holds what kafka-python leaves open
     with start_broker(_QUICK) as broker:
         servers = broker.bootstrap_servers
         CLIENTS[0].create_topic(servers, _TOPIC, _PARTITIONS)
