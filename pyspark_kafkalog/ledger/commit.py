@@ -36,9 +36,9 @@ class OutputFile(LedgerRecord):
 class Output(LedgerRecord):
     """What a load wrote to one place.
 
-    Files: those in ``directory``, for example ``load=00000042``, of the absolute ``path``. Anything else: the
-    name of the place in ``path``, without secrets, and ``evidence`` to find there what was written, among it
-    ``rows``.
+    Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``.
+    Anything else: the name of the place in ``path``, without secrets, and ``evidence`` to find there what was
+    written, among it ``rows``.
     """
 
     json_order = "path format"
@@ -53,9 +53,9 @@ class Output(LedgerRecord):
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Where it is, for people: without the run's directory."""
         if self.format in FILE_FORMATS:
-            return f"{self.path}/{self.directory}"
+            return f"{self.path}/{self.directory.partition('/')[0]}"
         return f"{self.path} table {self.evidence['table']}" if "table" in self.evidence else self.path
 
     @property

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class FileTable:
-    """``<path>/load=<number>`` of a load. *Not thread-safe.*
+    """``<path>/load=<number>/kl_run=<run>`` of a load. *Not thread-safe.*
 
-    A replay overwrites the directory; the commit publishes it.
+    Each run has its own directory; the commit publishes one of them.
     """
 
     mode = "dir"
@@ -72,18 +72,19 @@ class FileTable:
     def write(self, work: Work) -> Output:
         """Write the directory of this load, and make it durable."""
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
-        # A session that overwrites by partition would leave the files of a killed attempt.
+        # A session that overwrites by partition would leave the files of a failed attempt in this block.
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
             writer = writer.partitionBy(*self._columns)
-        directory = self.path / output_files.load_directory(work.plan.number)
+        inside = output_files.load_directory(work.plan.number, work.run)
+        directory = self.path / inside
         writer.format(self.format).save(f"file:{directory}")
         if not directory.is_dir():
             raise LoadError(
                 f"Spark wrote {directory}, and it is not on this machine: driver and executors must share "
                 "that file system. Or write load.df yourself, then call load.done() (mode job)"
             )
-        written = output_files.written_files(self.path, work.plan.number)
+        written = output_files.written_files(self.path, inside)
         if work.is_whole and work.has_receipts:
             _check_rows(work, written, directory)
         return written
@@ -159,9 +160,11 @@ def _orc_schema(spark: SparkSession, before: Output) -> StructType:
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
-    if any(name.lower() == "load" for name in frame.columns):
+    taken = [name for name in frame.columns if name.lower() in ("load", output_files.RUN_COLUMN)]
+    if taken:
         raise InvalidConfig(
-            "a column is called load, as the one that read_load adds for the load's number: rename it"
+            f"a column is called {taken[0].lower()}, as one of the directories of loads "
+            "(load=42/kl_run=...): rename it"
         )
     unknown = [name for name in partition_by if name not in frame.columns]
     if unknown:

@@ -1,9 +1,10 @@
 """The files of loads of mode ``dir``: who owns a path, what was written there, what is in effect. No Spark.
 
-    <path>/_kafkalog.json          the load that this path belongs to; created once
-    <path>/load=00000042/...       what load 42 wrote; its commit lists the files
+    <path>/_kafkalog.json                       the load that this path belongs to; created once
+    <path>/load=00000042/kl_run=<run>/...       what this run of load 42 wrote; its commit lists the files
 
-Readers ignore a file that no commit in effect lists. docs/loads.md describes the layout.
+Two drivers never write to one directory, and readers ignore a file that no commit in effect lists. Older
+loads have no ``kl_run=``. docs/loads.md describes the layout.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 
 CLAIM = "_kafkalog.json"
 """Spark ignores names that begin with ``_``."""
+RUN_COLUMN = "kl_run"
+"""What Spark takes the directories of runs for; readers drop it."""
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
@@ -66,9 +69,9 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links
 
 
-def load_directory(number: int) -> str:
-    """The directory below an output path for load ``number``: ``load=00000042``."""
-    return f"load={number:08d}"
+def load_directory(number: int, run: str) -> str:
+    """The directory below an output path for this run of load ``number``: ``load=00000042/kl_run=<run>``."""
+    return f"load={number:08d}/{RUN_COLUMN}={run}"
 
 
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
@@ -164,8 +167,8 @@ def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | No
     return ledger
 
 
-def written_files(path: str | os.PathLike[str], number: int) -> Output:
-    """What load ``number`` wrote below ``path``: every data file, forced to disk before it is listed.
+def written_files(path: str | os.PathLike[str], inside: str) -> Output:
+    """What was written in the directory ``inside`` of ``path``: every data file, durable before it is listed.
 
     Raises:
         LoadError: no load owns the path, its directory is missing, a file cannot be read, or there are files
@@ -175,28 +178,27 @@ def written_files(path: str | os.PathLike[str], number: int) -> Output:
     owner = read_claim(where)
     if owner is None:
         raise LoadError(f"no load owns {where}: {CLAIM} is missing")
-    directory = where / load_directory(number)
+    directory = where / inside
     try:
         files = sorted(_data_files(directory))
         _refuse_two_writes(files, directory)
         with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
             found = tuple(pool.map(lambda file: _settle(file, directory, owner.format), files))
-        for parent in sorted({p for file in files for p in file.parents if p.is_relative_to(directory)}):
+        made = {p for file in (*files, directory / "any") for p in file.parents if p.is_relative_to(where)}
+        for parent in sorted(made, reverse=True):  # the outermost one last: then all others are there
             _fsync(parent)
-        _fsync(directory)
-        _fsync(where)
     except OSError as e:
-        raise LoadError(f"cannot read the files of load {number} in {directory}: {e}") from e
-    return Output(owner.path, directory.name, found, owner.format)
+        raise LoadError(f"cannot read the files of {directory}: {e}") from e
+    return Output(owner.path, inside, found, owner.format)
 
 
 def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
-    """The JVM of a killed driver may have moved files here as well: Spark names files by their write."""
+    """The JVM may have completed a write that its driver gave up: Spark names files by their write."""
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
     if len(writes) > 1:
         raise LoadError(
-            f"{directory} has files of {len(writes)} writes: Spark completed one of a killed driver. "
-            "The plan stays: load again to overwrite the directory"
+            f"{directory} has files of {len(writes)} writes: Spark completed one that was interrupted. "
+            "The plan stays: load again"
         )
 
 
@@ -233,6 +235,15 @@ def files_in_effect(
         )
     _check_one_partitioning(where, found)
     return [f"{where}/{out.directory}/{file.name}" for _, out in found for file in out.files]
+
+
+def by_directories(files: Iterable[str], path: str) -> list[list[str]]:
+    """Files below ``path``, those with and without a run's directory apart: Spark reads one kind only."""
+    kinds: dict[bool, list[str]] = {}
+    for file in files:
+        inner = file[len(path) + 1 :].split("/", 2)
+        kinds.setdefault(inner[1].startswith(f"{RUN_COLUMN}="), []).append(file)
+    return list(kinds.values())
 
 
 def _check_one_partitioning(where: Path, found: Sequence[tuple[Commit, Output]]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
@@ -15,7 +17,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -48,8 +50,57 @@ def read_load(
     files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
     if not files:
         raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
-    reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}")
-    return reader.format(kind).load([f"file:{file}" for file in files])
+    reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}").format(kind)
+    given = {name.lower(): value for name, value in option_texts(options).items()}
+    merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{kind}.mergeSchema", "false")) == "true"
+    return _as_one(reader, output_files.by_directories(files, str(where)), merge=merge)
+
+
+def _as_one(reader: DataFrameReader, kinds: Sequence[Sequence[str]], *, merge: bool) -> DataFrame:
+    """One table of files in several kinds of directories, as Spark reads those in one kind.
+
+    Without ``merge`` its columns are those of the oldest files.
+    """
+    urls = [[f"file:{file}" for file in files] for files in kinds]
+    frames = [_without_run(reader.load(files)) for files in urls]
+    if len(frames) == 1:
+        return frames[0]
+    unlike = _unlike_types([frame.schema for frame in frames], _directory_columns(kinds[0][0]))
+    if unlike:
+        schemas = [_with_texts(frame.schema, unlike) for frame in frames]
+        frames = [
+            _without_run(reader.schema(to).load(files)) for to, files in zip(schemas, urls, strict=True)
+        ]
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.unionByName(frame, allowMissingColumns=True)
+    return found if merge else found.select(*(f"`{name.replace('`', '``')}`" for name in frames[0].columns))
+
+
+def _without_run(frame: DataFrame) -> DataFrame:
+    return frame.drop(output_files.RUN_COLUMN)
+
+
+def _directory_columns(file: str) -> list[str]:
+    return [unquote(part.partition("=")[0]) for part in file.split("/")[:-1] if "=" in part]
+
+
+def _unlike_types(schemas: Sequence[StructType], columns: Sequence[str]) -> set[str]:
+    """The columns for which Spark guessed types from their directories that have no common one but text."""
+    found = set()
+    for name in columns:
+        types = {f.dataType.simpleString() for schema in schemas for f in schema.fields if f.name == name}
+        if len(types) > 1 and not all(re.match("int|bigint|double|decimal", one) for one in types):
+            found.add(name)
+    return found
+
+
+def _with_texts(schema: StructType, names: set[str]) -> StructType:
+    from pyspark.sql import types as t
+
+    return t.StructType(
+        [t.StructField(f.name, t.StringType()) if f.name in names else f for f in schema.fields]
+    )
 
 
 def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None:

@@ -201,23 +201,40 @@ def test_a_table_keeps_the_types_of_its_columns_and_may_get_new_ones(lake: Lake)
     assert sorted(row.n for row in found.collect()) == list(range(16))
 
 
-def test_files_of_a_killed_attempt_are_replaced_in_a_session_that_overwrites_by_partition(
-    lake: Lake,
-) -> None:
-    lake.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
-        with lake.load() as load:
-            load.write_parquet(lake.table, partition_by="partition")
-            load.keep()
-        stale = lake.table / "load=00000001" / "partition=7" / "part-stale.parquet"
-        stale.parent.mkdir()
-        pq.write_table(pa.table({"value": [b"99"]}), stale)
-        with lake.load() as load:
-            load.write_parquet(lake.table, partition_by="partition")
-    finally:
-        lake.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert not stale.exists()
+def test_files_of_another_attempt_are_never_read(lake: Lake) -> None:
+    with lake.load() as load:
+        load.write_parquet(lake.table, partition_by="partition")
+        load.keep()
+    (lost,) = (lake.table / "load=00000001").iterdir()
+    with lake.load() as load:
+        load.write_parquet(lake.table, partition_by="partition")
+    assert lost.is_dir()
     lake.assert_published(rows(1, range(15)))
+
+
+def test_loads_of_older_releases_and_new_ones_are_one_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older ones have no directory for the run, and Spark refuses to find columns in both kinds together."""
+
+    def run(code: str, **more: str) -> None:
+        with lake.load() as load:
+            frame = load.df.select(
+                "value", f.lit(code).alias("code"), *(f.lit(v).alias(k) for k, v in more.items())
+            )
+            load.write_parquet(lake.table, frame, partition_by="code")
+        lake.topic.add(15)
+
+    with monkeypatch.context() as older:
+        older.setattr(output_files, "load_directory", lambda number, _: f"load={number:08d}")
+        run("007")
+    run("7b", added="x")
+    run("8")
+    counted = kafkalog.read_load(lake.spark, lake.table).groupBy("load", "code").count()
+    assert_rows(counted, "load int, code string, count long", [(1, "007", 15), (2, "7b", 1), (3, "8", 1)])
+    assert kafkalog.read_load(lake.spark, lake.table).columns == ["value", "load", "code"]
+    merged = kafkalog.read_load(lake.spark, lake.table, mergeSchema=True).where("load = 2").first()
+    assert merged.asDict() == {"value": b"15", "load": 2, "code": "7b", "added": "x"}
 
 
 def test_two_tables_are_published_by_one_commit(lake: Lake) -> None:
@@ -286,14 +303,14 @@ def test_a_driver_killed_between_write_and_commit_leaves_no_duplicate(lake: Lake
     lake.topic.add(15, 16)
     options = {"kafka.bootstrap.servers": lake.servers, "subscribe": lake.topic.name}
     die_before_the_commit(NAME, lake.offsets, lake.table, options)
-    written = {p.name for p in (lake.table / "load=00000002").glob("*.parquet")}
+    written = set((lake.table / "load=00000002").glob("kl_run=*/*.parquet"))
     assert written
     lake.assert_published(rows(1, range(15)))
 
     lake.topic.add(17)
     assert lake.run().number == 2
     lake.assert_published(rows(1, range(15)) + rows(2, range(15, 17)))
-    assert written.isdisjoint(p.name for p in (lake.table / "load=00000002").glob("*.parquet"))
+    assert written < set((lake.table / "load=00000002").glob("kl_run=*/*.parquet"))  # until `gc`
     assert lake.run().records == 1
     lake.assert_published(rows(1, range(15)) + rows(2, range(15, 17)) + rows(3, range(17, 18)))
     assert lake.ledger.verify() == []
@@ -317,10 +334,10 @@ def load_without_spark(lake: Lake, n: int) -> None:
         partitions.append(replace(p, start=p.end, end=end, ranges=((p.end, end),) if end > p.end else ()))
     plan = replace(last, number=head.number + 1, parent=head.number, partitions=tuple(partitions))
     plan = lake.ledger.write_plan(plan)
-    file = lake.table / output_files.load_directory(plan.number) / "part-0.parquet"
+    file = lake.table / f"load={plan.number:08d}" / "part-0.parquet"  # as of older releases
     file.parent.mkdir()
     pq.write_table(pa.table({"value": [str(n).encode()]}), file)
-    written = (output_files.written_files(lake.table, plan.number),)
+    written = (output_files.written_files(lake.table, f"load={plan.number:08d}"),)
     lake.ledger.commit(plan, mode="dir", run="a-run", outputs=written, receipts=False)
 
 
@@ -398,13 +415,14 @@ def test_files_that_do_not_hold_what_was_read_are_not_published(
 ) -> None:
     written_files = output_files.written_files
 
-    def lose_a_row(path: Path, number: int) -> Output:
-        found = written_files(path, number)
+    def lose_a_row(path: Path, inside: str) -> Output:
+        found = written_files(path, inside)
         first, *others = found.files
         return replace(found, files=(replace(first, rows=first.rows - 1), *others))
 
     monkeypatch.setattr(output_files, "written_files", lose_a_row)
-    with pytest.raises(errors.ReceiptMismatch, match=r"read 15 records and .*load=00000001 holds 14 rows"):
+    said = r"read 15 records and .*load=00000001/kl_run=.* holds 14 rows"
+    with pytest.raises(errors.ReceiptMismatch, match=said):
         lake.run()
     assert lake.ledger.head() is None
 

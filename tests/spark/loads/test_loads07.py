@@ -114,7 +114,7 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
 def test_a_driver_stopped_between_write_and_commit_leaves_no_duplicate(lake: Lake) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_and_be_stopped(lake)
-    assert list((lake.table() / "load=00000001").glob("*.parquet"))
+    assert list((lake.table() / "load=00000001").glob("kl_run=*/*.parquet"))
     assert lake.ledger.head() is None
     lake.add(1, 0, b"f")
     assert lake.run().records == 5

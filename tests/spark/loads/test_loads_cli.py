@@ -122,7 +122,7 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
         (1, "dir", True), (2, "dir", False), (3, "rewind", True),
     ]  # fmt: skip
 
-    file = next((kafkalog.table / "load=00000001").glob("*.parquet"))
+    file = next((kafkalog.table / "load=00000001").glob("kl_run=*/*.parquet"))
     file.unlink()
     found = kafkalog("verify")
     assert found.returncode == 1

@@ -59,9 +59,14 @@ def planned(ledger: Ledger) -> Plan:
     return ledger.write_plan(plan)
 
 
+def of_load(number: int) -> str:
+    """Its directory without the run's, as in older releases."""
+    return f"load={number:08d}"
+
+
 def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
     for name in names:
-        file = table / output_files.load_directory(number) / name
+        file = table / of_load(number) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"n": list(range(rows))}), file)
 
@@ -71,8 +76,8 @@ def load(ledger: Ledger, table: Path, *names: str, rows: int = 2) -> Commit:
     plan = planned(ledger)
     output_files.claim_path(table, ledger)
     write(table, plan.number, *names, rows=rows)
-    (table / output_files.load_directory(plan.number)).mkdir(exist_ok=True)
-    written = output_files.written_files(table, plan.number)
+    (table / of_load(plan.number)).mkdir(exist_ok=True)
+    written = output_files.written_files(table, of_load(plan.number))
     return ledger.commit(plan, mode="dir", run="a-run", outputs=(written,), receipts=False)
 
 
@@ -82,7 +87,7 @@ def test_files_that_spark_takes_for_data_are_listed(ledger: Ledger, table: Path)
     write(
         table, 7, "_temporary/0/part-9.parquet", ".part-0.parquet.crc", "_SUCCESS", "part-0.parquet._COPYING_"
     )
-    found = output_files.written_files(table, 7)
+    found = output_files.written_files(table, of_load(7))
     assert (found.path, found.directory) == (str(table), "load=00000007")
     assert [(f.name, f.rows) for f in found.files] == [
         ("_day=1/part-2.parquet", 3), ("part-0.parquet", 3), ("part-1.parquet", 3),
@@ -104,7 +109,7 @@ def test_listing_forces_files_and_directories_to_disk(
         "fsync",
         lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)),
     )
-    output_files.written_files(table, 1)
+    output_files.written_files(table, of_load(1))
     load = table / "load=00000001"
     assert set(synced) == {
         load / "day=1" / "part-0.parquet", load / "day=2" / "part-1.parquet",
@@ -119,23 +124,23 @@ def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
     file = table / "load=00000001" / "part-0.parquet"
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(LoadError, match=r"part-0\.parquet is not a complete Parquet file"):
-        output_files.written_files(table, 1)
+        output_files.written_files(table, of_load(1))
 
 
 def test_a_missing_directory_cannot_be_listed(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
-    with pytest.raises(LoadError, match="cannot read the files of load 3"):
-        output_files.written_files(table, 3)
+    with pytest.raises(LoadError, match=r"cannot read the files of .*load=00000003"):
+        output_files.written_files(table, of_load(3))
 
 
 def test_files_of_two_writes_are_not_taken_for_one_load(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     ours, theirs = (f"{digit * 8}-1111-2222-3333-444444444444" for digit in "ab")
     write(table, 1, f"part-00000-{ours}-c000.parquet", f"day=1/part-00001-{ours}.c000.parquet")
-    assert len(output_files.written_files(table, 1).files) == 2
+    assert len(output_files.written_files(table, of_load(1)).files) == 2
     write(table, 1, f"day=1/part-00000-{theirs}-c000.parquet")
     with pytest.raises(LoadError, match=r"files of 2 writes.*load again"):
-        output_files.written_files(table, 1)
+        output_files.written_files(table, of_load(1))
 
 
 def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Path) -> None:
@@ -174,7 +179,7 @@ def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp
     for name in ("one", "two"):
         output_files.claim_path(tmp_path / name, ledger)
         write(tmp_path / name, 1, f"{name}.parquet")
-        written.append(output_files.written_files(tmp_path / name, 1))
+        written.append(output_files.written_files(tmp_path / name, of_load(1)))
     ledger.commit(plan, mode="dir", run="a-run", outputs=tuple(written), receipts=False)
     assert output_files.files_in_effect(ledger, tmp_path / "two") == [
         f"{tmp_path}/two/load=00000001/two.parquet"
@@ -343,8 +348,8 @@ def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
     file = table / "load=00000001" / "part-0.orc"
     file.parent.mkdir()
     orc.write_table(pa.table({"n": [1, 2, 3]}), file)
-    found = output_files.written_files(table, 1)
+    found = output_files.written_files(table, of_load(1))
     assert (found.format, found.rows, found.files[0].name) == ("orc", 3, "part-0.orc")
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(LoadError, match=r"part-0\.orc is not a complete ORC file"):
-        output_files.written_files(table, 1)
+        output_files.written_files(table, of_load(1))
