@@ -5,6 +5,7 @@ Only ``load`` starts Spark, and only the commands themselves import what they ne
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ from pyspark_kafkalog.cli.connecting import (
     pairs,
     speaks_07,
 )
-from pyspark_kafkalog.cli.terminal_output import counted, show
+from pyspark_kafkalog.cli.terminal_output import counted, show, size
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ Examples:
 kafkalog gc flights --offsets /lake/_offsets --dry-run
 
 kafkalog gc flights --offsets /lake/_offsets --keep 10
+
+kafkalog gc flights --offsets /lake/_offsets --older-than 12h
 """
 VERIFY_EPILOG = """\
 Examples:
@@ -356,26 +359,58 @@ def gc(
     name: Name,
     offsets: Offsets,
     keep: Annotated[int, typer.Option(min=1, help="Leave the newest so many loads as they are.")] = 1,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Files of outputs only from this age on: 7d, 12h, 30m, 0s.")
+    ] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
-    """Remove receipts and marks of committed loads; a summary of them stays. Plans and commits stay too."""
-    ledger = open_ledger(name, offsets)
-    from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
+    """Remove receipts and marks of committed loads, after summing them up, and files that no commit names.
 
-    if dry_run:
-        found = leftovers(ledger, keep)
-    else:
-        with ledger.hold(_holder("gc")):
-            found = remove_leftovers(ledger, keep)
+    Plans, commits, the files of rewound loads and what belongs to a pending plan stay.
+    """
+    ledger = open_ledger(name, offsets)
+    from contextlib import nullcontext
+
+    from pyspark_kafkalog.clock import SYSTEM_CLOCK
+    from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
+    from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+
+    before_ms = SYSTEM_CLOCK.time_ms() - _age_ms(older_than)
+    with nullcontext() if dry_run else ledger.hold(_holder("gc")):
+        found = leftovers(ledger, keep) if dry_run else remove_leftovers(ledger, keep)
+        outputs = unlisted_files(ledger, before_ms)
+        if not dry_run:
+            for output in outputs:
+                remove_unlisted(output)
     for one in found:
         if one.kept:
             words(f"load {one.number} keeps its receipts: {one.kept}")
     gone = [one for one in found if not one.kept]
     receipts, marks = sum(one.receipts for one in gone), sum(one.marks for one in gone)
+    done = "would remove" if dry_run else "removed"
     typer.echo(
-        f"{'would remove' if dry_run else 'removed'} {counted(receipts, 'receipt')} and "
-        f"{counted(marks, 'mark')} of {counted(len(gone), 'load')}"
+        f"{done} {counted(receipts, 'receipt')} and {counted(marks, 'mark')} of {counted(len(gone), 'load')}"
     )
+    for output in outputs:
+        if output.refused:
+            words(f"{output.path} is left alone: {output.refused}")
+        if output.files:
+            said = f"{counted(len(output.files), 'file')} with {size(output.bytes)}"
+            typer.echo(f"{done} {said} from {output.path}")
+        if output.young:
+            words(f"{output.path}: {counted(output.young, 'file')} younger than {older_than} not removed")
+
+
+_AGE_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _age_ms(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text.strip())
+    if found is None:
+        raise typer.BadParameter(
+            f"{text!r} is not an age; give a number and s, m, h or d: 7d, 12h", param_hint="--older-than"
+        )
+    return int(found[1]) * _AGE_UNITS_MS[found[2]]
 
 
 def _target(text: str) -> int:

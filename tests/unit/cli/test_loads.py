@@ -7,13 +7,17 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.load_run import name_interpreter
+from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.output_files import claim_path, written_files
 from tests.support.ledger.plans import P0, P1, begun, facts, loaded, read_all
 
 
@@ -90,3 +94,31 @@ def test_gc_says_what_it_removes_and_with_dry_run_removes_nothing(ledger: Ledger
     assert run(ledger, "gc") == "removed 4 receipts and 0 marks of 1 load\n"
     assert ledger.store.names("receipts") == ["00000002"]
     assert run(ledger, "gc") == "removed 0 receipts and 0 marks of 0 loads\n"
+
+
+def test_gc_removes_old_files_of_runs_that_lost_and_says_which_are_too_young(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    published, lost = (
+        table / "load=00000003/kl_run=won/a.parquet",
+        table / "load=00000003/kl_run=lost/a.parquet",
+    )
+    claim_path(table, ledger)
+    for file in (published, lost):
+        file.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1]}), file)
+    plan = begun(ledger, {P0: facts(0, 13), P1: facts(0, 4)})
+    read_all(ledger, plan)
+    ledger.commit(plan, mode="dir", run="won", outputs=[written_files(table, "load=00000003/kl_run=won")])
+    assert "from" not in run(ledger, "gc")
+    assert lost.exists()
+    with ledger.hold("a running load"):
+        ran = CliRunner().invoke(app, ["gc", "flights", "--offsets", str(tmp_path), "--older-than", "0s"])
+        assert isinstance(ran.exception, LoadBusy)
+    said = f"1 file with {lost.stat().st_size} bytes from {table}\n"
+    assert run(ledger, "gc", "--older-than", "0s", "--dry-run").endswith(f"\nwould remove {said}")
+    assert run(ledger, "gc", "--older-than", "0s").endswith(f"\nremoved {said}")
+    assert (published.exists(), lost.parent.exists()) == (True, False)
+    ran = CliRunner().invoke(app, ["gc", "flights", "--offsets", str(tmp_path), "--older-than", "1w"])
+    assert (ran.exit_code, "7d, 12h" in ran.output) == (2, True)

@@ -1,0 +1,104 @@
+"""Which files of an output `gc` may remove: wrong answers lose rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pyspark_kafkalog.errors import DamagedRecord
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_files import claim_path, verify_outputs, written_files
+from tests.support.ledger.plans import P0, P1, begun, facts, read_all
+
+OLD_MS, NOW_MS = 1_000_000, 9_000_000
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.at(tmp_path / "offsets", "flights")
+    made.identify("cluster-a", {"subscribe": "clicks"})
+    return made
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def write(table: Path, *names: str, at_ms: int = OLD_MS) -> None:
+    for name in names:
+        file = table / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"n": [1, 2]}), file)
+        os.utime(file, (at_ms / 1000, at_ms / 1000))
+
+
+def load(ledger: Ledger, table: Path, directory: str, *names: str) -> None:
+    claim_path(table, ledger)
+    number = ledger.head_number() + 1
+    plan = begun(ledger, {P0: facts(0, 10 * number), P1: facts(0, 4)})
+    read_all(ledger, plan)
+    write(table, *(f"{directory}/{name}" for name in names))
+    ledger.commit(plan, mode="dir", run="won", outputs=[written_files(table, directory)])
+
+
+def unlisted(ledger: Ledger, table: Path, before_ms: int = NOW_MS) -> list[str]:
+    return [str(f.relative_to(table)) for one in unlisted_files(ledger, before_ms) for f in one.files]
+
+
+def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "load=00000001", "day=1/a.parquet")  # as older releases wrote
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet", "b.parquet")
+    ledger.rewind(1, "run")
+    kept = [
+        "load=00000002/kl_run=won/_SUCCESS",
+        "load=00000001/day=1/.a.parquet.crc",
+        "_kafkalog.json",
+        "mine/a",
+    ]
+    lost = [
+        "load=00000001/day=1/late.parquet", "load=00000002/a.parquet",
+        "load=00000002/kl_run=lost/_SUCCESS", "load=00000002/kl_run=lost/_temporary/0/a.parquet",
+        "load=00000002/kl_run=lost/a.parquet", "load=00000002/kl_run=won/_temporary/0/b.parquet",
+        "load=00000003/kl_run=superseded/a.parquet",
+    ]  # fmt: skip
+    pending = ["load=00000004/kl_run=now/a.parquet", "load=00000005/a.parquet"]
+    write(table, *kept[:2], *kept[3:], *lost, *pending)
+    write(table, "load=00000002/kl_run=lost/young.parquet", at_ms=NOW_MS)
+
+    assert unlisted(ledger, table) == lost
+    (found,) = unlisted_files(ledger, NOW_MS)
+    assert (found.bytes, found.young) == (sum((table / name).stat().st_size for name in lost), 1)
+    remove_unlisted(found)
+    left = sorted(str(file.relative_to(table)) for file in table.rglob("*") if file.is_file())
+    assert left == sorted([
+        *kept, *pending, "load=00000001/day=1/a.parquet", "load=00000002/kl_run=lost/young.parquet",
+        "load=00000002/kl_run=won/a.parquet", "load=00000002/kl_run=won/b.parquet",
+    ])  # fmt: skip
+    assert not (table / "load=00000003").exists()
+    assert verify_outputs(ledger.history()) == []
+
+
+def test_a_ledger_that_is_not_the_owner_removes_nothing(ledger: Ledger, table: Path, tmp_path: Path) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    write(table, "load=00000001/kl_run=lost/a.parquet")
+    shutil.copytree(tmp_path / "offsets", tmp_path / "copied")
+    (found,) = unlisted_files(Ledger.at(tmp_path / "copied", "flights"), NOW_MS)
+    assert (found.files, "is a copy of it" in found.refused) == ((), True)
+    (table / "_kafkalog.json").unlink()
+    (found,) = unlisted_files(ledger, NOW_MS)
+    assert (found.files, found.refused) == ((), "it has no _kafkalog.json")
+
+
+def test_nothing_is_removed_while_a_commit_cannot_be_read(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet")
+    (Path(ledger.location) / "commits" / "00000001.json").unlink()
+    with pytest.raises(DamagedRecord, match=r"commits/00000001\.json is missing"):
+        unlisted_files(ledger, NOW_MS)
