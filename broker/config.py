@@ -456,6 +456,12 @@ class BrokerConfig(Config):
     zookeeper_connection_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_connection_timeout_ms")
     zookeeper_prefix: str = prop_of(ZooKeeperConfig, "zookeeper_prefix")
     zookeeper_prefix_07: str = prop_of(ZooKeeperConfig, "zookeeper_prefix_07")
+    zookeeper_allow_unprotected_credentials: bool = prop(
+        "zookeeper.allow.unprotected.credentials", False, bool,
+        doc="Whether users' SCRAM credentials are kept in a ZooKeeper that others can read or change. By "
+            "default they are there with zookeeper.ssl.client.enable and zookeeper.set.acl only, and else in "
+            "each broker's security.json.",
+    )  # fmt: skip
 
     listener_properties: ListenerProperties = unlisted(ListenerProperties())
     """What was given of TLS and login."""
@@ -519,6 +525,11 @@ class BrokerConfig(Config):
     def protocols(self) -> dict[str, str]:
         """What listeners of each name speak."""
         return parse_protocol_map(self.listener_security_protocol_map or "")
+
+    @property
+    def shares_credentials(self) -> bool:
+        """Whether users are kept in ZooKeeper."""
+        return self.zookeeper_connect is not None and self.zookeeper_allow_unprotected_credentials
 
     def address_limits(self) -> tuple[int | None, dict[str, int]]:
         """Most connections of one address, None without a limit; and those of single addresses."""

@@ -31,7 +31,8 @@ examples:
       asks for the password
   python -m broker add-user server.properties admin --mechanism SCRAM-SHA-256 < password.txt
 
-Of a broker that runs, users are made through its clients, as kafka-configs does it.
+Of a broker that runs, users are made through its clients, as kafka-configs does it. Users that brokers share
+in ZooKeeper can also be made here at any time.
 """
 
 
@@ -41,7 +42,7 @@ def add_parser(commands: Commands) -> None:
         commands, "add-user", _run,
         summary="give a user a password, while the broker does not run",
         description="Keep a user's SCRAM credential, made from a password on standard input, in the data "
-            "directory of a broker that does not run. A user's older password is replaced.",
+            "directory of a broker that does not run, or in ZooKeeper. A user's older password is replaced.",
         examples=_EXAMPLES,
     )  # fmt: skip
     parser.add_argument("properties", type=Path, metavar="FILE", help="the broker's server.properties")
@@ -62,7 +63,11 @@ def _run(options: argparse.Namespace) -> int:
         raise InvalidConfig(f"--iterations {options.iterations}: {MIN_ITERATIONS} to {_MAX_ITERATIONS}")
     mechanisms = options.mechanism or [SCRAM_SHA_256, SCRAM_SHA_512]
     password = _password(options.user)
-    add_user(config.directories(), options.user, password, mechanisms, options.iterations)
+    changes = _changes(options.user, password, mechanisms, options.iterations)
+    if config.shares_credentials:
+        _share(config, changes)
+    else:
+        _keep(config.directories(), changes)
     sys.stdout.write(f"{options.user} can log in with {' and '.join(mechanisms)}\n")
     return DONE
 
@@ -86,8 +91,37 @@ def add_user(
     """Keep credentials of ``password`` in the first data directory, which is made if need be.
     Raises `InvalidConfig`: a broker runs there, or the user has no name.
     """
+    _keep(directories, _changes(user, password, mechanisms, iterations))
+
+
+def _changes(user: str, password: str, mechanisms: Sequence[str], iterations: int) -> list[Change]:
     if not user:
         raise InvalidConfig("a user needs a name")
+    return [
+        Change(
+            user,
+            mechanism,
+            ScramCredential.of_password(
+                mechanism, password, salt=secrets.token_bytes(_SALT_BYTES), iterations=iterations
+            ),
+        )
+        for mechanism in mechanisms
+    ]
+
+
+def _share(config: BrokerConfig, changes: Sequence[Change]) -> None:
+    """Keep the credentials in ZooKeeper."""
+    from broker.security.zookeeper_stores import ZooKeeperUsers  # without ZooKeeper its client is not loaded
+    from pyspark_kafkalog.zookeeper.paths import JsonLayout
+    from pyspark_kafkalog.zookeeper.session import session_of
+
+    with session_of(config.zookeeper) as session:
+        users = ZooKeeperUsers(session, JsonLayout(config.zookeeper_prefix))
+        users.connect()
+        users.change(changes)
+
+
+def _keep(directories: Sequence[Path], changes: Sequence[Change]) -> None:
     files = OsFileSystem()
     directories[0].mkdir(parents=True, exist_ok=True)
     try:
@@ -99,17 +133,6 @@ def add_user(
     try:
         file = SecurityFile(directories, files)
         file.load()
-        FileCredentials(file).change(
-            [
-                Change(
-                    user,
-                    mechanism,
-                    ScramCredential.of_password(
-                        mechanism, password, salt=secrets.token_bytes(_SALT_BYTES), iterations=iterations
-                    ),
-                )
-                for mechanism in mechanisms
-            ]
-        )
+        FileCredentials(file).change(changes)
     finally:
         held.close()

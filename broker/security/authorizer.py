@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 from broker.metrics import Metrics
 from broker.security.acl_rules import AclRules
+from broker.security.acl_store import AclStore
 from broker.security.principal import Principal, Session
-from broker.security.security_file import SecurityFile
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.security.acls import (
-    CLUSTER_NAME,
-    Acl,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    parse_word,
-)
+from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, ResourceType
 
 MAX_ACLS = 20_000
-"""So many can be kept: with each change all of them are written."""
+"""So many can be kept: with each change in ``security.json`` all of them are written."""
 
 _DENIALS = {
     ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
@@ -35,8 +27,6 @@ _DENIALS = {
     ),
 }
 _CLUSTER_DENIAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-
-_FIELDS = ("resourceType", "name", "patternType", "principal", "host", "operation", "permissionType")
 
 _audit_log = logging.getLogger("broker.authorizer")
 
@@ -49,12 +39,12 @@ def denial(resource_type: ResourceType) -> KafkaError:
 class Authorizer:
     """*Thread-safe: ``_lock`` is held over a change; decisions are taken by the last rules, a whole object.*
 
-    A change is on the disk before it is in force, and in force before it returns.
+    A change is durable before it is in force, and in force before it returns.
     """
 
     def __init__(
         self,
-        kept: SecurityFile,
+        kept: AclStore,
         metrics: Metrics,
         *,
         super_users: Iterable[Principal] = (),
@@ -73,9 +63,8 @@ class Authorizer:
         return self._rules.acls
 
     def load(self) -> None:
-        """Take over what is kept. Raises `InvalidConfig`: one of the ACLs is none."""
-        with self._lock:
-            self._take_over(map(_parsed, self._kept.kept.acls))
+        """Take over what is kept, now and whenever it changes. Raises `KafkaError`: it cannot be read."""
+        self._kept.start(self._take_over)
 
     def allows(
         self,
@@ -114,40 +103,27 @@ class Authorizer:
             and self.allows(session, operation, resource_type, name, "", audited=False)
         )
 
-    def add(self, acls: Sequence[Acl]) -> None:
+    def add(self, acls: Collection[Acl]) -> None:
         """Have these too.
 
         Raises:
-            ServerError: there would be more than `MAX_ACLS`.
+            ServerError: there would be more than `MAX_ACLS`, or ZooKeeper does not answer.
             StorageError: the disk refused; everything is as it was.
         """
-        self._change(lambda before: before.union(acls))
+        with self._lock:
+            before = self._rules.acls
+            if len(before.union(acls)) > max(MAX_ACLS, len(before)):
+                raise ServerError(ErrorCode.POLICY_VIOLATION, f"this broker keeps at most {MAX_ACLS} ACLs")
+            self._kept.change(acls, ())
 
     def remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """Have those no more that are meant; which they were, for each filter.
-        Raises `StorageError`: the disk refused; everything is as it was.
-        """
-        found: list[list[Acl]] = []
-
-        def change(before: frozenset[Acl]) -> frozenset[Acl]:
-            found.extend(sorted(filter(each.matches, before)) for each in filters)
-            return before.difference(*found)
-
-        self._change(change)
-        return found
-
-    def _change(self, change: Callable[[frozenset[Acl]], frozenset[Acl]]) -> None:
+        """Have those no more that are meant; which they were, for each filter. Raises as `add`."""
         with self._lock:
-            after = change(self._rules.acls)
-            if after == self._rules.acls:
-                return
-            if len(after) > max(MAX_ACLS, len(self._rules.acls)):
-                raise ServerError(ErrorCode.POLICY_VIOLATION, f"this broker keeps at most {MAX_ACLS} ACLs")
-            texts = tuple(map(_as_text, sorted(after)))
-            self._kept.change(lambda kept: kept._replace(acls=texts))
-            self._take_over(after)
+            found = [sorted(filter(each.matches, self._rules.acls)) for each in filters]
+            self._kept.change((), frozenset(chain(*found)))
+            return found
 
-    def _take_over(self, acls: Iterable[Acl]) -> None:
+    def _take_over(self, acls: frozenset[Acl]) -> None:
         self._rules = AclRules(acls, allow_without_acl=self._allow_without_acl)
 
     def _audit(
@@ -180,54 +156,3 @@ def _api_name(request: int | str) -> str:
 def _one_line(text: str) -> str:
     """Clients choose names: none may look like another entry of the log."""
     return text if text.isprintable() else repr(text)
-
-
-def check_new(acl: Acl) -> None:
-    """Raises `ValueError`, with what is wrong, for an ACL that can mean nothing."""
-    if not acl.name:
-        raise ValueError("Invalid empty resource name")
-    if acl.resource_type is ResourceType.ANY:
-        raise ValueError("Invalid resourceType ANY")
-    if acl.resource_type is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
-        raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise ValueError(f"Invalid patternType {acl.pattern_type.name}")
-    if acl.operation is Operation.ANY:
-        raise ValueError("Invalid operation ANY")
-    if acl.permission is Permission.ANY:
-        raise ValueError("Invalid permissionType ANY")
-    if ":" not in acl.principal:
-        raise ValueError(f"Could not parse principal from `{acl.principal}` (no colon is present)")
-    if not acl.host:
-        raise ValueError("Invalid empty host")
-
-
-def _parsed(texts: Mapping[str, str]) -> Acl:
-    try:
-        kind, name, pattern, principal, host, operation, permission = (texts[field] for field in _FIELDS)
-        acl = Acl(
-            parse_word(ResourceType, kind),
-            name,
-            parse_word(PatternType, pattern),
-            principal,
-            host,
-            parse_word(Operation, operation),
-            parse_word(Permission, permission),
-        )
-        check_new(acl)
-    except (KeyError, ValueError) as e:
-        raise InvalidConfig(f"security.json has an ACL that is none: {dict(texts)!r}: {e}") from e
-    return acl
-
-
-def _as_text(acl: Acl) -> dict[str, str]:
-    values = (
-        acl.resource_type.word,
-        acl.name,
-        acl.pattern_type.word,
-        acl.principal,
-        acl.host,
-        acl.operation.word,
-        acl.permission.word,
-    )
-    return dict(zip(_FIELDS, values, strict=True))

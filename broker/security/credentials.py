@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.security.security_file import Kept, SecurityFile
@@ -57,16 +57,23 @@ class FileCredentials:
         """Raises `StorageError`: the disk refused."""
 
         def changed(kept: Kept) -> Kept:
-            users = {user: dict(texts) for user, texts in kept.users.items()}
-            for user, mechanism, credential in changes:
-                texts = users.setdefault(user, {})
-                if credential is None:
-                    texts.pop(mechanism, None)
-                else:
-                    texts[mechanism] = credential.text()
+            users = dict(kept.users)
+            for change in changes:
+                users[change.user] = changed_texts(users.get(change.user, {}), [change])
             return kept._replace(users={user: texts for user, texts in users.items() if texts})
 
         self._file.change(changed)
+
+
+def changed_texts(texts: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
+    """One user's credentials by mechanism, as text, after changes of that user."""
+    found = dict(texts)
+    for _, mechanism, credential in changes:
+        if credential is None:
+            found.pop(mechanism, None)
+        else:
+            found[mechanism] = credential.text()
+    return found
 
 
 def parse_all(texts: Mapping[str, str]) -> dict[str, ScramCredential]:

@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -17,12 +17,14 @@ from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.group.consumer_group import Settings
 from broker.group.coordinator import GroupCoordinator, GroupSettings
+from broker.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from broker.log.generations import SINCE_08
 from broker.metrics import Metrics
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
+from broker.security.acl_store import AclStore, FileAcls
 from broker.security.authorizer import Authorizer
-from broker.security.credentials import FileCredentials
+from broker.security.credentials import CredentialStore, FileCredentials
 from broker.security.principal import ANONYMOUS, parse_principal
 from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
@@ -37,10 +39,11 @@ from broker.store.manager import LogManager
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.zookeeper.paths import ListenerNode
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 
 if TYPE_CHECKING:
     from broker.server.registration import Registration
+    from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
@@ -92,6 +95,11 @@ class Broker:
             truncate_missing=config.log_missing_segments == "truncate",
         )
         self._security_file = SecurityFile(config.directories(), files)
+        self._credentials: CredentialStore = FileCredentials(self._security_file)
+        self._acls: AclStore = FileAcls(self._security_file)
+        self._start_sharing: Callable[[], object] = lambda: None
+        if self._registration is not None:
+            self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
         self._topics = Topics(self._logs, config, self._registration)
@@ -181,6 +189,7 @@ class Broker:
             raise
         try:
             self._security_file.load()
+            self._start_sharing()
             if self._authorizer is not None:
                 self._authorizer.load()
             self._groups.start()
@@ -236,11 +245,30 @@ class Broker:
                 ANONYMOUS,
             )
         return Authorizer(
-            self._security_file,
+            self._acls,
             self.metrics,
             super_users=[parse_principal(word) for word in words if word.strip()],
             allow_without_acl=config.allow_everyone_if_no_acl_found,
         )
+
+    def _share_security(self, session: ZooKeeperSession) -> None:
+        """Have ZooKeeper keep ACLs, and users too where nobody else can read or change them there."""
+        from broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers, start_sharing
+
+        config = self.config
+        layout = JsonLayout(config.zookeeper_prefix)
+        users, acls = None, None
+        if config.shares_credentials:
+            self._credentials = users = ZooKeeperUsers(session, layout, self._clock)
+        elif _checks_scram(config):
+            _log.warning(
+                "users with SCRAM stay in %s and are not shared: ZooKeeper is not protected. "
+                "zookeeper.allow.unprotected.credentials=true would keep them there all the same",
+                self._security_file.path,
+            )
+        if config.authorizer_class_name:
+            self._acls = acls = ZooKeeperAcls(session, layout, self._clock)
+        self._start_sharing = lambda: start_sharing(self._security_file, users, acls)
 
     def _make_registration(self) -> Registration | None:
         if self.config.zookeeper_connect is None:
@@ -295,8 +323,7 @@ class Broker:
             endpoint=lambda: next(iter(self.advertised().values())),
             zookeeper_offsets=self._zookeeper_offsets,
             ownership=ownership,
-            security_file=self._security_file,
-            credentials=FileCredentials(self._security_file),
+            credentials=self._credentials,
             authorizer=self._authorizer,
         )
         listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
@@ -357,6 +384,16 @@ class Broker:
         self._cleanings.stop()
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
+
+
+def _checks_scram(config: BrokerConfig) -> bool:
+    """Whether a listener has logins with SCRAM."""
+    protocols, properties = config.protocols, config.listener_properties
+    return any(
+        protocols[each.name].startswith("SASL")
+        and not {SCRAM_SHA_256, SCRAM_SHA_512}.isdisjoint(properties.of(each.name).sasl_enabled_mechanisms)
+        for each in config.endpoints
+    )
 
 
 def _open_files(wanted: int) -> int:

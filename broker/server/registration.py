@@ -158,6 +158,11 @@ class Registration:
             known = agree_on_cluster(self._session, layout, known, fresh)
         return known or fresh
 
+    @property
+    def session(self) -> Session:
+        """The one that `connect` opens and `stop` closes."""
+        return self._session
+
     def group_offsets(self) -> ZooKeeperOffsets | None:
         """The offsets that groups keep here, in the layout of today's wire; None without a listener of it.
 

@@ -6,9 +6,9 @@ import enum
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
@@ -20,6 +20,8 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
 )
 
@@ -35,6 +37,16 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
+
+_READ_AT_ONCE = 200
+_CONFLICTS = (
+    BadVersionError,
+    NoNodeError,
+    NodeExistsError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +83,30 @@ class Node:
     data: bytes
     version: int
     owner: int
+    created_ms: int = field(default=-1, compare=False)
+
+
+class Creation(NamedTuple):
+    """Part of a `Session.commit`: a persistent node; in a ``sequence`` its name gets a number at the end."""
+
+    path: str
+    data: bytes
+    sequence: bool = False
+
+
+class Replacement(NamedTuple):
+    """Part of a `Session.commit`: the new value of a node that still has this version."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Removal(NamedTuple):
+    """Part of a `Session.commit`: a node that still has this version goes."""
+
+    path: str
+    version: int
 
 
 _NOTHING = object()
@@ -207,7 +243,49 @@ class Session:
             data, stat = self._do(lambda c, p: c.get_async(p), path)
         except _NoNode:
             return None
-        return Node(data, stat.version, stat.ephemeralOwner)
+        return _node(data, stat)
+
+    def read_all(self, paths: Iterable[str]) -> dict[str, Node]:
+        """The nodes that exist, by path: `read` for many, `_READ_AT_ONCE` of them on their way at a time."""
+        found: dict[str, Node] = {}
+        wanted = list(paths)
+        for start in range(0, len(wanted), _READ_AT_ONCE):
+            part = wanted[start : start + _READ_AT_ONCE]
+            asked = [self._client.get_async(self.chroot + path or "/") for path in part]
+            for path, answer in zip(part, asked, strict=True):
+                try:
+                    node = _node(*answer.get(timeout=self._connect_ms / 1000))
+                except (KazooException, self._client.handler.timeout_exception):
+                    again = self.read(path)
+                    if again is None:
+                        continue
+                    node = again
+                found[path] = node
+        return found
+
+    def commit(self, *changes: Creation | Replacement | Removal) -> bool:
+        """Make all changes or none; False if one of them is impossible: the node has another version, exists
+        already or not, or has no parent. A lost answer is asked for again: then False may mean that they were
+        made, so read before another attempt.
+        """
+
+        def ask(client: Any, _path: str) -> Any:
+            transaction = client.transaction()
+            for change in changes:
+                path = self.chroot + change.path
+                if isinstance(change, Creation):
+                    transaction.create(path, change.data, sequence=change.sequence)
+                elif isinstance(change, Replacement):
+                    transaction.set_data(path, change.data, change.version)
+                else:
+                    transaction.delete(path, change.version)
+            return transaction.commit_async()
+
+        failed = [each for each in self._do(ask, changes[0].path) if isinstance(each, Exception)]
+        for each in failed:
+            if not isinstance(each, _CONFLICTS):
+                raise ZooKeeperError(f"{changes[0].path}: ZooKeeper refused: {type(each).__name__} {each}")
+        return not failed
 
     def write(self, path: str, data: bytes) -> None:
         """Set a node's value; a persistent node is created if there is none."""
@@ -373,6 +451,10 @@ class Session:
                 act()
             except Exception:
                 _log.exception("a ZooKeeper callback failed")
+
+
+def _node(data: bytes, stat: Any) -> Node:
+    return Node(data, stat.version, stat.ephemeralOwner, stat.ctime)
 
 
 class _NoNode(KafkaError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.security.authorizer import check_new
+from broker.security.acl_store import check_new
 from broker.server.dispatch import Context, handles
 from broker.server.handlers.describe_acls import authorizer_of
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError

@@ -9,6 +9,7 @@ import pytest
 from broker.disk.filesystem import OsFileSystem
 from broker.metrics import Metrics
 from broker.security import authorizer as module
+from broker.security.acl_store import FileAcls
 from broker.security.authorizer import Authorizer
 from broker.security.principal import Principal, Session
 from broker.security.security_file import SecurityFile
@@ -36,7 +37,9 @@ def disk() -> Disk:
 
 @pytest.fixture
 def authorizer(tmp_path: Path, disk: Disk) -> Authorizer:
-    return Authorizer(SecurityFile([tmp_path], disk), Metrics())
+    made = Authorizer(FileAcls(SecurityFile([tmp_path], disk)), Metrics())
+    made.load()
+    return made
 
 
 def reading(topic: str) -> Acl:

@@ -1,0 +1,277 @@
+"""Users and ACLs that brokers share in ZooKeeper: what they write, and what they take over from others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from broker.disk.filesystem import OsFileSystem
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from broker.security.credentials import Change, FileCredentials
+from broker.security.security_file import SecurityFile
+from broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
+from pyspark_kafkalog.errors import InvalidRequest, ServerError
+from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
+from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
+from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.manual_clock import ManualClock
+from tests.support.protocol.raw_client import RawClient
+from tests.support.zookeeper import expire, until
+
+LAYOUT = JsonLayout()
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+CREDENTIAL = ScramCredential.of_salted(SHA_512, b"s" * 64, b"salt", 8192)
+
+
+def reading(topic: str, user: str = "User:a", pattern: PatternType = PatternType.LITERAL) -> Acl:
+    return Acl(ResourceType.TOPIC, topic, pattern, user, "*", Operation.READ, Permission.ALLOW)
+
+
+def acls_of(session: Session, clock: ManualClock | None = None) -> ZooKeeperAcls:
+    made = ZooKeeperAcls(session, LAYOUT, clock) if clock else ZooKeeperAcls(session, LAYOUT)
+    made.connect()
+    return made
+
+
+def users_of(session: Session) -> ZooKeeperUsers:
+    made = ZooKeeperUsers(session, LAYOUT)
+    made.connect()
+    return made
+
+
+def value(session: Session, path: str) -> object:
+    node = session.read(path)
+    return None if node is None else json.loads(node.data)
+
+
+def test_users_are_written_as_kafka_writes_them_and_seen_by_others(session: Session, other: Session) -> None:
+    ours, theirs = users_of(session), users_of(other)
+    node = "/kafka/config/users/a%2Fb%20%2A%7E"
+    session.create(node, json.dumps({"version": 1, "config": {"producer_byte_rate": "9"}}).encode())
+    ours.change([Change("a/b *~", SHA_512, CREDENTIAL), Change("c", SHA_256, CREDENTIAL)])
+    assert ours.all() == {"a/b *~": {SHA_512: CREDENTIAL}, "c": {SHA_256: CREDENTIAL}}
+    until(lambda: theirs.all() == ours.all())
+    text = f"salt=c2FsdA==,stored_key={_key(CREDENTIAL.stored_key)},server_key={_key(CREDENTIAL.server_key)},"
+    assert value(session, node) == {
+        "version": 1, "config": {"producer_byte_rate": "9", SHA_512: f"{text}iterations=8192"}
+    }  # fmt: skip
+    changes = session.children("/kafka/config/changes")
+    assert changes == ["config_change_0000000000", "config_change_0000000001"]
+    assert value(session, f"/kafka/config/changes/{changes[0]}") == {
+        "version": 2, "entity_path": "users/a%2Fb%20%2A%7E"
+    }  # fmt: skip
+    theirs.change([Change("c", SHA_256, None)])
+    until(lambda: ours.all() == {"a/b *~": {SHA_512: CREDENTIAL}})
+    assert value(session, "/kafka/config/users/c") == {"version": 1, "config": {}}
+
+
+def _key(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def test_acls_are_written_as_kafka_writes_them_and_seen_by_others(session: Session, other: Session) -> None:
+    ours, theirs = acls_of(session), acls_of(other)
+    wanted = {reading("t"), reading("t", "User:b"), reading("p-", pattern=PatternType.PREFIXED)}
+    ours.change(wanted, ())
+    assert ours.all == wanted
+    until(lambda: theirs.all == wanted)
+    entries = [
+        {"principal": user, "permissionType": "Allow", "operation": "Read", "host": "*"}
+        for user in ("User:a", "User:b")
+    ]
+    assert value(session, "/kafka/kafka-acl/Topic/t") == {"version": 1, "acls": entries}
+    extended = "/kafka/kafka-acl-extended"
+    assert value(session, f"{extended}/prefixed/Topic/p-") == {"version": 1, "acls": entries[:1]}
+    node = session.read("/kafka/kafka-acl-changes/acl_changes_0000000000")
+    assert node is not None
+    assert node.data == b"TOPIC:t"
+    assert value(session, f"{extended}-changes/acl_changes_0000000000") == {
+        "version": 1, "resourceType": "TOPIC", "name": "p-", "patternType": "PREFIXED"
+    }  # fmt: skip
+    theirs.change((), {reading("t"), reading("t", "User:b")})
+    until(lambda: ours.all == {reading("p-", pattern=PatternType.PREFIXED)})
+    assert session.read("/kafka/kafka-acl/Topic/t") is None
+
+
+def test_an_acl_that_another_broker_removed_unseen_is_added_again(session: Session) -> None:
+    """What was read last does not decide what is written: the answer would be a lie."""
+    acls = acls_of(session)
+    acls.change([reading("t")], ())
+    session.delete("/kafka/kafka-acl/Topic/t")  # and nobody is told
+    acls.change([reading("t")], ())
+    assert session.read("/kafka/kafka-acl/Topic/t") is not None
+
+
+def test_an_expired_session_reads_everything_again(session: Session, other: Session) -> None:
+    acls, users = acls_of(session), users_of(session)
+    other.create("/kafka/kafka-acl/Topic/t", b'{"version":1,"acls":[]}')
+    other.write(
+        "/kafka/kafka-acl/Group/g",
+        b'{"acls":[{"host":"*","permissionType":"Deny","operation":"IdempotentWrite","principal":"User:x"}]}',
+    )
+    other.create("/kafka/config/users/u", json.dumps({"config": {SHA_256: CREDENTIAL.text()}}).encode())
+    expire(session)
+    found = Acl(
+        ResourceType.GROUP,
+        "g",
+        PatternType.LITERAL,
+        "User:x",
+        "*",
+        Operation.IDEMPOTENT_WRITE,
+        Permission.DENY,
+    )
+    until(lambda: acls.all == {found} and users.all() == {"u": {SHA_256: CREDENTIAL}})
+
+
+def test_acls_that_cannot_be_read_stop_the_start_and_change_nothing_later(
+    session: Session, other: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    acls = acls_of(session)
+    acls.change([reading("t")], ())
+    other.write("/kafka/kafka-acl/Topic/t", b'{"version":1,"acls":[{"principal":"User:a"}]}')
+    other.create("/kafka/kafka-acl-changes/acl_changes_9000000000", b"TOPIC:t")
+    until(lambda: "the ACLs of Topic 't' (Literal) cannot be" in caplog.text)
+    assert acls.all == {reading("t")}
+    with pytest.raises(MalformedNode):
+        acls.change([reading("t", "User:b")], ())
+    with pytest.raises(MalformedNode):
+        acls_of(other)
+
+
+def test_notes_of_changes_go_when_they_are_old(session: Session, other: Session) -> None:
+    acls = acls_of(other)
+    acls.change([reading("a")], ())
+    node = other.read("/kafka/kafka-acl-changes/acl_changes_0000000000")
+    assert node is not None
+    clock = ManualClock(time_ms=node.created_ms + 15 * 60 * 1000 + 1)
+    late = acls_of(session, clock)
+    until(lambda: not session.children("/kafka/kafka-acl-changes"))
+    assert late.all == {reading("a")}
+
+
+def test_names_that_no_znode_can_have_are_refused(session: Session) -> None:
+    with pytest.raises(InvalidRequest, match="'a/b' cannot be the name of a znode"):
+        acls_of(session).change([reading("a/b")], ())
+
+
+def test_without_zookeeper_a_change_is_refused_with_a_code_that_clients_retry(zookeeper_connect: str) -> None:
+    with Session(zookeeper_connect, connection_timeout_ms=300) as session:
+        users = users_of(session)
+    with pytest.raises(ServerError, match="REQUEST_TIMED_OUT"):
+        users.change([Change("a", SHA_256, CREDENTIAL)])
+    assert users.all() == {}
+
+
+SECURED = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": SHA_512,
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+SHARED = SECURED | {"zookeeper.allow.unprotected.credentials": True}
+
+
+def kept_in(directory: Path, user: str) -> SecurityFile:
+    """What a broker kept itself so far."""
+    directory.mkdir()
+    file = SecurityFile([directory], OsFileSystem())
+    file.load()
+    credential = ScramCredential.of_password(SHA_512, "secret", salt=b"salt", iterations=4096)
+    FileCredentials(file).change([Change(user, SHA_512, credential)])
+    texts = {
+        "resourceType": "Topic", "name": "t", "patternType": "Literal", "principal": f"User:{user}",
+        "host": "*", "operation": "Describe", "permissionType": "Allow",
+    }  # fmt: skip
+    file.change(lambda kept: kept._replace(acls=(texts,)))
+    return file
+
+
+def admin(broker: EmbeddedBroker, user: str | None = None) -> AdminClient:
+    if user is None:
+        return AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
+    return AdminClient(
+        {
+            "bootstrap.servers": f"127.0.0.1:{broker.port_of('SASL_PLAINTEXT')}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": SHA_512,
+            "sasl.username": user,
+            "sasl.password": "secret",
+        }
+    )
+
+
+def may_create(broker: EmbeddedBroker, user: str, topic: str) -> bool:
+    client = admin(broker, user)
+    try:
+        client.create_topics([NewTopic(topic, 1)], request_timeout=5)[topic].result(10)
+    except KafkaException as e:
+        if e.args[0].name() != "TOPIC_AUTHORIZATION_FAILED":
+            raise
+        return False
+    return True
+
+
+def test_brokers_of_one_zookeeper_have_the_same_users_and_acls(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    """The first has some of its own from before, which become everybody's."""
+    kept_in(tmp_path / "1", "alice")
+    given = SHARED | {"zookeeper.connect": zookeeper_connect}
+    with start_broker(given | {"node.id": 1}, data_dir=tmp_path / "1") as first:
+        own = json.loads((tmp_path / "1" / "security.json").read_text())
+        assert own == {"version": 1, "users": {}, "acls": []}
+        with start_broker(given | {"node.id": 2}, data_dir=tmp_path / "2") as second:
+            assert not may_create(second, "alice", "t")
+            creation = AclCreation(
+                ResourceType.TOPIC, "t", PatternType.PREFIXED, "User:alice", "*", Operation.CREATE,
+                Permission.ALLOW,
+            )  # fmt: skip
+            with RawClient(first.port) as client:
+                assert client.ask(CreateAclsRequest((creation,))).results[0].error_code == 0
+            until(lambda: may_create(second, "alice", "t"))
+            info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+            client = admin(second)
+            bob = UserScramCredentialUpsertion("bob", info, b"secret")
+            client.alter_user_scram_credentials([bob])["bob"].result(10)
+            until(lambda: admin(first, "bob").list_topics(timeout=5))
+        properties = tmp_path / "server.properties"
+        lines = (f"{name}={value}" for name, value in given.items())
+        properties.write_text("\n".join(lines).replace("=True", "=true"))
+        command = [sys.executable, "-m", "broker", "add-user", str(properties), "dora"]
+        subprocess.run(command, input="secret\n", text=True, check=True, stdout=subprocess.DEVNULL)
+        until(lambda: admin(first, "dora").list_topics(timeout=5))
+        first.restart()
+        assert admin(first, "bob").list_topics(timeout=5).topics == {}
+    kept_in(tmp_path / "3", "carol")
+    with pytest.raises(BrokerNotStarted, match="users whose credentials ZooKeeper does not have: carol"):
+        start_broker(given | {"node.id": 3}, data_dir=tmp_path / "3")
+
+
+def test_users_stay_with_their_broker_where_zookeeper_is_not_protected(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    kept_in(tmp_path / "data", "alice")
+    with start_broker(
+        SECURED | {"zookeeper.connect": zookeeper_connect}, data_dir=tmp_path / "data"
+    ) as broker:
+        admin(broker, "alice").list_topics(timeout=5)
+        own = json.loads((tmp_path / "data" / "security.json").read_text())
+        assert (list(own["users"]), own["acls"]) == (["alice"], [])
+    with Session(zookeeper_connect) as session:
+        assert session.read("/kafka/config/users") is None
+        assert session.read("/kafka/kafka-acl/Topic/t") is not None
