@@ -152,8 +152,9 @@ class BrokerConfig(Config):
     )  # fmt: skip
     max_connections_per_ip_overrides: tuple[str, ...] = prop(
         "max.connections.per.ip.overrides", (), tuple,
-        check=Check("ADDRESS:COUNT, several with commas between", lambda words: all(map(_is_limit, words))),
-        doc="The same for single addresses: 10.0.0.7:100,127.0.0.1:1000.",
+        check=Check("HOST:COUNT, several with commas between", lambda words: all(map(_is_limit, words))),
+        doc="The same for single addresses, or names that are looked up at the start: "
+            "10.0.0.7:100,127.0.0.1:1000,[::1]:50,gateway.example.org:2000.",
     )  # fmt: skip
     connections_max_idle_ms: int = prop(
         "connections.max.idle.ms", 600_000, int, unit="ms",

@@ -74,8 +74,9 @@ class ListenerConfig(Config):
     )
     ssl_client_auth: str = prop(
         "ssl.client.auth", "none", str, check=one_of("none", "requested", "required"),
-        doc="Whether clients are asked for a certificate. With SASL_SSL it is checked, and the login says "
-            "who the client is.",
+        doc="Whether clients are asked for a certificate. For SASL_SSL it counts only as "
+            "listener.name.<name>.ssl.client.auth: the certificate is checked, and the login says who the "
+            "client is.",
     )  # fmt: skip
     ssl_principal_mapping_rules: str = prop(
         "ssl.principal.mapping.rules", "DEFAULT", str,

@@ -81,8 +81,8 @@ class AclRules:
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
         """Whether there can be a resource of the type with which the principal may do this."""
-        if self._allow_without_acl:
-            return True
+        if self._allow_without_acl and not self._literal.get((resource_type, WILDCARD)):
+            return True  # with one that no ACL is about
         acls = [
             acl
             for acl in self.acls

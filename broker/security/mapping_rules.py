@@ -10,19 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark_kafkalog.errors import InvalidConfig
 
 _NAME = "ssl.principal.mapping.rules"
 _RULE = re.compile(r"RULE:((?:\\.|[^/\\])*)/((?:\\.|[^/\\])*)/([LU]?)\s*(?:,|$)|(DEFAULT)\s*(?:,|$)")
 _GROUP = re.compile(r"\$(\d)")
-_SHORT = {
-    "commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C",
-    "localityName": "L", "stateOrProvinceName": "ST", "streetAddress": "STREET", "domainComponent": "DC",
-    "userId": "UID",
+_KEYWORDS = {
+    "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O",
+    "2.5.4.11": "OU", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
 }  # fmt: skip
-"""The types that RFC 2253 gives a short name."""
+"""The types that RFC 2253 gives a keyword; all others are numbers, with their value as it is encoded."""
+_VERSION = 0xA0
+_TEXTS = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E))
+"""Tags of strings: UTF8, Printable, T61, IA5, General, Universal, BMP."""
 
 
 class Rule(NamedTuple):
@@ -75,21 +77,69 @@ def _group(found: re.Match[str], wanted: re.Match[str]) -> str:
     return (found[number] or "") if number <= found.re.groups else ""
 
 
-def distinguished_name(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """A subject as `ssl.SSLObject.getpeercert` has it, as RFC 2253 writes it: the last part first."""
+def subject_of(certificate: bytes | None) -> str | None:
+    """The name in a certificate (DER) as Java's `X500Principal.getName` writes it, which is what Kafka's
+    ACLs and rules know it by: the last part first, as RFC 2253 has it. None without a certificate.
+    """
+    if not certificate:
+        return None
+    fields = _elements(_elements(_elements(certificate)[0].content)[0].content)
+    subject = fields[5 if fields[0].tag == _VERSION else 4]
     parts = []
-    for multiple in reversed(subject):
-        parts.append("+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in multiple))
+    for multiple in reversed(_elements(subject.content)):
+        parts.append("+".join(_attribute(each) for each in _elements(multiple.content)))
     return ",".join(parts)
 
 
+class _Element(NamedTuple):
+    """Of DER."""
+
+    tag: int
+    content: bytes
+    whole: bytes
+
+
+def _elements(data: bytes) -> list[_Element]:
+    """What follows one another in ``data``, which OpenSSL has accepted."""
+    found, at = [], 0
+    while at < len(data):
+        start, tag, length = at, data[at], data[at + 1]
+        at += 2
+        if length & 0x80:
+            size = length & 0x7F
+            length = int.from_bytes(data[at : at + size], "big")
+            at += size
+        at += length
+        found.append(_Element(tag, data[at - length : at], data[start:at]))
+    return found
+
+
+def _attribute(pair: _Element) -> str:
+    kind, value = _elements(pair.content)
+    number = _dotted(kind.content)
+    keyword = _KEYWORDS.get(number)
+    if keyword is None or value.tag not in _TEXTS:
+        return f"{keyword or number}=#{value.whole.hex()}"
+    return f"{keyword}={_escaped(value.content.decode(errors='replace'))}"
+
+
+def _dotted(encoded: bytes) -> str:
+    """An object identifier as text."""
+    numbers, number = [], 0
+    for each in encoded:
+        number = number << 7 | each & 0x7F
+        if not each & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
 def _escaped(value: str) -> str:
-    text = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    if text[:1] in ("#", " "):
-        text = "\\" + text
-    return text[:-1] + "\\ " if text.endswith(" ") and len(value) > 1 else text
-
-
-def subject_of(certificate: dict[str, Any] | None) -> str | None:
-    """The name in a certificate of `ssl.SSLObject.getpeercert`; None without one."""
-    return distinguished_name(certificate["subject"]) if certificate else None
+    """With a backslash before what has a meaning, and before each blank at the ends."""
+    text = re.sub(r'([,=+<>#;"\\])', r"\\\1", value).replace("\0", r"\00")
+    inner = text.strip(" \r")
+    if not inner:
+        return "".join("\\" + each for each in text)
+    before, _, after = text.partition(inner)
+    return "".join("\\" + each for each in before) + inner + "".join("\\" + each for each in after)

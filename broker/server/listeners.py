@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +35,10 @@ from broker.server.views.view07 import View07
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
+
+_log = logging.getLogger(__name__)
+
+_CLIENT_AUTH = "ssl.client.auth"
 
 _ENTERING_BYTES = 16 << 20
 """Memory for the requests of all clients that have not logged in, beside the 4 KiB that each has."""
@@ -70,7 +76,8 @@ class Listeners:
         limit = config.queued_max_request_bytes
         memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
         services.metrics.watch_requests(lambda: memory.reserved_bytes, lambda: memory.waiting_count)
-        addresses = AddressLimits(*config.address_limits())
+        limit_of_one, overrides = config.address_limits()
+        addresses = AddressLimits(limit_of_one, limits_by_address(overrides))
         for endpoint in config.endpoints:
             name, protocol = endpoint.name, config.protocols[endpoint.name]
             own = config.listener_properties.of(name)
@@ -124,6 +131,8 @@ class Listeners:
     def _entrance(self, name: str, protocol: str, own: ListenerConfig) -> Entrance:
         context = None
         if protocol in (SSL, SASL_SSL):
+            if protocol == SASL_SSL and own.ssl_client_auth != "none":
+                own = self._without_client_auth(name, own)
             certificates = ListenerCertificates(name, own)
             self._certificates.append(certificates)
             context = partial(getattr, certificates, "context")
@@ -133,6 +142,19 @@ class Listeners:
             own.connection_authentication_timeout_ms / 1000,
             self._entering,
         )
+
+    def _without_client_auth(self, name: str, own: ListenerConfig) -> ListenerConfig:
+        """As Kafka does it: clients that log in are asked for a certificate only if their own listener says
+        so, not where all listeners are told to.
+        """
+        prefixed = f"{PREFIX}{name.lower()}.{_CLIENT_AUTH}"
+        if prefixed in self._config.listener_properties.texts:
+            return own
+        _log.warning(
+            "%s=%s is for listeners of %s; %s speaks %s: to ask its clients for certificates too set %s",
+            _CLIENT_AUTH, own.ssl_client_auth, SSL, name, SASL_SSL, prefixed,
+        )  # fmt: skip
+        return replace(own, ssl_client_auth="none")
 
     def _gate(self, name: str, handler: Handler, own: ListenerConfig) -> LoginGate:
         services = self._services
@@ -190,6 +212,8 @@ def mechanisms_of(
     for mechanism in properties.of(listener).sasl_enabled_mechanisms:
         own = properties.of(listener, mechanism)
         prefix = f"{PREFIX}{listener.lower()}.{mechanism.lower()}."
+        if mechanism != OAUTHBEARER:
+            _check_handler(mechanism, properties.texts.get(prefix + _HANDLER), prefix)
         if mechanism == PLAIN:
             users = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
             found[mechanism] = Plain(users, own.connections_max_reauth_ms)
@@ -203,6 +227,38 @@ def mechanisms_of(
         name = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"
         raise InvalidConfig(f"listener {listener} has no way to log in: set {name} to {','.join(MECHANISMS)}")
     return found
+
+
+def limits_by_address(overrides: Mapping[str, int]) -> dict[str, int]:
+    """The limits of ``max.connections.per.ip.overrides`` by address as a socket has it, as Kafka looks names
+    up. Raises `InvalidConfig`: a name has no address.
+    """
+    found: dict[str, int] = {}
+    for host, limit in overrides.items():
+        try:
+            every = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except socket.gaierror as e:
+            raise InvalidConfig(
+                f"max.connections.per.ip.overrides={host}:{limit}: cannot find the address of {host!r}: "
+                f"{e.strerror}"
+            ) from e
+        found.update(dict.fromkeys((str(address[0]) for *_, address in every), limit))
+    return found
+
+
+_HANDLER = "sasl.server.callback.handler.class"
+_OWN_HANDLERS = {PLAIN: "PlainServerCallbackHandler"}
+"""Kafka's default, by mechanism; of all others it is SCRAM's. What they do is done here."""
+
+
+def _check_handler(mechanism: str, handler: str | None, prefix: str) -> None:
+    """A class that decides who may log in is not ignored: others would be let in."""
+    own = _OWN_HANDLERS.get(mechanism, "ScramServerCallbackHandler")
+    if handler is not None and not handler.endswith(own):
+        raise InvalidConfig(
+            f"{prefix}{_HANDLER}={handler} is not supported: only {OAUTHBEARER} can have a handler. Remove "
+            f"it, and give the users as {mechanism} has them"
+        )
 
 
 def _secured_session(

@@ -42,7 +42,7 @@ class SecuredSession(Session):
         """The TLS handshake is done. Raises `CertificateRefused`."""
         if self.login is not None:
             return
-        name = subject_of(tls.getpeercert())
+        name = subject_of(tls.getpeercert(binary_form=True))
         if name is None:
             self.principal = ANONYMOUS
         else:

@@ -67,7 +67,9 @@ def secured(
         "sasl.oauthbearer.jwks.endpoint.url": signer.list_keys(data / "keys.json"),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
-        "listener.name.mutual.ssl.client.auth": "required",
+        # For MUTUAL: clients that log in are not asked by it.
+        "ssl.client.auth": "required",
+        "listener.name.ssl.ssl.client.auth": "none",
     }
     with start_broker(properties, data_dir=data) as broker:
         yield broker

@@ -9,6 +9,7 @@ import pytest
 from broker.disk.filesystem import OsFileSystem
 from broker.metrics import Metrics
 from broker.security import authorizer as module
+from broker.security.acl_rules import AclRules
 from broker.security.acl_store import FileAcls
 from broker.security.authorizer import Authorizer
 from broker.security.principal import Principal, Session
@@ -75,3 +76,14 @@ def test_too_many_acls_are_refused_and_can_still_be_removed(
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     authorizer.remove([AclFilter(name="a")])
     assert authorizer.acls == {reading("b"), reading("c")}
+
+
+def test_where_all_is_allowed_without_acls_one_of_every_topic_takes_that_away() -> None:
+    def may_write_some_topic(*acls: Acl) -> bool:
+        rules = AclRules(acls, allow_without_acl=True)
+        return rules.allow_any(ALICE.principal, ALICE.host, Operation.WRITE, ResourceType.TOPIC)
+
+    denied = reading("*")._replace(operation=Operation.WRITE, permission=Permission.DENY)
+    assert may_write_some_topic()
+    assert may_write_some_topic(denied._replace(name="t"))
+    assert not may_write_some_topic(denied)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import datetime, timezone
 
-from broker.security.mapping_rules import distinguished_name, parse_rules, user_of
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
+from cryptography.x509.oid import NameOID
+
+from broker.security.mapping_rules import parse_rules, subject_of, user_of
 from pyspark_kafkalog.errors import InvalidConfig
 
 NAME = "CN=kafka-server1,OU=KAFKA,O=Lab,C=DE"
@@ -32,9 +40,46 @@ def test_what_is_no_rule_is_refused(rules: str) -> None:
         parse_rules(rules)
 
 
-def test_a_name_is_written_from_its_end_on() -> None:
-    subject = (
-        (("countryName", "DE"),), (("organizationName", "Lab, Inc."),),
-        (("organizationalUnitName", "F"), ("emailAddress", "a@b")), (("commonName", "a"),),
-    )  # fmt: skip
-    assert distinguished_name(subject) == r"CN=a,OU=F+emailAddress=a@b,O=Lab\, Inc.,C=DE"
+UTF8, IA5, PRINTABLE = _ASN1Type.UTF8String, _ASN1Type.IA5String, _ASN1Type.PrintableString
+Part = tuple[x509.ObjectIdentifier, str, _ASN1Type]
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        (
+            [[(NameOID.COUNTRY_NAME, "DE", PRINTABLE)], [(NameOID.ORGANIZATION_NAME, "Lab, Inc.", UTF8)],
+             [(NameOID.COMMON_NAME, "\u00e4\u20ac\U0001f600", UTF8)]],
+            "CN=\u00e4\u20ac\U0001f600,O=Lab\\, Inc.,C=DE",
+        ),
+        (
+            [[(NameOID.COMMON_NAME, ' #a=b+"c"\\<d>;/ \r', UTF8)]],
+            'CN=\\ \\#a\\=b\\+\\"c\\"\\\\\\<d\\>\\;/\\ \\\r',
+        ),
+        ([[(NameOID.COMMON_NAME, "a\0b", UTF8)]], r"CN=a\00b"),
+        ([[(NameOID.COMMON_NAME, "  ", UTF8)]], r"CN=\ \ "),
+        (
+            [[(NameOID.COMMON_NAME, "z", UTF8), (NameOID.EMAIL_ADDRESS, "a@b", IA5)]],
+            "CN=z+1.2.840.113549.1.9.1=#1603614062",
+        ),
+        ([[(NameOID.SERIAL_NUMBER, "7", PRINTABLE)], [(NameOID.USER_ID, "u", IA5)]], "UID=u,2.5.4.5=#130137"),
+    ],
+)  # fmt: skip
+def test_a_name_is_written_as_java_writes_it(subject: list[list[Part]], name: str) -> None:
+    """What is expected was printed by Java 17."""
+    written = x509.Name(
+        [
+            x509.RelativeDistinguishedName(
+                [x509.NameAttribute(kind, value, _type=tag, _validate=False) for kind, value, tag in each]
+            )
+            for each in subject
+        ]
+    )
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    certificate = (
+        x509.CertificateBuilder(written, written, key.public_key(), 1, now, now)
+        .sign(key, SHA256())
+        .public_bytes(Encoding.DER)
+    )
+    assert subject_of(certificate) == name
+    assert subject_of(None) is None

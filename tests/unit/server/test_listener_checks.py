@@ -1,0 +1,37 @@
+"""What a listener's properties become, and what is refused before it listens."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.listener_config import ListenerProperties
+from broker.server.listeners import limits_by_address, mechanisms_of
+from pyspark_kafkalog.errors import InvalidConfig
+
+HANDLER = "sasl.server.callback.handler.class"
+TEXTS = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.client.plain.sasl.jaas.config": 'PlainLoginModule required user_alice="a";',
+}
+
+
+def offered(**texts: str) -> list[str]:
+    return list(mechanisms_of("CLIENT", ListenerProperties(TEXTS | texts), lambda *_: None, []))
+
+
+def test_a_limit_may_name_a_host_and_holds_for_all_its_addresses() -> None:
+    found = limits_by_address({"localhost": 7, "10.0.0.7": 1, "[::1]": 2})
+    assert (found["127.0.0.1"], found["10.0.0.7"], found["::1"]) == (7, 1, 2)
+    with pytest.raises(InvalidConfig, match=r"max\.connections\.per\.ip\.overrides=no-such\.invalid:3: "):
+        limits_by_address({"no-such.invalid": 3})
+
+
+def test_a_class_that_decides_who_logs_in_is_not_ignored() -> None:
+    prefix = "listener.name.client."
+    with pytest.raises(InvalidConfig, match=rf"plain\.{HANDLER}=com\.example\.Ldap is not supported"):
+        offered(**{f"{prefix}plain.{HANDLER}": "com.example.Ldap"})
+    with pytest.raises(InvalidConfig, match=r"give the users as SCRAM-SHA-256 has them"):
+        offered(**{f"{prefix}scram-sha-256.{HANDLER}": "x:y"})
+    kafkas = "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler"
+    given = {f"{prefix}plain.{HANDLER}": kafkas, HANDLER: "of:oauthbearer"}
+    assert offered(**given) == ["PLAIN", "SCRAM-SHA-256"]
