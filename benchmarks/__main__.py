@@ -48,6 +48,7 @@ BENCHMARKS = (
     Benchmark("client_tls", "Client, TLS"),
     Benchmark("read_arrow", "Arrow without Spark"),
     Benchmark("broker", "Broker"),
+    Benchmark("broker_tls", "Broker, TLS"),
     *(
         Benchmark("broker_and_kafka", f"Broker, beside Apache Kafka: {title}", part)
         for part, title in (

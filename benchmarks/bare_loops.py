@@ -4,6 +4,8 @@ Each runs in a process of its own, as the broker does, and does the same system 
 data with no protocol, no log and no answers:
 
 * ``sendfile``: file to socket, as a fetch;
+* ``tls``: file to `ssl.MemoryBIO` to socket, as a fetch over TLS; the order is in clear text, then the client
+  shakes hands. The certificate lies beside the file, as ``.pem``;
 * ``store``: socket to CRC-32C to file, as a produce request;
 * ``echo``: a blocking loop that sends a small answer for each small request, for latency.
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -27,6 +30,8 @@ _ORDER = struct.Struct(">QQ")
 """What a client asks for: bytes in all, bytes per call."""
 
 _RECEIVE_BYTES = 1 << 20
+_STAGE_BYTES = 64 << 10
+"""What is encrypted at once: neither more nor less is faster."""
 
 
 class Peer:
@@ -115,6 +120,41 @@ def _sendfile(sock: socket.socket, path: Path, total_bytes: int, call_bytes: int
             position = (position + sent) % size
 
 
+def _tls(sock: socket.socket, path: Path, total_bytes: int, call_bytes: int) -> None:  # noqa: ARG001
+    """File to socket, encrypted, from its start and again when it ends."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path.with_suffix(".pem"))
+    context.num_tickets = 0
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_side=True)
+    shake_hands(sock, tls, incoming, outgoing)
+    stage = memoryview(bytearray(_STAGE_BYTES))
+    with path.open("rb") as file:
+        size, position = path.stat().st_size, 0
+        while total_bytes:
+            count = os.preadv(file.fileno(), [stage[: min(total_bytes, size - position)]], position)
+            tls.write(stage[:count])
+            sock.sendall(outgoing.read())
+            total_bytes -= count
+            position = (position + count) % size
+
+
+def shake_hands(
+    sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+) -> None:
+    """The handshake of either side, on a blocking socket."""
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            if outgoing.pending:
+                sock.sendall(outgoing.read())
+            incoming.write(sock.recv(_STAGE_BYTES))
+    if outgoing.pending:
+        sock.sendall(outgoing.read())
+
+
 def _store(sock: socket.socket, path: Path, total_bytes: int, call_bytes: int) -> None:
     """Socket to CRC-32C to file: a new file each time, because new pages cost more than used ones."""
     buffer = memoryview(bytearray(call_bytes))
@@ -147,7 +187,7 @@ def _echo(sock: socket.socket, _path: Path, request_bytes: int, answer_bytes: in
         sock.sendall(answer)
 
 
-_LOOPS = {"sendfile": _sendfile, "store": _store, "echo": _echo}
+_LOOPS = {"sendfile": _sendfile, "tls": _tls, "store": _store, "echo": _echo}
 
 
 def _serve(kind: str, path: Path) -> None:
