@@ -140,7 +140,7 @@ def test_an_expired_session_is_reported_and_renewed_and_its_watches_look_again(
 def test_a_session_outlives_its_server_if_it_is_back_in_time(own_zookeeper: ZooKeeperServer) -> None:
     events: queue.Queue[SessionEvent] = queue.Queue()
     told: queue.Queue[list[str]] = queue.Queue()
-    with Session(own_zookeeper.connect, session_timeout_ms=10_000) as session:
+    with Session(own_zookeeper.connect, session_timeout_ms=30_000) as session:
         session.listen(events.put)
         session.create("/p/e", b"1", ephemeral=True)
         session.watch_children("/p", told.put)
@@ -148,7 +148,7 @@ def test_a_session_outlives_its_server_if_it_is_back_in_time(own_zookeeper: ZooK
         own_zookeeper.kill()
         assert events.get(timeout=5) is SessionEvent.SUSPENDED
         own_zookeeper.start()
-        assert events.get(timeout=10) is SessionEvent.RESUMED
+        assert events.get(timeout=30) is SessionEvent.RESUMED
         node = session.read("/p/e")
         assert node is not None
         assert node.data == b"1"
