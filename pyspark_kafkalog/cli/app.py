@@ -19,6 +19,7 @@ from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
 from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
 from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
+from pyspark_kafkalog.cli.rewind import REWIND_EPILOG, rewind
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.cli.transactions import transactions
 from pyspark_kafkalog.cli.zookeeper import zookeeper
@@ -78,6 +79,7 @@ app.add_typer(transactions, name="transactions")
 app.add_typer(acls, name="acls")
 app.add_typer(zookeeper, name="zookeeper")
 loads.register(app)
+app.command("rewind", epilog=REWIND_EPILOG)(rewind)
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from pyspark_kafkalog.cli.positions import (
     Rows,
     Time,
     group_rows,
+    offsets_in_file,
     parse_position,
     resolve,
     without_tp,
@@ -237,7 +238,7 @@ def reset(
         position = parse_position(to, "--to")
     elif by_duration is not None:
         position = Time(SYSTEM_CLOCK.time_ms() - _duration_ms(by_duration))
-    listed = _offsets_in(from_file, group) if from_file is not None else None
+    listed = offsets_in_file(from_file, group) if from_file is not None else None
     with connected(server) as cluster:
         _check_empty(cluster, group)
         stored = {tp: one.offset for tp, one in committed_offsets(cluster, group).items()}
@@ -348,26 +349,3 @@ def _duration_ms(text: str) -> int:
         raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-
-
-def _offsets_in(path: Path, group: str) -> dict[TopicPartition, int]:
-    """The offsets in a file of `reset --csv` or kafka-consumer-groups.sh, which may name the group first."""
-    found: dict[TopicPartition, int] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.reader(file), start=1):
-            named = row[1:] if len(row) == 4 else row
-            if not row or (len(row) == 4 and row[0] != group):
-                continue
-            try:
-                topic, partition, offset = named
-                tp, value = TopicPartition(topic, int(partition)), int(offset)
-            except ValueError:
-                raise InvalidConfig(
-                    f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset"
-                ) from None
-            if tp in found:
-                raise InvalidConfig(f"{path}, line {number}: {tp} is there twice")
-            found[tp] = value
-    if not found:
-        raise InvalidConfig(f"{path} has no offsets of group {group!r}")
-    return found

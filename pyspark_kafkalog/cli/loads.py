@@ -1,4 +1,4 @@
-"""``kafkalog load``, ``history``, ``verify``, ``rewind`` and ``gc``: loads that resume, and their ledgers.
+"""``kafkalog load``, ``history``, ``verify`` and ``gc``: loads that resume, and their ledgers.
 
 Only ``load`` starts Spark, and only the commands themselves import what they need: asking a ledger is quick.
 """
@@ -78,13 +78,6 @@ kafkalog verify flights --offsets /lake/_offsets
 
 kafkalog verify flights --offsets /lake/_offsets --database sqlite:////lake/db
 """
-REWIND_EPILOG = """\
-Examples:
-
-kafkalog rewind flights --offsets /lake/_offsets --to commit:37
-
-kafkalog rewind flights --offsets /lake/_offsets --to start --yes
-"""
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +85,6 @@ def register(app: typer.Typer) -> None:
     app.command("load", epilog=LOAD_EPILOG)(load)
     app.command("history", epilog=HISTORY_EPILOG)(history)
     app.command("verify", epilog=VERIFY_EPILOG)(verify)
-    app.command("rewind", epilog=REWIND_EPILOG)(rewind)
     app.command("gc", epilog=GC_EPILOG)(gc)
 
 
@@ -126,7 +118,7 @@ def load(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
 ) -> None:
     """Load what is new into Parquet or ORC files or a table of a database, exactly once."""
-    options = _source_options(server, topics or [], pattern, option or [])
+    options = source_options(server, topics or [], pattern, option or [])
     if dry_run:
         from pyspark_kafkalog.cli.load_run import propose
 
@@ -140,9 +132,10 @@ def load(
     run(name, offsets, target, on_pending, options, master)
 
 
-def _source_options(
+def source_options(
     server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
 ) -> dict[str, str]:
+    """The options of the source for these topics or this pattern, with those ``given`` as name=value."""
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
@@ -162,7 +155,7 @@ def show_plan(plan: Plan | None, name: str) -> None:
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
-    unit = _unit(plan.partitions[0].key)
+    unit = unit_of(plan.partitions[0].key)
     rows = [
         {
             **asdict(p),
@@ -178,7 +171,7 @@ def show_plan(plan: Plan | None, name: str) -> None:
     typer.echo(f"{name}: load {plan.number} would read {total} in {tasks}")
 
 
-def _unit(partition: TopicPartition) -> str:
+def unit_of(partition: TopicPartition) -> str:
     """What offsets count: those of 0.7, which are of a broker's partition, are positions in bytes."""
     return "offset" if partition.broker == NO_BROKER else "byte"
 
@@ -223,7 +216,7 @@ def history(
 
 def say_pending(plan: Plan) -> None:
     """Tell the user of a plan that was left without a commit."""
-    count = counted(sum(p.end - p.start for p in plan.partitions), _unit(plan.partitions[0].key))
+    count = counted(sum(p.end - p.start for p in plan.partitions), unit_of(plan.partitions[0].key))
     words(
         f"load {plan.number} was planned at {plan.created} and not committed: {count}. "
         "The next load reads exactly these"
@@ -324,37 +317,6 @@ def verify(
     )
 
 
-def rewind(
-    name: Name,
-    offsets: Offsets,
-    to: Annotated[str, typer.Option("--to", help="commit:37 to go on after load 37, or start.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
-    """Make the next load begin after an earlier one; what came since is read again. History stays."""
-    ledger = open_ledger(name, offsets)
-    import uuid
-
-    target = _target(to)
-    with ledger.hold(_holder("rewind")):
-        again = _read_again(ledger, target)
-        typer.echo(f"after {'the start' if target == 0 else f'load {target}'}, the next load reads again:")
-        for tp, (start, end) in sorted(again.items()):
-            count = "from the log's beginning" if start is None else counted(end - start, _unit(tp))
-            typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
-        if not again:
-            typer.echo("  nothing: that is where it stands")
-        undone = [c.number for c in ledger.lineage() if c.number > target and c.outputs]
-        if undone:
-            words(
-                f"no longer in effect: load {', '.join(map(str, undone))}. read_load leaves their files out, "
-                "and the next load into a database removes their rows"
-            )
-        if not yes:
-            typer.confirm("Rewind?", abort=True)
-        commit = ledger.rewind(target, uuid.uuid4().hex)
-    typer.echo(f"rewound: commit {commit.number}")
-
-
 def gc(
     name: Name,
     offsets: Offsets,
@@ -376,7 +338,7 @@ def gc(
     from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
 
     before_ms = SYSTEM_CLOCK.time_ms() - _age_ms(older_than)
-    with nullcontext() if dry_run else ledger.hold(_holder("gc")):
+    with nullcontext() if dry_run else ledger.hold(holder("gc")):
         found = leftovers(ledger, keep) if dry_run else remove_leftovers(ledger, keep)
         outputs = unlisted_files(ledger, before_ms)
         if not dry_run:
@@ -413,34 +375,6 @@ def _age_ms(text: str) -> int:
     return int(found[1]) * _AGE_UNITS_MS[found[2]]
 
 
-def _target(text: str) -> int:
-    kind, _, number = text.partition(":")
-    if text == "start":
-        return 0
-    if kind != "commit" or not number.isdecimal() or int(number) == 0:
-        raise typer.BadParameter(f"{text!r} is neither commit:<number> nor start", param_hint="--to")
-    return int(number)
-
-
-def _read_again(ledger: Ledger, target: int) -> Mapping[TopicPartition, tuple[int | None, int]]:
-    """Per partition the offsets from the target's position to the newest one; None is the log's beginning."""
-    from pyspark_kafkalog.errors import InvalidConfig
-
-    head = ledger.head()
-    if head is None:
-        raise InvalidConfig(f"{ledger.location}: nothing was committed yet, so there is nothing to rewind")
-    if target == 0:
-        then = ledger.first_starts(head.number)
-    else:
-        commit = ledger.commit_of(target)
-        if commit is None:
-            raise InvalidConfig(f"{ledger.location} has no commit {target}; the newest is {head.number}")
-        then = commit.positions
-    starts = {p.key: p.next for p in then}
-    now = {p.key: p.next for p in head.positions}
-    return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
-
-
 def open_ledger(name: str, offsets: str) -> Ledger:
     """The ledger of a load that exists.
 
@@ -458,7 +392,8 @@ def open_ledger(name: str, offsets: str) -> Ledger:
     return ledger
 
 
-def _holder(command: str) -> str:
+def holder(command: str) -> str:
+    """What another driver is told that holds the load."""
     import os
     import socket
 

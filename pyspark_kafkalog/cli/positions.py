@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from pyspark_kafkalog.client.discovery import Cluster
@@ -170,3 +172,36 @@ def check_group(cluster: Cluster, group: str) -> None:
 def without_tp(rows: Rows) -> Rows:
     """The rows without the field that is not printed."""
     return [{name: value for name, value in row.items() if name != "tp"} for row in rows]
+
+
+def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition, int]:
+    """The offsets in a file with lines ``topic,partition,offset``, as of `groups reset --csv`.
+
+    kafka-consumer-groups.sh may name the group first. A partition of 0.7 is ``broker-partition``.
+
+    Lines of another group than ``group`` are left out; with None the file must have no groups.
+
+    Raises:
+        InvalidConfig: a line is something else, a partition is there twice, or nothing is there.
+    """
+    found: dict[TopicPartition, int] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.reader(file), start=1):
+            grouped = len(row) == 4 and group is not None
+            if not row or (grouped and row[0] != group):
+                continue
+            try:
+                topic, partition, offset = row[1:] if grouped else row
+                *broker, own = partition.split("-") if partition[:1] != "-" else [partition]
+                tp = TopicPartition(topic, int(own), *map(int, broker[-1:]))
+                value = int(offset)
+            except ValueError:
+                raise InvalidConfig(
+                    f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset"
+                ) from None
+            if tp in found:
+                raise InvalidConfig(f"{path}, line {number}: {tp} is there twice")
+            found[tp] = value
+    if not found:
+        raise InvalidConfig(f"{path} has no offsets" + (f" of group {group!r}" if group else ""))
+    return found

@@ -38,6 +38,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     receipts_name,
 )
+from pyspark_kafkalog.ledger.rewinding import Rewinding
 
 logger = logging.getLogger(__name__)
 
@@ -243,17 +244,25 @@ class Ledger(Archive):
         if not 0 <= target <= newest:
             raise LoadError(f"{self.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
         positions = self.commit_at(target).positions if target else self.first_starts(newest)
+        return self.rewind_to(Rewinding(newest, target, positions, (), True), run)
+
+    def rewind_to(self, found: Rewinding, run: str, note: str = "") -> Commit:
+        """Return to the positions that `rewinding` found, by a new commit; see `rewind`.
+
+        ``note`` says what was asked for; positions within a load need one.
+        """
         return self._publish(
             Commit(
-                number=newest + 1,
-                parent=target,
+                number=found.newest + 1,
+                parent=found.parent,
                 plan_sha256=None,
                 created=self._now(),
                 mode="rewind",
                 run=run,
-                positions=positions,
+                positions=found.positions,
                 records=0,
                 bytes=0,
+                note=note,
             )
         )
 
@@ -359,6 +368,9 @@ class _Check:
                     self._find(str(e))
 
     def _rewind(self, commit: Commit) -> None:
+        if commit.note:
+            self._rewind_to_offsets(commit)
+            return
         if commit.parent:
             self._same_positions(commit)
             return
@@ -371,6 +383,19 @@ class _Check:
             self._find(
                 f"commit {commit.number} (rewind) does not have the positions at which the first load began"
             )
+
+    def _rewind_to_offsets(self, commit: Commit) -> None:
+        """Its positions lie between those of its parent and those it went back from."""
+        if not {commit.parent, commit.number - 1} - {0} <= self.commits.keys():
+            return  # reported already
+        least = self.commits[commit.parent].stored if commit.parent else {}
+        most = self.commits[commit.number - 1].stored
+        for p in commit.positions:
+            low, high = least.get(p.key), most.get(p.key)
+            if high is None or not (low.next if low else 0) <= p.next <= high.next:
+                self._find(
+                    f"commit {commit.number} (rewind) has {p.key} at {p.next}, which is not further back"
+                )
 
     def _same_positions(self, commit: Commit) -> None:
         """A rewind or discard has the positions of the commit that it goes back to."""

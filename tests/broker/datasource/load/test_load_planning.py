@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, commit_to_group, propose
@@ -137,6 +139,45 @@ def test_the_first_load_begins_where_the_options_say(
     loads: Loads, options: dict[str, str], expected: list[tuple[str, int, int]]
 ) -> None:
     assert ranges(loads.begin(**options)) == expected
+
+
+def test_a_rewind_to_a_time_or_to_offsets_is_where_the_next_load_begins(
+    real: tuple[Loads, Topic], tmp_path: Path
+) -> None:
+    """Kafka's rule: the first record that is not older. Where none is so late, the position stays."""
+    loads, rows = real
+    late = 5000
+    rows.add(5, partition=0, timestamp=late)
+    rows.add(6, partition=0, timestamp=late + 1000)
+    zero, one = f"{rows.name}-0", f"{rows.name}-1"
+    assert loads.load() == [(zero, 0, 7), (one, 0, 3)]
+    name = ["rewind", "load", "--offsets", str(tmp_path / "offsets"), "--yes"]
+    servers = ["-b", loads.options().consumer.bootstrap_servers]
+
+    ran = CliRunner().invoke(app, [*name, "--to-datetime", "1970-01-01T00:00:05.001Z", *servers])
+    assert ran.exit_code == 0, ran.output
+    assert f"  {zero}\t[6, 7)\t1 offset\n" in ran.stdout
+    assert loads.load() == [(zero, 6, 7)]
+
+    file = tmp_path / "before.csv"
+    file.write_text(f"{rows.name},1,2\n")
+    ran = CliRunner().invoke(app, [*name, "--to-offsets", str(file)])
+    assert ran.exit_code == 0, ran.output
+    assert loads.load() == [(one, 2, 3)]
+    assert [c.note for c in loads.ledger.history() if c.note] == [
+        "to 1970-01-01T00:00:05.001Z", "to the offsets in before.csv"
+    ]  # fmt: skip
+    assert loads.ledger.verify() == []
+
+    file.write_text(f"{rows.name},1,2\n{rows.name},1,1\n")
+    for wrong in (
+        ["--to-offsets", str(file)],
+        ["--to-datetime", "soon"],
+        ["--to", "start", "--to-datetime", "x"],
+    ):
+        ran = CliRunner().invoke(app, [*name, *wrong])
+        assert ran.exit_code != 0
+    assert loads.begin() is None
 
 
 def test_where_nothing_is_new_no_plan_is_written(loads: Loads) -> None:

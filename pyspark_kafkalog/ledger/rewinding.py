@@ -1,0 +1,96 @@
+"""Where a rewind to offsets leads: to which commit, and at which positions the next load begins. Pure.
+
+What a load published is in effect as a whole or not at all. So offsets within a load that published something
+lead to where that load began: every record is in the outputs once. Nothing is published by loads of modes
+``job`` and ``stage``; there the next load begins exactly at the offsets asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.archive import Archive
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.plan import Position
+from pyspark_kafkalog.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Rewinding:
+    """A rewind that can be made while ``newest`` is the newest commit.
+
+    ``parent`` is the commit whose loads stay in effect, 0 for none, ``positions`` where the next load begins,
+    and ``undone`` the loads that are no longer in effect. ``is_exact``: the positions are those asked for.
+    """
+
+    newest: int
+    parent: int
+    positions: tuple[Position, ...]
+    undone: tuple[int, ...]
+    is_exact: bool
+
+
+def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewinding:
+    """The rewind to these offsets; partitions that are not named stay where they are, if that is possible.
+
+    Raises:
+        LoadError: nothing was committed, a partition was never loaded, an offset comes after the partition's
+            position, or a topic was deleted and created again since.
+    """
+    lineage = archive.lineage()
+    if not lineage:
+        raise LoadError(f"{archive.location}: nothing was committed yet, so there is nothing to rewind")
+    head = lineage[-1]
+    _check(head, wanted)
+    asked = tuple(replace(p, next=wanted.get(p.key, p.next)) for p in head.positions)
+    parent = next((commit for commit in reversed(lineage) if _is_before(commit, asked)), None)
+    undone = [commit for commit in lineage if parent is None or commit.number > parent.number]
+    if not any(commit.outputs for commit in undone):
+        exact, positions = True, asked
+    else:
+        begun = parent.positions if parent else archive.first_starts(head.number)
+        positions = tuple(p if parent else _earlier(p, asked) for p in begun)
+        exact = {p.key: p.next for p in positions} == {p.key: p.next for p in asked}
+    loads = tuple(commit.number for commit in undone if commit.is_load)
+    return Rewinding(head.number, parent.number if parent else 0, positions, loads, exact)
+
+
+def _check(head: Commit, wanted: Mapping[TopicPartition, int]) -> None:
+    stored = head.stored
+    unknown = sorted(str(key) for key in wanted.keys() - stored.keys())
+    if unknown:
+        raise LoadError(f"{', '.join(unknown)}: never loaded, so there is no position to rewind")
+    beyond = [
+        f"{key}: {offset} is after {stored[key].next}"
+        for key, offset in sorted(wanted.items())
+        if offset > stored[key].next
+    ]
+    if beyond:
+        raise LoadError(
+            f"a rewind goes back, and would skip records here: {'; '.join(beyond)}. Give offsets up to the "
+            "present positions"
+        )
+
+
+def _is_before(commit: Commit, asked: Sequence[Position]) -> bool:
+    """Whether all that was loaded up to ``commit`` comes before the offsets asked for."""
+    stored = commit.stored
+    for to in asked:
+        then = stored.get(to.key)
+        if then is None:
+            continue
+        if then.topic_id != to.topic_id:
+            raise LoadError(
+                f"{to.key} was deleted and created again after commit {commit.number}, so its offsets do not "
+                "say how far to go back: rewind to a commit"
+            )
+        if then.next > to.next:
+            return False
+    return True
+
+
+def _earlier(begun: Position, asked: Sequence[Position]) -> Position:
+    """Before the first load, the earlier of its start and the offset asked for."""
+    return replace(begun, next=min([begun.next, *(to.next for to in asked if to.key == begun.key)]))
