@@ -21,6 +21,9 @@ Range = tuple[TopicPartition, int, int]
 Split = Callable[[Sequence[Range]], Sequence[Range]]
 """Cuts ranges, none of them empty, into the tasks' ranges: in order, tiling each partition."""
 
+Cap = Callable[[Sequence[Range]], Sequence[Range]]
+"""Shortens ranges at their ends to what one load may read; in order, perhaps to nothing."""
+
 UNKNOWN = -1
 """Earliest, latest or leader epoch of a partition that nobody asked about; the leader if there is none."""
 
@@ -168,6 +171,7 @@ def make_plan(
     fail_on_data_loss: bool,
     on_topic_recreated: str,
     split: Split,
+    cap: Cap = list,
 ) -> Plan | None:
     """The plan of the next load; None if no partition has an offset to read.
 
@@ -189,7 +193,7 @@ def make_plan(
         elif was is not None:
             planned.append(_carried(was))
     _warn_of_age(planned, stored)
-    partitions = _with_ranges(planned, split)
+    partitions = _with_ranges(_capped(planned, cap), split)
     if not any(p.ranges for p in partitions):
         return None
     return Plan(number, parent, created, cluster_id, isolation_level, partitions)
@@ -291,6 +295,11 @@ def _warn_of_age(planned: Sequence[PlannedPartition], stored: Mapping[TopicParti
     ]
     if aging:
         logger.warning("retention will soon delete unread offsets, load more often: %s", _some(aging))
+
+
+def _capped(planned: Sequence[PlannedPartition], cap: Cap) -> list[PlannedPartition]:
+    ends = {key: end for key, _, end in cap([(p.key, p.start, p.end) for p in planned if p.start < p.end])}
+    return [replace(p, end=min(p.end, ends.get(p.key, p.end))) for p in planned]
 
 
 def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[PlannedPartition, ...]:

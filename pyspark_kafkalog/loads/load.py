@@ -49,7 +49,7 @@ _SET_HERE = frozenset("loadname offsetspath commitoffsets loadplan loadrun onpen
 _PLANNED_OPTIONS = frozenset(
     "assign subscribe subscribepattern startingoffsets endingoffsets startingoffsetsbytimestamp "
     "endingoffsetsbytimestamp startingtimestamp endingtimestamp startingoffsetsbytimestampstrategy "
-    "ontopicrecreated".split()
+    "ontopicrecreated maxrecordsperload maxbytesperload".split()
 )
 """Options that a plan replaces."""
 

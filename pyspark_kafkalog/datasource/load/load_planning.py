@@ -209,6 +209,7 @@ def _new_plan(
         fail_on_data_loss=options.fail_on_data_loss,
         on_topic_recreated=load.on_recreated,
         split=lambda ranges: _split(cluster, ranges),
+        cap=lambda ranges: _plain(cluster.cap([OffsetRange(*r) for r in ranges], load)),
     )
 
 
@@ -251,7 +252,10 @@ def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> Off
 
 
 def _split(cluster: SourceCluster, ranges: Sequence[Range]) -> list[Range]:
-    parts = cluster.split([OffsetRange(*r) for r in ranges])
+    return _plain(cluster.split([OffsetRange(*r) for r in ranges]))
+
+
+def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
     return [(part.topic_partition, part.start, part.end) for part in parts]
 
 

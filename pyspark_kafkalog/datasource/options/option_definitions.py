@@ -142,6 +142,10 @@ class LoadOptions:
     """The loads that are read again; None where it is the next one."""
     from_commit: bool = False
     """Whether it begins where one of the load's commits ended; that is no load either."""
+    max_records: int | None = None
+    """Offsets that a new plan has at most, in all its partitions together."""
+    max_bytes: int | None = None
+    """Bytes of log that it has at most, as far as samples show."""
 
     @property
     def looks_back(self) -> bool:
@@ -295,6 +299,16 @@ class SourceOptions(Config):
         "onTopicRecreated", "fail", _word, check=one_of("fail", "earliest", "skip"), use=(LOAD,),
         doc="If a topic was deleted and created again: `fail`, `earliest` to read the new one from its "
             "start, `skip` to leave it out.",
+    )  # fmt: skip
+    max_load_records: int | None = prop(
+        "maxRecordsPerLoad", None, int, check=positive, wording=_COUNT, use=(LOAD,),
+        doc="At most so many offsets in a load, shared among the partitions by what waits in each; the next "
+            "load goes on with the rest.",
+    )  # fmt: skip
+    max_load_bytes: int | None = prop(
+        "maxBytesPerLoad", None, int, check=positive, wording=_COUNT, use=(LOAD,),
+        doc="About so many bytes of log in a load, as it is stored, estimated as for `maxBytesPerPartition`; "
+            "at least one offset.",
     )  # fmt: skip
     between: HistoryRange | None = prop(
         "between", None, parse_between, use=(LOAD,),

@@ -244,9 +244,14 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
             "startingOffsets=commit:N, asOf and between read what earlier loads read, and are no load: leave "
             f"commitOffsets={commit} out. `kafkalog rewind` makes the next load begin at an earlier one"
         )
+    if options.per_broker and options.max_load_records is not None:
+        raise InvalidConfig(
+            "maxRecordsPerLoad has no meaning with protocol=0.7: offsets of Kafka 0.7 are positions in "
+            "bytes. maxBytesPerLoad limits a load"
+        )
     return LoadOptions(
         name, location, commit, options.on_pending_plan, options.on_topic_recreated, plan, options.load_run,
-        history, from_commit,
+        history, from_commit, options.max_load_records, options.max_load_bytes,
     )  # fmt: skip
 
 
@@ -278,7 +283,10 @@ def _refuse_without_a_load(given: Collection[str], commit: str) -> None:
             f"commitOffsets={commit} needs loadName, the name of the load, and offsetsPath, the directory "
             "that keeps its offsets"
         )
-    for option in ("onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun", "asOf", "between"):
+    for option in (
+        "onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun", "asOf", "between", "maxRecordsPerLoad",
+        "maxBytesPerLoad",
+    ):  # fmt: skip
         if option.lower() in given:
             raise InvalidConfig(
                 f"{option} has no meaning without loadName and offsetsPath; give them as well"

@@ -17,7 +17,7 @@ from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
-from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
     GlobalTimestamp,
@@ -102,6 +102,18 @@ class KafkaCluster(SourceCluster):
             most = options.max_bytes
             ranges = self._retry(lambda: split_by_bytes(self.client, ranges, most))
         return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+
+    def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
+        """First by offsets, then by bytes."""
+        from pyspark_kafkalog.datasource.reading.capping import cap_bytes, cap_offsets
+        from pyspark_kafkalog.datasource.reading.splitting import by_partition, sample
+
+        if load.max_records is not None:
+            ranges = cap_offsets(ranges, load.max_records)
+        if load.max_bytes is not None:
+            asked = by_partition(ranges)
+            ranges = cap_bytes(ranges, self._retry(lambda: sample(self.client, asked)), load.max_bytes)
+        return list(ranges)
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """The ends are the log's own, also with open transactions. Each leader is asked twice."""

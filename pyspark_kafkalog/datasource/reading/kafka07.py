@@ -20,7 +20,7 @@ from pyspark_kafkalog.config.client import parse_address
 from pyspark_kafkalog.config.client07 import PROTOCOL_07
 from pyspark_kafkalog.config.consumer07 import Source07Config
 from pyspark_kafkalog.datasource.options.client_options import NO_MAX_RECORDS
-from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
+from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, SubscribePattern
 from pyspark_kafkalog.datasource.reading.source_cluster import (
     OffsetRange,
@@ -293,6 +293,15 @@ class Kafka07Cluster(SourceCluster):
         partitions = sorted({r.topic_partition for r in ranges}) if options.splits else ()
         starts = {p: self._segment_starts(p) for p in partitions}
         return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
+
+    def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
+        """By bytes, which offsets count; at the starts of segments, as `split`."""
+        from pyspark_kafkalog.datasource.reading.capping import cap_at
+
+        if load.max_bytes is None:
+            return list(ranges)
+        starts = {r.topic_partition: self._segment_starts(r.topic_partition) for r in ranges}
+        return cap_at(ranges, starts, load.max_bytes)
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         from pyspark_kafkalog.ledger.plan import UNKNOWN, PartitionFacts

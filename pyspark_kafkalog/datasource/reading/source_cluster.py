@@ -20,7 +20,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartitio
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
+    from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions, SourceOptions
     from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign
     from pyspark_kafkalog.ledger.plan import PartitionFacts
 
@@ -145,6 +145,10 @@ class SourceCluster(ABC):
     @abstractmethod
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Cut resolved ranges into the tasks' ranges, as the options say and where records begin."""
+
+    @abstractmethod
+    def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
+        """The beginnings of resolved ranges that a load reads which is limited, in the same order."""
 
     @abstractmethod
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:

@@ -125,13 +125,29 @@ def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> 
     """
     if not samples or r.size <= 0:
         return [r] if r.size > 0 else []
-    edges = [s.offset for s in samples] + [r.end]
-    sizes = [(b - a) * s.bytes_per_offset for (a, b), s in zip(pairwise(edges), samples, strict=True)]
-    before = [0.0, *accumulate(sizes)]
+    edges, before = _bytes_before(r, samples)
     parts = min(r.size, max(1, -int(-before[-1] // max_bytes)))
     cuts = sorted({_offset_at(before[-1] * i / parts, edges, before) for i in range(1, parts)})
     inside = [cut for cut in cuts if r.start < cut < r.end]
     return [replace(r, start=start, end=end) for start, end in pairwise([r.start, *inside, r.end])]
+
+
+def bytes_in(r: OffsetRange, samples: Sequence[Density]) -> float:
+    """About how many bytes a range takes; there is a sample at least, the first at its start."""
+    return _bytes_before(r, samples)[1][-1]
+
+
+def end_of_bytes(r: OffsetRange, samples: Sequence[Density], count: float) -> int:
+    """The offset at which about the first ``count`` bytes of a range end, which is not its start."""
+    edges, before = _bytes_before(r, samples)
+    return max(r.start + 1, _offset_at(count, edges, before)) if count < before[-1] else r.end
+
+
+def _bytes_before(r: OffsetRange, samples: Sequence[Density]) -> tuple[list[int], list[float]]:
+    """The samples' offsets and the range's end, and how many bytes of the range lie before each."""
+    edges = [s.offset for s in samples] + [r.end]
+    sizes = [(b - a) * s.bytes_per_offset for (a, b), s in zip(pairwise(edges), samples, strict=True)]
+    return edges, [0.0, *accumulate(sizes)]
 
 
 def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> int:

@@ -141,6 +141,25 @@ def test_the_first_load_begins_where_the_options_say(
     assert ranges(loads.begin(**options)) == expected
 
 
+def test_limited_loads_read_everything_one_after_the_other(real: tuple[Loads, Topic]) -> None:
+    """Partition 0 has five offsets, 1 has three: of five the shares are 3 and 2, and none loads more."""
+    loads, rows = real
+    zero, one = f"{rows.name}-0", f"{rows.name}-1"
+    assert loads.load(maxRecordsPerLoad="5") == [(zero, 0, 3), (one, 0, 2)]
+    assert loads.load(maxRecordsPerLoad="1") == [(zero, 3, 4)]
+    assert loads.load(maxRecordsPerLoad="5", endingOffsets=rows.offsets(p0=4, p1=-1)) == [(one, 2, 3)]
+    rows.add(*(b"x" * 1000 for _ in range(50)), partition=0)
+    rows.add(*(b"x" * 1000 for _ in range(50)), partition=1)
+    (_, start, end), (_, other, other_end) = loads.load(maxBytesPerLoad="20000")
+    assert (start, other) == (4, 3)
+    assert 15 <= end - start + other_end - other <= 24
+    assert [last - first for _, first, last in loads.load(maxBytesPerLoad="1")] == [1]
+    while loads.load(maxBytesPerLoad="70000", maxRecordsPerLoad="90"):
+        pass
+    assert {p.key.partition: p.next for p in loads.ledger.head().positions} == {0: 55, 1: 53}
+    assert loads.ledger.verify() == []
+
+
 def test_a_rewind_to_a_time_or_to_offsets_is_where_the_next_load_begins(
     real: tuple[Loads, Topic], tmp_path: Path
 ) -> None:
