@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from math import floor
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
@@ -42,14 +43,14 @@ def split_ranges(
 
 def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[OffsetRange]:
     total = sum(r.size for r in ranges)
-    # Small ranges stay whole and leave the sum, so that the large ones get the tasks that are left.
-    whole = {i for i, r in enumerate(ranges) if max(1, _round_half_up(r.size * minimum, total)) == 1}
-    left_size = total - sum(ranges[i].size for i in whole)
-    left_minimum = minimum - len(whole)
+    # Small ranges stay whole and leave the sum, so that the large ones get the tasks that are left; with
+    # them every other range of their partition, which there is where maxRecordsPerPartition has cut one.
+    small = [r for r in ranges if _share(r.size, total, minimum) == 1]
+    whole = {r.topic_partition for r in small}
+    left_size, left_minimum = total - sum(r.size for r in small), max(1, minimum - len(small))
     parts: list[OffsetRange] = []
-    for i, r in enumerate(ranges):
-        count = 1 if i in whole else max(1, _round_half_up(r.size * left_minimum, left_size))
-        parts += _cut(r, count)
+    for r in ranges:
+        parts += _cut(r, 1 if r.topic_partition in whole else _share(r.size, left_size, left_minimum))
     return parts
 
 
@@ -63,9 +64,9 @@ def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
     return parts
 
 
-def _round_half_up(numerator: int, denominator: int) -> int:
-    """``numerator / denominator`` to the nearest whole number, a half upwards; exact for any size."""
-    return (2 * numerator + denominator) // (2 * denominator)
+def _share(size: int, total: int, tasks: int) -> int:
+    """Of ``tasks`` for ``total`` offsets those for ``size`` of them; in binary fractions, as Spark has it."""
+    return max(1, floor(size / total * tasks + 0.5))
 
 
 def split_at(

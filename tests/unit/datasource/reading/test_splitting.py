@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -42,6 +43,12 @@ def test_r2_empty_and_negative_ranges_are_dropped() -> None:
         pytest.param(
             [(1, 2), (1, 1001)], 4, [(1, 2), (1, 334), (334, 667), (667, 1001)], id="R6 very skewed"
         ),
+        pytest.param(
+            [(0, 15), (0, 11), (0, 1)],
+            14,
+            [*pairwise([0, 2, 4, 6, 8, 10, 12, 15]), *pairwise([0, 1, 3, 5, 7, 9, 11]), (0, 1)],
+            id="15 / 26 * 13 is below 7.5 in binary fractions",
+        ),
         pytest.param([(1, 5), (1, 21)], 1, [(1, 5), (1, 21)], id="R7 fewer asked than there are"),
         pytest.param([(1, 11)], 3, [(1, 4), (4, 7), (7, 11)], id="R8 rest goes to the last"),
         pytest.param(
@@ -74,6 +81,11 @@ def test_r3_to_r11_ranges_are_split_as_sparks_connector_splits_them(
     bounds: Bounds, minimum: int, expected: Bounds
 ) -> None:
     assert _split(bounds, min_partitions=minimum) == expected
+
+
+def test_parts_of_one_partition_stay_whole_together() -> None:
+    limits = {"max_records": 2, "min_partitions": 7}
+    assert _split([(0, 3), (0, 4)], **limits) == [(0, 1), (1, 3), (0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 def test_max_records_is_applied_before_the_minimum() -> None:
