@@ -97,7 +97,12 @@ To = Annotated[
     str | None,
     typer.Option("--to", help="Position to stop at, in the same forms; default: the current end."),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records, until Ctrl-C.")]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow", "-f", help="Wait for new records, until Ctrl-C; a member of a group also until SIGTERM."
+    ),
+]
 Most = Annotated[int | None, typer.Option("--max", "-n", min=0, help="Stop after this many records.")]
 Form = Annotated[
     Format,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import replace
 from itertools import groupby
@@ -21,11 +22,13 @@ _PATIENCE_SECONDS = 10.0
 
 
 def copy_group(config: GroupConsumerConfig, topic: str, output: Output, *, follow: bool) -> None:
-    """Write records of ``topic`` until this member's partitions end; with ``follow`` until Ctrl-C.
+    """Write records of ``topic`` until this member's partitions end; with ``follow`` until SIGTERM or Ctrl-C.
 
     A partition ends where it ended when the member got it. Offsets are committed after their records are
     written, so that a reader that goes away, such as head, loses none.
     """
+    # Ended by SIGTERM too the member leaves, so that others need not wait for its session to end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Consumer(replace(config, enable_auto_commit=False)) as consumer:
         if not consumer.partitions_for(topic):
             raise UnknownTopicOrPartition(f"topic {topic!r} does not exist on {config.bootstrap_servers}")

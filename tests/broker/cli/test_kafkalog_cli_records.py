@@ -251,6 +251,24 @@ def test_following_shows_what_comes_until_it_is_interrupted(
     assert words.decode() == f"{one}: 3 records, 13 bytes written\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_member_that_is_ended_leaves_its_group(
+    server: str, client: RawClient, one: str, number: int
+) -> None:
+    client.produce(one, batch(b"read"))
+    process = subprocess.Popen(
+        [*COMMAND, "consume", one, "--follow", "--group", one],
+        env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"read\n"
+    process.send_signal(number)
+    _, words = process.communicate(timeout=30)
+    assert (process.returncode, words.decode()) == (0, f"{one}: 1 record, 5 bytes written\n")
+    groups = map(json.loads, kafkalog("groups", "list", "--json", server=server).stdout.splitlines())
+    assert [group["state"] for group in groups if group["group"] == one] == ["Empty"]
+
+
 def test_following_sees_new_partitions(
     server: str,
     client: RawClient,
