@@ -457,6 +457,28 @@ class BrokerConfig(Config):
     zookeeper_connection_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_connection_timeout_ms")
     zookeeper_prefix: str = prop_of(ZooKeeperConfig, "zookeeper_prefix")
     zookeeper_prefix_07: str = prop_of(ZooKeeperConfig, "zookeeper_prefix_07")
+    zookeeper_ssl_client_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_client_enable")
+    zookeeper_client_cnxn_socket: str | None = prop_of(ZooKeeperConfig, "zookeeper_client_cnxn_socket")
+    zookeeper_ssl_truststore_location: str | None = prop_of(
+        ZooKeeperConfig, "zookeeper_ssl_truststore_location"
+    )
+    zookeeper_ssl_truststore_password: str | None = prop_of(
+        ZooKeeperConfig, "zookeeper_ssl_truststore_password"
+    )
+    zookeeper_ssl_truststore_type: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_truststore_type")
+    zookeeper_ssl_keystore_location: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_location")
+    zookeeper_ssl_keystore_password: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_password")
+    zookeeper_ssl_keystore_type: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_type")
+    zookeeper_ssl_endpoint_identification_algorithm: str = prop_of(
+        ZooKeeperConfig, "zookeeper_ssl_endpoint_identification_algorithm"
+    )
+    zookeeper_ssl_protocol: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_protocol")
+    zookeeper_ssl_enabled_protocols: tuple[str, ...] = prop_of(
+        ZooKeeperConfig, "zookeeper_ssl_enabled_protocols"
+    )
+    zookeeper_ssl_cipher_suites: tuple[str, ...] = prop_of(ZooKeeperConfig, "zookeeper_ssl_cipher_suites")
+    zookeeper_sasl_jaas_config: str | None = prop_of(ZooKeeperConfig, "zookeeper_sasl_jaas_config")
+    zookeeper_set_acl: bool = prop_of(ZooKeeperConfig, "zookeeper_set_acl")
     zookeeper_allow_unprotected_credentials: bool = prop(
         "zookeeper.allow.unprotected.credentials", False, bool,
         doc="Whether users' SCRAM credentials are kept in a ZooKeeper that others can read or change. By "
@@ -530,7 +552,10 @@ class BrokerConfig(Config):
     @property
     def shares_credentials(self) -> bool:
         """Whether users are kept in ZooKeeper."""
-        return self.zookeeper_connect is not None and self.zookeeper_allow_unprotected_credentials
+        zookeeper = self.zookeeper
+        return zookeeper.zookeeper_connect is not None and (
+            zookeeper.protects_credentials or self.zookeeper_allow_unprotected_credentials
+        )
 
     def address_limits(self) -> tuple[int | None, dict[str, int]]:
         """Most connections of one address, None without a limit; and those of single addresses."""

@@ -80,6 +80,8 @@ class ZooKeeperUsers:
         _Changes(self._session, self._nodes.user_changes, self._clock, self._told)
         _after_absence(self._session, self._read_all)
         self._read_all()
+        for user in self._users:
+            self._session.protect(self._nodes.user(user))
 
     def all(self) -> Credentials:
         return self._users
@@ -172,6 +174,8 @@ class ZooKeeperAcls:
             _Changes(self._session, parent, self._clock, partial(self._told, pattern_type))
         _after_absence(self._session, self._read_all)
         self._read_all()
+        for resource in self._acls:
+            self._session.protect(self._nodes.acls(resource))
 
     @property
     def all(self) -> frozenset[Acl]:
@@ -354,9 +358,12 @@ def _after_absence(session: Session, read_all: Callable[[], object]) -> None:
 
 
 def _make(session: Session, parents: Iterable[str]) -> None:
+    """Have these nodes; those from before zookeeper.set.acl get their access now."""
     for path in parents:
-        with contextlib.suppress(NodeExists):
+        try:
             session.create(path, b"")
+        except NodeExists:
+            session.protect(path)
 
 
 def _read(read: Callable[[bytes], _T], data: bytes) -> _T | None:

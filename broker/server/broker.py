@@ -262,11 +262,16 @@ class Broker:
             self._credentials = users = ZooKeeperUsers(session, layout, self._clock)
         elif _checks_scram(config):
             _log.warning(
-                "users with SCRAM stay in %s and are not shared: ZooKeeper is not protected. "
-                "zookeeper.allow.unprotected.credentials=true would keep them there all the same",
+                "users with SCRAM stay in %s and are not shared: only with zookeeper.ssl.client.enable and "
+                "zookeeper.set.acl nobody else can read them in ZooKeeper. "
+                "zookeeper.allow.unprotected.credentials=true keeps them there all the same",
                 self._security_file.path,
             )
         if config.authorizer_class_name:
+            if not config.zookeeper_set_acl:
+                _log.warning(
+                    "ACLs are kept in ZooKeeper without zookeeper.set.acl: whoever reaches it can change them"
+                )
             self._acls = acls = ZooKeeperAcls(session, layout, self._clock)
         self._start_sharing = lambda: start_sharing(self._security_file, users, acls)
 

@@ -200,7 +200,7 @@ def prop_of(config: type[Config], field: str, default: Any = dataclasses.MISSING
     """A dataclass field that is the same property as ``field`` of another, perhaps with its own default."""
     there = config.__dataclass_fields__[field]  # type: ignore[attr-defined]
     own = there.default if default is dataclasses.MISSING else default
-    return dataclasses.field(default=own, metadata=there.metadata)
+    return dataclasses.field(default=own, repr=there.repr, metadata=there.metadata)
 
 
 class Config:

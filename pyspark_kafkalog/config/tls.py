@@ -8,7 +8,7 @@ from pyspark_kafkalog.config.definition import Check, Config, one_of, prop
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
-_versions = Check(
+tls_versions = Check(
     f"words of {', '.join(TLS_VERSIONS)}", lambda words: len(words) > 0 and {*words} <= {*TLS_VERSIONS}
 )
 
@@ -76,7 +76,7 @@ class TlsConfig(Config):
         doc="The newest version that is spoken.",
     )  # fmt: skip
     ssl_enabled_protocols: tuple[str, ...] = prop(
-        "ssl.enabled.protocols", TLS_VERSIONS, tuple, check=_versions, doc="Versions that are spoken.",
+        "ssl.enabled.protocols", TLS_VERSIONS, tuple, check=tls_versions, doc="Versions that are spoken.",
     )  # fmt: skip
     ssl_cipher_suites: tuple[str, ...] = prop(
         "ssl.cipher.suites", (), tuple,

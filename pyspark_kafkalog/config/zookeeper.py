@@ -12,11 +12,14 @@ from pyspark_kafkalog.config.definition import (
     Config,
     between,
     not_empty,
+    one_of,
     parse,
     positive_int,
     prop,
 )
 from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.config.tls import TLS_VERSIONS, tls_versions
+from pyspark_kafkalog.errors import InvalidConfig
 
 SESSION_TIMEOUT_MS = 6_000
 CONNECTION_TIMEOUT_MS = 6_000
@@ -77,6 +80,78 @@ class ZooKeeperConfig(Config):
         "zookeeper.prefix.07", "/", str, check=path_prefix,
         doc="Path for those of 0.7's wire, in plain text: 0.7's own clients only use the root.",
     )  # fmt: skip
+    zookeeper_ssl_client_enable: bool = prop(
+        "zookeeper.ssl.client.enable", False, bool,
+        doc="Whether the connection to ZooKeeper is TLS, at its secureClientPort.",
+    )  # fmt: skip
+    zookeeper_client_cnxn_socket: str | None = prop(
+        "zookeeper.clientCnxnSocket", None, str,
+        doc="Java's class for the connection, which Kafka needs for TLS. Read and ignored.",
+    )  # fmt: skip
+    zookeeper_ssl_truststore_location: str | None = prop(
+        "zookeeper.ssl.truststore.location", None, str,
+        doc="File with the authorities of ZooKeeper's certificates: PEM, PKCS12 or JKS, told apart by its "
+            "first bytes. By default the system's authorities.",
+    )  # fmt: skip
+    zookeeper_ssl_truststore_password: str | None = prop(
+        "zookeeper.ssl.truststore.password", None, str, doc="Password of that file. JKS opens without one.",
+    )  # fmt: skip
+    zookeeper_ssl_truststore_type: str | None = prop(
+        "zookeeper.ssl.truststore.type", None, str, doc="Read and ignored: the first bytes tell.",
+    )  # fmt: skip
+    zookeeper_ssl_keystore_location: str | None = prop(
+        "zookeeper.ssl.keystore.location", None, str,
+        doc="File with the private key and certificate chain by which ZooKeeper knows us: PEM, PKCS12 or "
+            "JKS.",
+    )  # fmt: skip
+    zookeeper_ssl_keystore_password: str | None = prop(
+        "zookeeper.ssl.keystore.password", None, str, doc="Password of that file and of its key.",
+    )  # fmt: skip
+    zookeeper_ssl_keystore_type: str | None = prop(
+        "zookeeper.ssl.keystore.type", None, str, doc="Read and ignored: the first bytes tell.",
+    )  # fmt: skip
+    zookeeper_ssl_endpoint_identification_algorithm: str = prop(
+        "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", str,
+        check=one_of("HTTPS", "https", "none", ""),
+        doc="HTTPS: ZooKeeper's certificate must be of the host name in zookeeper.connect. Empty: of any.",
+    )  # fmt: skip
+    zookeeper_ssl_protocol: str | None = prop(
+        "zookeeper.ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"),
+        doc="The newest version that is spoken.",
+    )  # fmt: skip
+    zookeeper_ssl_enabled_protocols: tuple[str, ...] = prop(
+        "zookeeper.ssl.enabled.protocols", TLS_VERSIONS, tuple, check=tls_versions,
+        doc="Versions that are spoken.",
+    )  # fmt: skip
+    zookeeper_ssl_cipher_suites: tuple[str, ...] = prop(
+        "zookeeper.ssl.cipher.suites", (), tuple,
+        doc="Cipher suites of TLS 1.2, by their IANA names; empty: OpenSSL's.",
+    )  # fmt: skip
+    zookeeper_sasl_jaas_config: str | None = prop(
+        "zookeeper.sasl.jaas.config", None, str,
+        doc="The login at ZooKeeper (DIGEST-MD5) as a JAAS entry: `...DigestLoginModule required "
+            'username="u" password="p";`. Kafka has it in a file, as its section Client.',
+    )  # fmt: skip
+    zookeeper_set_acl: bool = prop(
+        "zookeeper.set.acl", False, bool,
+        doc="Whether only the own login, or certificate, may change the znodes that are made; others may "
+            "read them, but for users' credentials.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_certificate = self.zookeeper_ssl_client_enable and self.zookeeper_ssl_keystore_location
+        if self.zookeeper_set_acl and not (by_certificate or self.zookeeper_sasl_jaas_config):
+            raise InvalidConfig(
+                "zookeeper.set.acl=true needs a login, zookeeper.sasl.jaas.config, or a certificate, "
+                "zookeeper.ssl.client.enable=true with zookeeper.ssl.keystore.location: without one "
+                "ZooKeeper does not know whose znodes they are"
+            )
+
+    @property
+    def protects_credentials(self) -> bool:
+        """Whether what we keep in ZooKeeper nobody else reads, there or on the way, or changes."""
+        return self.zookeeper_ssl_client_enable and self.zookeeper_set_acl
 
 
 @dataclass(frozen=True)
@@ -93,7 +168,33 @@ class ZooKeeperServerConfig(Config):
     )  # fmt: skip
     client_port_address: str = prop(
         "clientPortAddress", "127.0.0.1", str, check=not_empty,
-        doc="Address to listen on. 0.0.0.0 lets other machines in: there is no password.",
+        doc="Address to listen on. 0.0.0.0 lets other machines in: there is no password by default.",
+    )  # fmt: skip
+    secure_client_port: int = prop(
+        "secureClientPort", -1, int, check=between(-1, 65535), unit="port",
+        doc="Port for clients with TLS, on the same address; 0 is any free one, -1 none.",
+    )  # fmt: skip
+    ssl_key_store_location: str | None = prop(
+        "ssl.keyStore.location", None, str,
+        doc="File with the server's private key and certificate chain; its name ends in .pem, .p12 or .jks.",
+    )  # fmt: skip
+    ssl_key_store_password: str | None = prop(
+        "ssl.keyStore.password", None, str, doc="Password of that file.",
+    )  # fmt: skip
+    ssl_trust_store_location: str | None = prop(
+        "ssl.trustStore.location", None, str, doc="File with the authorities of clients' certificates.",
+    )  # fmt: skip
+    ssl_trust_store_password: str | None = prop(
+        "ssl.trustStore.password", None, str, doc="Password of that file.",
+    )  # fmt: skip
+    ssl_client_auth: str = prop(
+        "ssl.clientAuth", "want", str, check=one_of("none", "want", "need"),
+        doc="Whether clients of that port are asked for a certificate (ZooKeeper: need).",
+    )  # fmt: skip
+    login_config: str | None = prop(
+        "java.security.auth.login.config", None, str,
+        doc="JAAS file whose section Server has the passwords of clients: `Server { "
+            'org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="..."; };`.',
     )  # fmt: skip
     max_client_cnxns: int = prop(
         "maxClientCnxns", 0, int, check=between(0, INT_MAX), unit="connections",

@@ -30,6 +30,16 @@ _JVM = (
 )
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _COMMANDS = "srvr,ruok,stat,mntr,envi,cons"
+_SECURITY = (
+    "secureClientPort", "java.security.auth.login.config", "ssl.clientAuth",
+    *(f"ssl.{store}Store.{what}" for store in ("key", "trust") for what in ("location", "password")),
+)  # fmt: skip
+"""Ours that ZooKeeper gets only where they are used."""
+_WITH_TLS = {
+    "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+    "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+}
+_WITH_LOGINS = {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 _CONFIG_NAME = "zookeeper.cfg"
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
@@ -56,6 +66,7 @@ class ZooKeeperServer:
         self.data_dir = Path(config.data_dir).expanduser().absolute()
         self._log = log
         self._port = config.client_port
+        self._secure_port = config.secure_client_port
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -70,6 +81,11 @@ class ZooKeeperServer:
         return f"{self._reached_at}:{self._port}"
 
     @property
+    def secure_connect(self) -> str:
+        """The same for clients with TLS; there is a ``secureClientPort``."""
+        return f"{self._reached_at}:{self._secure_port}"
+
+    @property
     def pid(self) -> int:
         """The server's process id, -1 if it does not run."""
         return self._process.pid if self._process is not None else -1
@@ -82,11 +98,16 @@ class ZooKeeperServer:
         """Start the server and wait until it serves, or raise `ZooKeeperNotStarted` with the reason."""
         if self.running:
             raise ZooKeeperNotStarted("this ZooKeeper server is already running")
-        command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}", "-cp", _class_path(), _MAIN]
+        command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}"]
+        if self.config.login_config is not None:
+            command.append(f"-Djava.security.auth.login.config={Path(self.config.login_config).absolute()}")
+        command += ["-cp", _class_path(), _MAIN]
         fixed = self._port != 0
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             # ZooKeeper does not report its port, so it is chosen here; another process may take it first.
             port = self._free_port(self._port)
+            if self.config.secure_client_port >= 0:
+                self._secure_port = self._free_port(max(self._secure_port, 0))
             try:
                 self._launch([*command, str(self._write_config(port))], port)
             except ZooKeeperNotStarted:
@@ -160,7 +181,17 @@ class ZooKeeperServer:
             ) from e
 
     def _write_config(self, port: int) -> Path:
-        config = self.config.as_properties() | {
+        given = self.config.as_properties()
+        config = {name: text for name, text in given.items() if name not in _SECURITY}
+        if self.config.secure_client_port >= 0:
+            config |= {name: text for name, text in given.items() if name.startswith("ssl.")}
+            config |= _WITH_TLS | {
+                "secureClientPort": str(self._secure_port),
+                "secureClientPortAddress": self.config.client_port_address,
+            }
+        if self.config.login_config is not None:
+            config |= _WITH_LOGINS
+        config |= {
             "dataDir": str(self.data_dir),
             "clientPort": str(port),
             "admin.enableServer": "false",
@@ -169,6 +200,7 @@ class ZooKeeperServer:
         path = self.data_dir / _CONFIG_NAME
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)  # passwords of stores may be in it
             path.write_text(format_properties(config), encoding="utf-8")
         except OSError as e:
             raise ZooKeeperNotStarted(f"dataDir {self.data_dir} cannot be used: {e.strerror or e}") from e

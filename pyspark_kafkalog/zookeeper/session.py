@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import queue
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
+    AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
+    InvalidACLError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -24,6 +32,8 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     SessionExpiredError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.zookeeper import (
@@ -33,11 +43,14 @@ from pyspark_kafkalog.config.zookeeper import (
     parse_connect,
 )
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
+from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 
+_OTHER_NAME = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 _READ_AT_ONCE = 200
 _CONFLICTS = (
     BadVersionError,
@@ -157,6 +170,7 @@ class Session:
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
+        protection: Protection = UNPROTECTED,
     ) -> None:
         """Does not connect yet. Raises `InvalidConfig` for an invalid ``connect``."""
         try:
@@ -164,8 +178,15 @@ class Session:
         except ValueError as e:
             raise InvalidConfig(f"zookeeper.connect: {e}") from None
         self._connect_ms = connection_timeout_ms
+        self._login = protection.login
+        self._access = protection.access
+        self._handler = _Connector(protection.context)
         self._client: Any = KazooClient(
-            hosts=self.hosts, timeout=session_timeout_ms / 1000, connection_retry=dict(_RECONNECT)
+            hosts=self.hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=dict(_RECONNECT),
+            handler=self._handler,
+            sasl_options=_sasl_options(protection.login),
         )
         self._client.add_listener(self._state_changed)
         self._lock = threading.Lock()  # guards the two lists, which are replaced and never modified
@@ -193,9 +214,22 @@ class Session:
             self._closed = True
             raise ConnectionLost(
                 f"no ZooKeeper answers at {self.hosts} within {self._connect_ms} ms "
-                "(zookeeper.connection.timeout.ms)"
+                f"(zookeeper.connection.timeout.ms): {self._handler.problem}"
             ) from None
         self._thread.start()
+        if self._login is not None:
+            try:
+                # kazoo has connected before it logs in.
+                self._do(lambda c, _: c.exists_async("/"), "")
+            except ConnectionLost:
+                self.close()
+                raise ConnectionLost(
+                    f"ZooKeeper at {self.hosts} does not answer the login of {self._login[0]!r} within "
+                    f"{self._connect_ms} ms: has it a login configuration (java.security.auth.login.config)?"
+                ) from None
+            except KafkaError:
+                self.close()
+                raise
         return self
 
     def close(self) -> None:
@@ -228,14 +262,30 @@ class Session:
         """
         while True:
             try:
-                self._do(lambda c, p: c.create_async(p, data, ephemeral=ephemeral, makepath=True), path)
+                acl, open_ = self._acl(path), self._access is None
+                self._do(partial(_create, data=data, acl=acl, ephemeral=ephemeral, makepath=open_), path)
             except NodeExists:
                 node = self.read(path) if ephemeral else None
                 if node is None or node.owner != self.credentials[0] or node.data != data:
                     raise
-            except _NoNode:  # the parents are removed as fast as we create them
+            except _NoNode:  # there are no parents, or they are removed as fast as we create them
+                if self._access is not None:
+                    self._make_parents(path)
                 continue
             return
+
+    def protect(self, path: str) -> None:
+        """Have a node that exists the access that it would be made with, if that is less than everybody's.
+        Raises `ZooKeeperError`: it belongs to another login.
+        """
+        acl = self._acl(path)
+        if acl is None or acl is OPEN_ACL_UNSAFE:
+            return
+        with contextlib.suppress(_NoNode):
+            there, _ = self._do(lambda c, p: c.get_acls_async(p), path)
+            allowed = max((each.perms for each in acl if each.id.scheme == "world"), default=0)
+            if any(each.id.scheme == "world" and each.perms & ~allowed for each in there):
+                self._do(lambda c, p: c.set_acls_async(p, acl), path)
 
     def read(self, path: str) -> Node | None:
         """The node; None if there is none."""
@@ -274,7 +324,8 @@ class Session:
             for change in changes:
                 path = self.chroot + change.path
                 if isinstance(change, Creation):
-                    transaction.create(path, change.data, sequence=change.sequence)
+                    acl = self._acl(change.path)
+                    transaction.create(path, change.data, acl=acl, sequence=change.sequence)
                 elif isinstance(change, Replacement):
                     transaction.set_data(path, change.data, change.version)
                 else:
@@ -284,7 +335,7 @@ class Session:
         failed = [each for each in self._do(ask, changes[0].path) if isinstance(each, Exception)]
         for each in failed:
             if not isinstance(each, _CONFLICTS):
-                raise ZooKeeperError(f"{changes[0].path}: ZooKeeper refused: {type(each).__name__} {each}")
+                raise self._refusal(changes[0].path, each)
         return not failed
 
     def write(self, path: str, data: bytes) -> None:
@@ -352,6 +403,19 @@ class Session:
 
         return self._add(Watch(look, tell))
 
+    def _acl(self, path: str) -> list[ACL] | None:
+        """What a node at ``path`` is made with; None is ZooKeeper's default, everything for everybody."""
+        return None if self._access is None else _ACLS[self._access(path)]
+
+    def _make_parents(self, path: str) -> None:
+        """Each with its own access, and those of the chroot too."""
+        names = (self.chroot + path).split("/")[1:-1]
+        for count in range(1, len(names) + 1):
+            parent = "/" + "/".join(names[:count])
+            acl = self._acl(parent.removeprefix(self.chroot))
+            with contextlib.suppress(NodeExists):
+                self._do(partial(_create_at, parent, acl=acl), path)
+
     def _add(self, watch: Watch) -> Watch:
         with self._lock:
             self._watches = [w for w in self._watches if not w.cancelled] + [watch]
@@ -406,7 +470,7 @@ class Session:
             except client.handler.timeout_exception:
                 reason = "no answer"
             except KazooException as e:
-                raise ZooKeeperError(f"{path}: ZooKeeper refused: {type(e).__name__} {e}".rstrip()) from e
+                raise self._refusal(path, e) from e
             if once:
                 raise _NotNow(path)
             if SYSTEM_CLOCK.monotonic() + _RETRY_SECONDS >= deadline:
@@ -414,6 +478,25 @@ class Session:
                     f"{path}: ZooKeeper at {self.hosts} did not answer within {self._connect_ms} ms: {reason}"
                 )
             SYSTEM_CLOCK.sleep(_RETRY_SECONDS)
+
+    def _refusal(self, path: str, error: KazooException) -> ZooKeeperError:
+        """The error to raise, with what to look at."""
+        if isinstance(error, NoAuthError):
+            return ZooKeeperError(
+                f"{path} belongs to another login or certificate in ZooKeeper: use that one "
+                "(zookeeper.sasl.jaas.config, zookeeper.ssl.keystore.location), or another chroot"
+            )
+        if isinstance(error, InvalidACLError):
+            return ZooKeeperError(
+                f"{path}: ZooKeeper does not know who we are, which zookeeper.set.acl=true needs: it takes "
+                "no logins (zookeeper.sasl.jaas.config) or does not ask for certificates (ssl.clientAuth)"
+            )
+        if isinstance(error, AuthFailedError):
+            return ZooKeeperError(
+                f"ZooKeeper at {self.hosts} refused the login of {self._login and self._login[0]!r}: check "
+                "zookeeper.sasl.jaas.config"
+            )
+        return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
 
     def _state_changed(self, state: str) -> None:
         """On kazoo's connection thread, which must not block: queue the event."""
@@ -453,6 +536,95 @@ class Session:
                 _log.exception("a ZooKeeper callback failed")
 
 
+_ACLS: dict[Access, list[ACL]] = {
+    Access.OPEN: OPEN_ACL_UNSAFE,
+    Access.READ: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    Access.PRIVATE: CREATOR_ALL_ACL,
+}
+
+
+class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
+    """Makes connections with a TLS context of ours: kazoo's own reads PEM files only.
+
+    ``problem`` is what is known of an attempt that has led to no session.
+    """
+
+    def __init__(self, context: Callable[[], ssl.SSLContext] | None) -> None:
+        super().__init__()
+        self._context = context
+        self.problem = "no address is known for its name"
+
+    def create_connection(self, *arguments: Any, **given: Any) -> Any:
+        try:
+            if self._context is None:
+                made = super().create_connection(*arguments, **given)
+            else:
+                made = self._secured(self._context(), given["address"], given["hostname"], given["timeout"])
+        except (OSError, KafkaError) as e:
+            self.problem = _why(e, given["hostname"])
+            _log.debug("no connection to ZooKeeper: %s", self.problem)
+            raise OSError(self.problem) from e
+        self.problem = (
+            "it ended the connection: is this a port for TLS (zookeeper.ssl.client.enable=true)?"
+            if self._context is None
+            else "it ended the connection: does it want a certificate (zookeeper.ssl.keystore.location)?"
+        )
+        return made
+
+    def _secured(
+        self, context: ssl.SSLContext, address: tuple[str, int], host: str, timeout: float
+    ) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(plain, server_hostname=host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
+        """What TLS has decrypted already the system's select does not know of."""
+        waiting = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not waiting:
+            return super().select(readers, writers, errors, timeout)
+        ready, *others = super().select(readers, writers, errors, 0)
+        return ([*ready, *(each for each in waiting if each not in ready)], *others)
+
+
+def _why(error: Exception, host: str) -> str:
+    """What failed, with the property to look at."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_NAME:
+            return (
+                f"its certificate is not of {host}: use a name that it has in zookeeper.connect, or set "
+                "zookeeper.ssl.endpoint.identification.algorithm to nothing"
+            )
+        return (
+            f"its certificate is not trusted ({error.verify_message}): check "
+            "zookeeper.ssl.truststore.location"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"{error.reason or error}: is this its secureClientPort, and does it ask for a certificate?"
+    return str(error)
+
+
+def _sasl_options(login: tuple[str, str] | None) -> dict[str, str] | None:
+    """As kazoo wants them."""
+    if login is None:
+        return None
+    if find_spec("puresasl") is None:  # kazoo would only log that, in its own thread
+        raise InvalidConfig("zookeeper.sasl.jaas.config needs the package pure-sasl: pip install pure-sasl")
+    return {"mechanism": "DIGEST-MD5", "username": login[0], "password": login[1]}
+
+
+def _create(client: Any, path: str, *, data: bytes, **given: Any) -> Any:
+    return client.create_async(path, data, **given)
+
+
+def _create_at(absolute: str, client: Any, _path: str, *, acl: list[ACL] | None) -> Any:
+    return client.create_async(absolute, b"", acl=acl)
+
+
 def _node(data: bytes, stat: Any) -> Node:
     return Node(data, stat.version, stat.ephemeralOwner, stat.ctime)
 
@@ -473,6 +645,7 @@ def session_of(config: ZooKeeperConfig) -> Session:
     """The session of a configuration, not started yet; `InvalidConfig` without ``zookeeper.connect``."""
     return Session(
         config.zookeeper_connect or "",
+        protection=protection_of(config),
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_connection_timeout_ms,
     )

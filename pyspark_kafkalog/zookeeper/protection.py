@@ -1,0 +1,94 @@
+"""How a session with ZooKeeper is protected: TLS, its login, and who may do what with the nodes it makes."""
+
+from __future__ import annotations
+
+import enum
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.contexts import client_context
+from pyspark_kafkalog.security.jaas import parse_jaas
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
+
+_JAAS = "zookeeper.sasl.jaas.config"
+
+
+class Access(enum.Enum):
+    """Who may do what with a node."""
+
+    OPEN = "everybody may do everything"
+    READ = "who made it may do everything, others may read it"
+    PRIVATE = "who made it may do everything, others nothing"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """*Thread-safe: immutable.* By default there is none."""
+
+    context: Callable[[], ssl.SSLContext] | None = None
+    """The TLS context of the next connection; None for plain text."""
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password for DIGEST-MD5."""
+    access: Callable[[str], Access] | None = None
+    """By a node's path, below the chroot; None: all are open."""
+
+
+UNPROTECTED = Protection()
+
+
+def protection_of(config: ZooKeeperConfig) -> Protection:
+    """Raises `InvalidConfig`: a file or the login cannot be read."""
+    return Protection(
+        context=_context_of(config) if config.zookeeper_ssl_client_enable else None,
+        login=_login_of(config.zookeeper_sasl_jaas_config) if config.zookeeper_sasl_jaas_config else None,
+        access=_access_of(config) if config.zookeeper_set_acl else None,
+    )
+
+
+def _context_of(config: ZooKeeperConfig) -> Callable[[], ssl.SSLContext]:
+    tls = TlsConfig(
+        ssl_truststore_location=config.zookeeper_ssl_truststore_location,
+        ssl_truststore_password=config.zookeeper_ssl_truststore_password,
+        ssl_keystore_location=config.zookeeper_ssl_keystore_location,
+        ssl_keystore_password=config.zookeeper_ssl_keystore_password,
+        ssl_endpoint_identification_algorithm=config.zookeeper_ssl_endpoint_identification_algorithm,
+        ssl_protocol=config.zookeeper_ssl_protocol,
+        ssl_enabled_protocols=config.zookeeper_ssl_enabled_protocols,
+        ssl_cipher_suites=config.zookeeper_ssl_cipher_suites,
+    )
+
+    def context() -> ssl.SSLContext:
+        return client_context(tls, "zookeeper.{}".format)
+
+    context()  # what is wrong with it is not to be found by kazoo's thread
+    return context
+
+
+def _login_of(jaas: str) -> tuple[str, str]:
+    try:
+        options = parse_jaas(jaas).options
+    except ValueError as e:
+        raise InvalidConfig(f"{_JAAS}: {e}") from None
+    missing = [name for name in ("username", "password") if not options.get(name)]
+    if missing:
+        raise InvalidConfig(f"{_JAAS} has no {missing[0]}, which the login at ZooKeeper needs")
+    return options["username"], options["password"]
+
+
+def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
+    layouts = JsonLayout(config.zookeeper_prefix), V07Layout(config.zookeeper_prefix_07)
+    # Consumers that do not log in keep their groups there, so Kafka leaves it open too.
+    groups = {layout.groups for layout in layouts}
+    users = SecurityNodes(JsonLayout(config.zookeeper_prefix)).users
+
+    def access(path: str) -> Access:
+        if path in groups:
+            return Access.OPEN
+        return Access.PRIVATE if path == users or path.startswith(f"{users}/") else Access.READ
+
+    return access

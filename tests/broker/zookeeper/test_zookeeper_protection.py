@@ -1,0 +1,247 @@
+"""A real ZooKeeper with TLS and logins: who gets in, whose nodes are whose, and what the errors say."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from broker.embedded import start_broker
+from broker.security.credentials import Change
+from broker.security.zookeeper_stores import ZooKeeperUsers
+from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
+from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
+from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session, ZooKeeperError, _Connector, session_of
+from tests.support.network.certificates import Authority
+from tests.support.zookeeper import server_in, until
+
+SECRET = "kafka's secret"
+LOGINS = """\
+Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="kafka's secret" user_eve="eve";
+};
+"""
+
+
+def login(user: str = "kafka", password: str = SECRET) -> dict[str, str]:
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    return {"zookeeper.sasl.jaas.config": f'{module} required username="{user}" password="{password}";'}
+
+
+class Secured(NamedTuple):
+    server: ZooKeeperServer
+    authority: Authority
+
+    def tls(self, **more: object) -> dict[str, Any]:
+        return {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.truststore.location": str(self.authority.file),
+            "zookeeper.connection.timeout.ms": "4000",
+            **more,
+        }
+
+    def session(self, chroot: str, properties: dict[str, Any], *, plain: bool = False) -> Session:
+        place = (self.server.connect if plain else self.server.secure_connect) + chroot
+        return session_of(parse(ZooKeeperConfig, {"zookeeper.connect": place, **properties}, source="test"))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    place = tmp_path_factory.mktemp("secured")
+    (place / "jaas.conf").write_text(LOGINS)
+    authority = Authority.made(place / "certificates")
+    given = {
+        "secure_client_port": 0,
+        "ssl_key_store_location": str(authority.issue("server", "127.0.0.1")),
+        "ssl_trust_store_location": str(authority.file),
+        "login_config": str(place / "jaas.conf"),
+    }
+    with server_in(place / "zookeeper", **given) as server:
+        yield Secured(server, authority)
+
+
+def acls(secured: Secured, path: str) -> set[tuple[str, str, tuple[str, ...]]]:
+    options = {"mechanism": "DIGEST-MD5", "username": "kafka", "password": SECRET}
+    client = KazooClient(secured.server.connect, sasl_options=options)
+    client.start(10)
+    try:
+        found, _ = client.get_acls(path)
+    finally:
+        client.stop()
+        client.close()
+    return {(acl.id.scheme, acl.id.id, tuple(acl.acl_list)) for acl in found}
+
+
+OURS, WORLD = ("sasl", "kafka", ("ALL",)), ("world", "anyone")
+
+
+def test_nodes_belong_to_the_login_that_made_them(secured: Secured) -> None:
+    given = secured.tls(**login()) | {"zookeeper.set.acl": "true"}
+    plain = {"zookeeper.connection.timeout.ms": "4000"}
+    with (
+        secured.session("/a/b", given) as ours,
+        secured.session("/a/b", login("eve", "eve") | plain, plain=True) as eves,
+    ):
+        ours.create("/kafka/config/users/alice", b"secret")
+        ours.create("/kafka/brokers/ids/1", b"one", ephemeral=True)
+        ours.create("/kafka/consumers/g/offsets/t/0", b"7")
+        everybody_reads = {OURS, (*WORLD, ("READ",))}
+        for path in ("/a", "/a/b/kafka", "/a/b/kafka/brokers/ids/1", "/a/b/kafka/consumers/g/offsets/t/0"):
+            assert acls(secured, path) == everybody_reads, path
+        assert acls(secured, "/a/b/kafka/consumers") == {(*WORLD, ("ALL",))}
+        with pytest.raises(ZooKeeperError, match="/kafka/config/users/alice belongs to another login"):
+            eves.read("/kafka/config/users/alice")
+        node = eves.read("/kafka/brokers/ids/1")
+        assert node is not None
+        assert node.data == b"one"
+        with pytest.raises(ZooKeeperError, match="belongs to another login"):
+            eves.write("/kafka/brokers/ids/1", b"two")
+        with pytest.raises(ZooKeeperError, match="belongs to another login"):
+            eves.create("/kafka/config/users/eve", b"")
+
+
+def test_a_certificate_is_an_identity_too(secured: Secured) -> None:
+    own = secured.authority.issue("client", "client", common_name="us")
+    given = secured.tls(**{"zookeeper.ssl.keystore.location": str(own), "zookeeper.set.acl": "true"})
+    with secured.session("/c", given) as session:
+        session.create("/x", b"")
+    assert sorted(scheme for scheme, *_ in acls(secured, "/c/x")) == ["world", "x509"]
+
+
+def test_nodes_from_before_are_protected_when_brokers_connect(secured: Secured) -> None:
+    """Credentials that the world could read until then, and a parent in which it could remove them."""
+    credential = ScramCredential.of_salted("SCRAM-SHA-256", b"s" * 32, b"salt", 4096)
+    with secured.session("/d", {}, plain=True) as session:
+        before = ZooKeeperUsers(session, JsonLayout())
+        before.connect()
+        before.change([Change("alice", "SCRAM-SHA-256", credential)])
+    with secured.session("/d", secured.tls(**login()) | {"zookeeper.set.acl": "true"}) as session:
+        after = ZooKeeperUsers(session, JsonLayout())
+        after.connect()
+        assert after.all() == {"alice": {"SCRAM-SHA-256": credential}}
+    assert acls(secured, "/d/kafka/config/users/alice") == {OURS}
+    assert acls(secured, "/d/kafka/config/users") == {OURS}
+    assert acls(secured, "/d/kafka/config/changes") == {OURS, (*WORLD, ("READ",))}
+
+
+def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) -> None:
+    """Two answers in one record, as a proxy before ZooKeeper sends them: the socket itself has no more."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(secured.authority.issue("proxy", "127.0.0.1"))
+
+    def serve() -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as peer:
+            peer.sendall(b"onetwo")
+            peer.recv(1)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    trusting = ssl.create_default_context(cafile=secured.authority.file)
+    connector = _Connector(lambda: trusting)
+    with connector.create_connection(
+        address=listener.getsockname(), hostname="127.0.0.1", timeout=10
+    ) as connection:
+        assert connection.recv(3) == b"one"
+        assert connector.select([connection], [], [], 30) == ([connection], [], [])
+        assert connection.recv(3) == b"two"
+        assert connector.select([connection], [], [], 0) == ([], [], [])
+    thread.join(10)
+    listener.close()
+
+
+def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    def error(properties: dict[str, Any], *, plain: bool = False, server: Secured = secured) -> str:
+        with pytest.raises((ConnectionLost, ZooKeeperError)) as refused:
+            server.session("/f", properties | quick, plain=plain).start()
+        assert SECRET not in str(refused.value)
+        assert "wrong" not in str(refused.value)
+        return str(refused.value)
+
+    quick = {"zookeeper.connection.timeout.ms": "700", "zookeeper.session.timeout.ms": "1000"}
+    other = Authority.made(tmp_path)
+    elsewhere = Secured(zookeeper, other)
+    assert "refused the login of 'kafka': check zookeeper.sasl.jaas.config" in error(
+        secured.tls(**login(password="wrong"))
+    )
+    assert "does not answer the login of 'kafka'" in error(login(), plain=True, server=elsewhere)
+    untrusted = error(secured.tls(**{"zookeeper.ssl.truststore.location": str(other.file)}))
+    assert "is not trusted" in untrusted
+    assert "check zookeeper.ssl.truststore.location" in untrusted
+    assert "is this its secureClientPort" in error(secured.tls(), plain=True)
+    assert "is this a port for TLS (zookeeper.ssl.client.enable=true)" in error({})
+    place = {"zookeeper.connect": secured.server.secure_connect.replace("127.0.0.1", "localhost")}
+    with pytest.raises(ConnectionLost, match="not of localhost: use a name that it has"):
+        session_of(parse(ZooKeeperConfig, secured.tls(**quick, **place), source="test")).start()
+    place["zookeeper.ssl.endpoint.identification.algorithm"] = ""
+    with session_of(parse(ZooKeeperConfig, secured.tls(**place), source="test")) as session:
+        assert session.connected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"zookeeper.set.acl": "true"}, "needs a login, zookeeper.sasl.jaas.config, or a certificate"),
+        ({"zookeeper.sasl.jaas.config": "Login required username=a;"}, "has no password"),
+        ({"zookeeper.sasl.jaas.config": "Login required username="}, "zookeeper.sasl.jaas.config: "),
+        (
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.location": "/nowhere"},
+            "zookeeper.ssl.truststore.location",
+        ),
+    ],
+)
+def test_properties_that_cannot_work_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        session_of(parse(ZooKeeperConfig, {"zookeeper.connect": "h:1", **given}, source="test"))
+
+
+def test_brokers_and_consumers_of_a_protected_zookeeper(secured: Secured, tmp_path: Path) -> None:
+    """Users are shared without being asked for, and the password is in no file that the broker writes."""
+    place = {"zookeeper.connect": f"{secured.server.secure_connect}/g"}
+    given = secured.tls(**login()) | place | {"zookeeper.set.acl": "true"}
+    properties = given | {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    with start_broker(properties, data_dir=tmp_path / "data") as broker:
+        assert broker.running
+        credential = ScramCredential.of_password("SCRAM-SHA-256", "x", salt=b"salt", iterations=4096)
+        with secured.session("/g", given) as session:
+            users = ZooKeeperUsers(session, JsonLayout())
+            users.connect()
+            users.change([Change("alice", "SCRAM-SHA-256", credential)])
+        until(lambda: round_trips(broker.port_of("SASL_PLAINTEXT")))
+        consumer = ConsumerConnector(given | {"groupid": "g", "protocol": "0.8"})
+        consumer.create_message_streams({"t": 1})
+        consumer.shutdown()
+        assert acls(secured, "/g/kafka/consumers/g") == {OURS, (*WORLD, ("READ",))}
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [data for data in kept if SECRET.encode() in data]
+
+
+def round_trips(port: int) -> bool:
+    client = AdminClient(
+        {
+            "bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "x",
+        }
+    )  # fmt: skip
+    try:
+        client.list_topics(timeout=2)
+    except KafkaException:
+        return False
+    return True
