@@ -81,7 +81,10 @@ def rewind(
         _show(ledger, found)
         if not yes:
             typer.confirm("Rewind?", abort=True)
+        from pyspark_kafkalog.loads.manifest import write_manifests
+
         commit = ledger.rewind_to(found, uuid.uuid4().hex, note)
+        write_manifests(ledger, commit)
     typer.echo(f"rewound: commit {commit.number}")
 
 

@@ -32,6 +32,7 @@ from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
+from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
 from pyspark_kafkalog.loads.target import Target, Work
@@ -168,6 +169,7 @@ class Load:
             cluster = open_cluster(self._options)
             try:
                 self.plan = begin(self._options, cluster, self.ledger, run=self._run)
+                write_manifests(self.ledger, self.ledger.head())
             finally:
                 cluster.close()
             self.df = self._frame()
@@ -207,6 +209,7 @@ class Load:
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
             )
+            write_manifests(self.ledger, self.commit)
             commit_to_group(self._options, self.commit)
 
     def done(self) -> None:

@@ -227,14 +227,19 @@ def files_in_effect(
     where = local_path(path)
     owner = read_claim(where)
     known_as = str(where) if owner is None else owner.path
-    commits = [c for c in ledger.lineage(until) if c.number > after]
-    found = [(c, out) for c in commits for out in c.outputs if out.path == known_as]
+    live = live_outputs(ledger.lineage(until), known_as)
+    found = [(commit, out) for commit, out in live if commit.number > after]
     if not found:
         raise LoadError(
             f"{where}: no load was committed yet; that happens when its with block ends without an exception"
         )
     _check_one_partitioning(where, found)
     return [f"{where}/{out.directory}/{file.name}" for _, out in found for file in out.files]
+
+
+def live_outputs(lineage: Iterable[Commit], path: str) -> list[tuple[Commit, Output]]:
+    """What is in effect of ``path``, as commits name it, oldest first."""
+    return [(commit, out) for commit in lineage for out in commit.outputs if out.path == path]
 
 
 def by_directories(files: Iterable[str], path: str) -> list[list[str]]:

@@ -256,6 +256,8 @@ def test_after_a_rewind_the_same_offsets_are_read_again_and_nothing_is_there_twi
     lake.topic.add(17)
     assert lake.run().number == 4
     lake.assert_published(rows(1, range(15)) + rows(4, range(15, 18)))
+    files = (lake.table / "_manifest" / "files.txt").read_text().splitlines()
+    assert lake.spark.read.parquet(*files).count() == 18
     lake.ledger.rewind(0, "a-run")
     assert lake.run().number == 6
     lake.assert_published(rows(6, range(18)))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
-from pyspark_kafkalog.loads.output_files import claim_path, verify_outputs, written_files
-from tests.support.ledger.plans import P0, P1, begun, facts, read_all
+from pyspark_kafkalog.loads.output_files import verify_outputs
+from tests.support.loads.written_tables import load, write
 
-OLD_MS, NOW_MS = 1_000_000, 9_000_000
+NOW_MS = 9_000_000
 
 
 @pytest.fixture
@@ -29,23 +26,6 @@ def ledger(tmp_path: Path) -> Ledger:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
-
-
-def write(table: Path, *names: str, at_ms: int = OLD_MS) -> None:
-    for name in names:
-        file = table / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"n": [1, 2]}), file)
-        os.utime(file, (at_ms / 1000, at_ms / 1000))
-
-
-def load(ledger: Ledger, table: Path, directory: str, *names: str) -> None:
-    claim_path(table, ledger)
-    number = ledger.head_number() + 1
-    plan = begun(ledger, {P0: facts(0, 10 * number), P1: facts(0, 4)})
-    read_all(ledger, plan)
-    write(table, *(f"{directory}/{name}" for name in names))
-    ledger.commit(plan, mode="dir", run="won", outputs=[written_files(table, directory)])
 
 
 def unlisted(ledger: Ledger, table: Path, before_ms: int = NOW_MS) -> list[str]:

@@ -1,0 +1,115 @@
+"""The list of a table's files, for readers that know no commits."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.manifest import FILES, write_manifests
+from pyspark_kafkalog.loads.output_files import files_in_effect
+from tests.support.ledger.plans import P0, P1, facts, loaded
+from tests.support.loads.written_tables import load
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.at(tmp_path / "offsets", "flights")
+    made.identify("cluster-a", {"subscribe": "clicks"})
+    return made
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def update(ledger: Ledger) -> None:
+    write_manifests(ledger, ledger.head())
+
+
+def listed(table: Path) -> list[str]:
+    return (table / FILES).read_text().splitlines()
+
+
+def urls(ledger: Ledger, table: Path) -> list[str]:
+    return [f"file://{file}" for file in files_in_effect(ledger, table)]
+
+
+def test_it_lists_what_is_in_effect_after_each_commit_and_rewind(ledger: Ledger, table: Path) -> None:
+    update(ledger)  # nothing is committed
+    load(ledger, table, "load=00000001/kl_run=won", "a%3Ab=1/a.parquet", "a%3Ab=2/b.parquet")
+    update(ledger)
+    directory = f"file://{table}/load=00000001/kl_run=won"
+    assert listed(table) == [f"{directory}/a%3Ab=1/a.parquet", f"{directory}/a%3Ab=2/b.parquet"]
+    load(ledger, table, "load=00000002/kl_run=won", "a%3Ab=1/a.parquet", rows=(5,))
+    load(ledger, table, "load=00000003/kl_run=won", "a%3Ab=1/a.parquet", rows=(6,))
+    update(ledger)
+    assert listed(table) == urls(ledger, table)
+    rows = duckdb.read_parquet(listed(table)).project("n").order("n").fetchall()
+    assert [n for (n,) in rows] == [1, 1, 2, 2, 5, 6]
+    ledger.rewind(1, "run")
+    update(ledger)
+    assert len(listed(table)) == 2
+    load(ledger, table, "load=00000005/kl_run=won", "a%3Ab=1/a.parquet")
+    update(ledger)
+    assert listed(table) == urls(ledger, table)
+    ledger.rewind(0, "run")
+    update(ledger)
+    assert listed(table) == []
+
+
+def test_a_commit_reads_the_earlier_ones_only_if_the_manifest_is_not_of_its_parent(
+    ledger: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        load(ledger, table, f"load={number:08d}/kl_run=won", "a.parquet")
+    update(ledger)
+    load(ledger, table, "load=00000006/kl_run=won", "a.parquet")
+    read = []
+    commit_at = Ledger.commit_at
+    monkeypatch.setattr(Ledger, "commit_at", lambda self, n: read.append(n) or commit_at(self, n))
+    update(ledger)
+    assert read == [5]
+    assert listed(table) == urls(ledger, table)
+
+
+@pytest.mark.parametrize("file", ["files.txt", "_commit.json"])
+@pytest.mark.parametrize("damage", [None, b"", b"nonsense\n"])
+def test_whatever_happened_to_it_the_next_load_writes_it(
+    ledger: Ledger, table: Path, file: str, damage: bytes | None
+) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    update(ledger)
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet")
+    if damage is None:
+        (table / "_manifest" / file).unlink()
+    else:
+        (table / "_manifest" / file).write_bytes(damage)
+    update(ledger)
+    assert listed(table) == urls(ledger, table)
+    state = json.loads((table / "_manifest" / "_commit.json").read_text())
+    assert state["commit"] == 2
+
+
+def test_a_missing_list_is_written_although_nothing_was_committed_since(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    loaded(ledger, {P0: facts(0, 25), P1: facts(0, 4)})
+    update(ledger)
+    (table / FILES).unlink()
+    update(ledger)
+    assert listed(table) == urls(ledger, table)
+
+
+def test_a_manifest_that_cannot_be_written_does_not_undo_a_commit(
+    ledger: Ledger, table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    (table / "_manifest").write_text("a file in its way")
+    with caplog.at_level(logging.WARNING):
+        update(ledger)
+    assert "commit 1 was made, but a manifest could not be written" in caplog.text
