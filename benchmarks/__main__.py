@@ -75,6 +75,7 @@ BENCHMARKS = (
             ("values_1000", "1000 B by records a batch"),
             ("values_10000", "10 kB by records a batch"),
             ("many_partitions", "many partitions"),
+            ("over_tls", "TLS"),
         )
     ),
     Benchmark("stages", "Stages of a read: processor seconds for one GB"),

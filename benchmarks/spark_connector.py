@@ -9,8 +9,10 @@ The session has this project's Python daemon, but for one question, of the first
 
 What real topics look like is asked in parts of its own (`PARTS`), by size of the values and by records a
 batch: producers that do not linger write one. A part is a chapter of docs/benchmarks.md and can be run alone:
-``python -m benchmarks spark_connector.values_100``. `many_partitions` has a task with little to read for
-each partition; planning alone is measured at the bundled broker, which has 10,000 partitions in seconds.
+``python -m benchmarks spark_connector.values_100``. `over_tls` reads with TLS, from an Apache Kafka with the
+options of its own start script, whose compiler knows AES, and from the bundled broker. `many_partitions` has
+a task with little to read for each partition; planning alone is measured at the bundled broker, which has
+10,000 partitions in seconds.
 
 Batch reads go to ``noop``; where the rows of a ready-made Arrow source (benchmarks/spark_read.py) come less
 than three times as fast as the connector's, that source is what bounds us. The write's own time, which is
@@ -25,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +43,9 @@ from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import NewRecord
-from tests.support.foreign.apache_kafka import ApacheKafka, fetch
+from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch
+from tests.support.foreign.secure_kafka import TlsKafka
+from tests.support.network.certificates import Authority
 from tests.support.spark.spark_environments import connector_jars
 
 CORES = 2
@@ -65,6 +69,7 @@ STRICT = 1000
 """Bytes of the values whose goal does not depend on the ready-made batches."""
 MANY, MANY_GOAL, RECORDS_IN_EACH = 200, 1.5, 200
 PLANNED = (2000, 10_000)
+TLS_READS, TLS_GOAL = ((100, 5_000_000), (1000, 1_000_000)), 2.0
 FIRST_ROW_MORE = 0.3
 BATCH_MORE = 0.1
 """Seconds that the first row, or a trigger, may take longer than the connector's."""
@@ -116,10 +121,56 @@ def many_partitions(rounds: int = 7) -> list[Row]:
     return rows
 
 
+def over_tls(rounds: int = 7) -> list[Row]:
+    """Reads over TLS, of both brokers; about four minutes with five rounds."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as directory, session(CORES, _jars() | WARM_DAEMON) as spark:
+        authority = Authority.made(Path(directory, "certificates"))
+        trust = {"ssl.truststore.location": str(authority.file), "ssl.truststore.type": "PEM"}
+        for broker, running in (("Apache Kafka", _kafka_over_tls), ("the bundled broker", _own_over_tls)):
+            with running(Path(directory, broker), authority) as (servers, secured):
+                given = {"bootstrap.servers": secured, "security.protocol": "SSL", **trust}
+                options = {f"kafka.{name}": value for name, value in given.items()}
+                contest = Contest(spark, servers, rounds, options)
+                contest.warm_up(parquet=False)
+                for value_bytes, count in TLS_READS:
+                    with contest.topic(value_bytes, count, Codec.NONE) as name:
+                        what = f"TLS, {broker}: read {count // 10**6} M x {value_bytes} B to noop"
+                        answers = contest.contest(
+                            what, name, value_bytes, count, goal=TLS_GOAL, rounds=rounds, strict=True
+                        )
+                        rows += _shown([answers[0], answers[-1]])
+    return rows
+
+
+@contextmanager
+def _kafka_over_tls(directory: Path, authority: Authority) -> Iterator[tuple[str, str]]:
+    """An Apache Kafka: where it listens without TLS, and with it."""
+    kafka = TlsKafka(fetch(), directory, authority, options=AS_SHIPPED)
+    kafka.start()
+    try:
+        yield kafka.bootstrap_servers, kafka.servers["TLS"]
+    finally:
+        kafka.stop()
+
+
+@contextmanager
+def _own_over_tls(directory: Path, authority: Authority) -> Iterator[tuple[str, str]]:
+    """The bundled broker, likewise."""
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.location": authority.issue("bundled", "127.0.0.1"),
+        "log.retention.ms": -1,
+    }
+    with start_broker(properties, data_dir=directory) as running:
+        yield running.bootstrap_servers, f"127.0.0.1:{running.port_of('SSL')}"
+
+
 PARTS: dict[str, Callable[[int], list[Row]]] = {
     "codecs_and_streams": run,
     **{f"values_{value_bytes}": partial(_values, value_bytes) for value_bytes in SHAPES},
     "many_partitions": many_partitions,
+    "over_tls": over_tls,
 }
 """Each a chapter of its own."""
 
@@ -151,8 +202,11 @@ class Contest:
     _numbers = itertools.count(1)
     """Of topics, whoever asks: the broker takes its time to delete one."""
 
-    def __init__(self, spark: Any, servers: str, rounds: int) -> None:
-        self.spark, self.servers = spark, servers
+    def __init__(
+        self, spark: Any, servers: str, rounds: int, options: Mapping[str, str] | None = None
+    ) -> None:
+        """``options`` of both sources go before theirs: topics are written without them."""
+        self.spark, self.servers, self.options = spark, servers, options or {}
         self.rounds, self.few = rounds, min(rounds, FEW)
 
     def with_sparks_daemon(self) -> list[Row]:
@@ -450,7 +504,7 @@ class Contest:
     def frame(self, source: str, topic: str, **options: str) -> Any:
         """The topic as a DataFrame of either source."""
         reader = self.spark.read.format(source).option("kafka.bootstrap.servers", self.servers)
-        return reader.options(subscribe=topic, **options).load()
+        return reader.options(subscribe=topic, **self.options, **options).load()
 
     def ready_made(self, value_bytes: int, count: int) -> Any:
         """As many rows from as many tasks of the source that only yields."""
@@ -516,7 +570,7 @@ def _cpu_seconds() -> dict[psutil.Process, tuple[str, float]]:
             found[child] = "jvm", sum(child.cpu_times()[:2])
             for worker in child.children(recursive=True):
                 found[worker] = "workers", sum(worker.cpu_times()[:2])
-        elif "kafka.Kafka" in command:
+        elif "kafka.Kafka" in command or start_broker.__module__ in command:
             found[child] = "broker", sum(child.cpu_times()[:2])
     return found
 

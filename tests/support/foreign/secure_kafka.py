@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.foreign.apache_kafka import ApacheKafka, free_ports
+from tests.support.foreign.apache_kafka import QUICK, ApacheKafka, free_ports
 from tests.support.network.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -49,7 +49,7 @@ class SaslKafka(ApacheKafka):
         super().__init__(
             jars,
             directory,
-            options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *java_options),
+            options=(*QUICK, *java_options),
             scram_users=[f"SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]" for bits in (256, 512)],
             **{
                 "listeners": f"PLAINTEXT://127.0.0.1:{inside},CONTROLLER://127.0.0.1:{controller},"
@@ -73,7 +73,9 @@ class TlsKafka(ApacheKafka):
     (SASL_SSL with PLAIN), all of host ``localhost``, and PLAINTEXT.
     """
 
-    def __init__(self, jars: Path, directory: Path, authority: Authority) -> None:
+    def __init__(
+        self, jars: Path, directory: Path, authority: Authority, *, options: Sequence[str] = QUICK
+    ) -> None:
         inside, controller, *outside = free_ports(5)
         named = dict(zip(("TLS", "MUTUAL", "LOGIN"), outside, strict=True))
         self.servers = {name: f"localhost:{port}" for name, port in named.items()}
@@ -81,7 +83,7 @@ class TlsKafka(ApacheKafka):
         super().__init__(
             jars,
             directory,
-            options=("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            options=options,
             **{
                 "listeners": ",".join(
                     [
