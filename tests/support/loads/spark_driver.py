@@ -6,11 +6,13 @@ The parent writes one JSON object a line and reads one answer a line. `SparkDriv
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -181,6 +183,7 @@ class SparkDriver:
 
 # ---- the child
 
+_HOST = socket.gethostname()
 _die_at: str | None = None
 _lockless = False
 """As on a volume whose locks do not reach other hosts."""
@@ -345,6 +348,7 @@ def main(master: str, configs: Mapping[str, str]) -> None:
             if order["do"] == "stop":
                 break
             _die_at, _lockless = order.get("die"), order.get("lockless", False)
+            socket.gethostname = functools.partial(str, order.get("host", _HOST))
             try:
                 answer = {"ok": True, **_ORDERS[order["do"]](spark, order)}
             except Exception as e:
