@@ -38,9 +38,12 @@ def start(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: stops.put(number))
     with ZooKeeperServer(config) as server:
+        secured = f", with TLS on {server.secure_connect}" if config.secure_client_port >= 0 else ""
         # Run even if standard output is closed.
         with contextlib.suppress(OSError):
-            os.write(1, f"zookeeper listens on {server.connect}; data in {server.data_dir}\n".encode())
+            os.write(
+                1, f"zookeeper listens on {server.connect}{secured}; data in {server.data_dir}\n".encode()
+            )
         # Polled: a signal is handled within 0.2 s.
         while stops.empty():
             code = server.wait(0.2)

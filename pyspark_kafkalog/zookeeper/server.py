@@ -38,6 +38,7 @@ _SECURITY = (
 _WITH_TLS = {
     "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
     "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+    "ssl.enabledProtocols": "TLSv1.3,TLSv1.2",  # Apache Kafka speaks 1.2 to ZooKeeper unless told otherwise
 }
 _WITH_LOGINS = {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 _CONFIG_NAME = "zookeeper.cfg"

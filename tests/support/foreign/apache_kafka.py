@@ -50,9 +50,9 @@ def java(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] =
     return ["java", *options, "-cp", f"{jars}/*", main, *map(str, arguments)]
 
 
-def run_tool(jars: Path, main: str, *arguments: str | Path) -> str:
+def run_tool(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] = QUICK) -> str:
     """What one of Kafka's tools says, its complaints on standard error behind the rest; it must end well."""
-    command = java(jars, main, *arguments)
+    command = java(jars, main, *arguments, options=options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     complaints = [line for line in done.stderr.splitlines(keepends=True) if not _LOGGED.match(line)]
