@@ -15,7 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooClient, KazooState, KeeperState
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
@@ -48,6 +48,7 @@ from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protectio
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
+_LOGIN_AGAIN_SECONDS = 1.0
 
 _OTHER_NAME = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
@@ -179,6 +180,7 @@ class Session:
             raise InvalidConfig(f"zookeeper.connect: {e}") from None
         self._connect_ms = connection_timeout_ms
         self._login = protection.login
+        self._logged_in = False
         self._access = protection.access
         self._handler = _Connector(protection.context)
         self._client: Any = KazooClient(
@@ -194,6 +196,7 @@ class Session:
         self._watches: list[Watch] = []
         self._credentials = (0, b"")
         self._closed = False
+        self._closing = threading.Event()
         self._events: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="zookeeper-events", daemon=True)
 
@@ -230,6 +233,7 @@ class Session:
             except KafkaError:
                 self.close()
                 raise
+            self._logged_in = True
         return self
 
     def close(self) -> None:
@@ -237,6 +241,7 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        self._closing.set()
         self._events.put(None)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_STOP_SECONDS)
@@ -470,7 +475,9 @@ class Session:
             except client.handler.timeout_exception:
                 reason = "no answer"
             except KazooException as e:
-                raise self._refusal(path, e) from e
+                if not (isinstance(e, AuthFailedError) and self._logged_in):
+                    raise self._refusal(path, e) from e
+                reason = "it refuses the login"
             if once:
                 raise _NotNow(path)
             if SYSTEM_CLOCK.monotonic() + _RETRY_SECONDS >= deadline:
@@ -510,6 +517,13 @@ class Session:
         elif not self._closed:
             event = SessionEvent.LOST if state == KazooState.LOST else SessionEvent.SUSPENDED
             self._events.put(lambda: self._tell(event))
+            if self._logged_in and self._client.client_state == KeeperState.AUTH_FAILED:
+                self._events.put(self._log_in_again)
+
+    def _log_in_again(self) -> None:
+        """After a failed login, the end for kazoo; perhaps the server only stopped in the middle of it."""
+        if not self._closing.wait(_LOGIN_AGAIN_SECONDS):
+            self._client.start_async()
 
     def _reached(self, event: SessionEvent) -> None:
         self._tell(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -24,7 +25,7 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session, ZooKeeperError, _Connector, session_of
+from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, _Connector, session_of
 from tests.support.network.certificates import Authority
 from tests.support.zookeeper import server_in, until
 
@@ -136,6 +137,66 @@ def test_nodes_from_before_are_protected_when_brokers_connect(secured: Secured) 
     assert acls(secured, "/d/kafka/config/users/alice") == {OURS}
     assert acls(secured, "/d/kafka/config/users") == {OURS}
     assert acls(secured, "/d/kafka/config/changes") == {OURS, (*WORLD, ("READ",))}
+
+
+class Cutter:
+    """*Not thread-safe.* A proxy that ends ``cuts`` new connections after ZooKeeper's first answer."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.cuts = 0
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def end_all(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.end_all()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._open += client, server
+                self.cuts -= 1
+                last = self.cuts >= 0
+                for pair in ((client, server, False), (server, client, last)):
+                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, once: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+                if once:
+                    break
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_login_that_the_server_did_not_live_to_answer_is_tried_again(secured: Secured) -> None:
+    """For kazoo that is a wrong password, and the end: the broker would never be registered again."""
+    proxy = Cutter(secured.server.connect)
+    properties = login() | {"zookeeper.connect": f"{proxy.address}/h", "zookeeper.set.acl": "true"}
+    events: list[SessionEvent] = []
+    with session_of(parse(ZooKeeperConfig, properties, source="test")) as session:
+        session.listen(events.append)
+        session.create("/x", b"one")
+        proxy.cuts = 1
+        proxy.end_all()
+        until(lambda: SessionEvent.LOST in events)
+        assert (node := session.read("/x")) is not None
+        assert node.data == b"one"
+        until(lambda: events[-1] is SessionEvent.RENEWED)
+    proxy.close()
 
 
 def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) -> None:
