@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -196,19 +196,24 @@ class ZooKeeperAcls:
             ServerError: ZooKeeper does not answer.
             MalformedNode: what is kept about a resource cannot be read.
         """
-        resources = list(dict.fromkeys(map(resource_of, [*added, *removed])))
+        wanted: dict[Resource, tuple[set[Acl], set[Acl]]] = {}
+        for place, acls in enumerate((added, removed)):
+            for acl in acls:
+                wanted.setdefault(resource_of(acl), (set(), set()))[place].add(acl)
         with self._lock, _as_server_errors():
-            for resource in resources:
-                self._nodes.acls(resource)
-            for start in range(0, len(resources), _AT_ONCE):
-                self._change(resources[start : start + _AT_ONCE], frozenset(added), frozenset(removed))
+            paths = {resource: self._nodes.acls(resource) for resource in wanted}
+            found: dict[Resource, frozenset[Acl]] = {}
+            try:
+                for start in range(0, len(paths), _AT_ONCE):
+                    part = dict(islice(paths.items(), start, start + _AT_ONCE))
+                    found |= self._changed(part, wanted)
+            finally:
+                self._keep({**self._acls, **found})
 
-    def _change(self, resources: Sequence[Resource], added: frozenset[Acl], removed: frozenset[Acl]) -> None:
-        new: dict[Resource, set[Acl]] = {resource: set() for resource in resources}
-        for acl in added:
-            if (resource := resource_of(acl)) in new:
-                new[resource].add(acl)
-        paths = {resource: self._nodes.acls(resource) for resource in resources}
+    def _changed(
+        self, paths: Mapping[Resource, str], wanted: Mapping[Resource, tuple[set[Acl], set[Acl]]]
+    ) -> dict[Resource, frozenset[Acl]]:
+        """Change these resources' ACLs by what is added and removed, and return them."""
         for _ in range(_ATTEMPTS):
             there = self._session.read_all(paths.values())
             steps: list[Creation | Replacement | Removal] = []
@@ -216,7 +221,8 @@ class ZooKeeperAcls:
             for resource, path in paths.items():
                 node = there.get(path)
                 before = read_acls(resource, node.data) if node is not None else frozenset()
-                after = found[resource] = before.union(new[resource]).difference(removed)
+                added, removed = wanted[resource]
+                after = found[resource] = before.union(added).difference(removed)
                 if after == before:
                     continue
                 data = write_acls(after)
@@ -234,8 +240,7 @@ class ZooKeeperAcls:
                     Creation(self._nodes.new_acl_change(resource), write_acl_change(resource), sequence=True)
                 )
             if not steps or self._session.commit(*steps):
-                self._keep({**self._acls, **found})
-                return
+                return found
             self._make_parents()
         raise _overtaken()
 
@@ -322,7 +327,8 @@ def _move_acls(file: SecurityFile, acls: ZooKeeperAcls) -> None:
 class _Changes:
     """*Not thread-safe: lives on the session's thread.* Nodes in sequence that say what has changed.
 
-    ``changed`` gets the values of those that are new; first of all that are there. Old ones are removed.
+    ``changed`` gets the values of those that are new; what was there before must be read after this is made.
+    Old ones are removed.
     """
 
     def __init__(
@@ -332,19 +338,25 @@ class _Changes:
         self._parent = parent
         self._clock = clock
         self._changed = changed
-        self._seen: dict[str, int] = {}
+        self._seen = set(session.children(parent))
         session.watch_children(parent, self._found)
 
     def _found(self, names: list[str]) -> None:
-        new = {f"{self._parent}/{name}": name for name in names if name not in self._seen}
-        nodes = self._session.read_all(new)
-        self._seen = {name: since for name, since in self._seen.items() if name in names}
-        self._seen |= {new[path]: node.created_ms for path, node in nodes.items()}
-        if nodes:
-            self._changed([node.data for _, node in sorted(nodes.items())])
+        new = [f"{self._parent}/{name}" for name in names if name not in self._seen]
+        self._seen = set(names)
+        if new:
+            self._changed([node.data for node in self._session.read_all(new).values()])
+        self._remove_old(names)
+
+    def _remove_old(self, names: list[str]) -> None:
+        """Their numbers are in the order of their times."""
         old = self._clock.time_ms() - CHANGES_KEPT_MS
-        for name in [name for name, since in self._seen.items() if since < old]:
-            self._session.delete(f"{self._parent}/{name}")
+        for name in names:
+            path = f"{self._parent}/{name}"
+            node = self._session.read(path)
+            if node is not None and node.created_ms >= old:
+                break
+            self._session.delete(path)
 
 
 def _after_absence(session: Session, read_all: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,21 @@ def test_acls_are_written_as_kafka_writes_them_and_seen_by_others(session: Sessi
     theirs.change((), {reading("t"), reading("t", "User:b")})
     until(lambda: ours.all == {reading("p-", pattern=PatternType.PREFIXED)})
     assert session.read("/kafka/kafka-acl/Topic/t") is None
+
+
+def test_changes_of_one_resource_at_two_brokers_are_all_kept(session: Session, other: Session) -> None:
+    """Each reads the node, and writes it if nobody else has meanwhile."""
+    stores = [acls_of(session), acls_of(other)]
+    wanted = [[reading("t", f"User:{store}-{number}") for number in range(25)] for store in range(2)]
+
+    def change(store: int) -> None:
+        for each in wanted[store]:
+            stores[store].change([each], ())
+
+    with ThreadPoolExecutor(2) as workers:
+        list(workers.map(change, range(2)))
+    for store in stores:
+        until(lambda store=store: store.all == {*wanted[0], *wanted[1]})
 
 
 def test_an_acl_that_another_broker_removed_unseen_is_added_again(session: Session) -> None:
