@@ -37,14 +37,14 @@ logger = logging.getLogger(__name__)
 _FIRST_API_VERSIONS = 3
 """Every broker since 2.4 knows this version; an older one responds with those it knows."""
 
-_SPOKEN_SINCE = {ApiKey.PRODUCE: 3, ApiKey.SASL_HANDSHAKE: 1}
-"""The oldest version chosen by default. Older ones of Produce carry message sets; callers must name them. An
-older one of SaslHandshake is followed by bare frames.
-"""
+_SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
+"""The oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
 _SECURED = ("SSL", "SASL_SSL")
 _TLS_ALERT = 0x1503
 """The first two bytes of a TLS alert: what a TLS port may answer to plain text."""
+
+_SIZE_BYTES = 4
 
 _RENEWED_BETWEEN = 0.85, 0.95
 """The parts of a login's lifetime between which the next one is made, as Kafka's Java clients do it."""
@@ -73,6 +73,8 @@ class Ticket:
     sent_at: float
     frame: bytearray | None = field(default=None, repr=False)
     dropped: bool = False
+    bare: bool = False
+    """A message of a login at a broker before Kafka 1.0: it and its answer have no header."""
 
 
 class Connection:
@@ -284,6 +286,9 @@ class Connection:
         if not self._waiting:
             raise InvalidRequest(f"{self.peer}: a response arrived without a request")
         ticket = self._waiting.popleft()
+        if ticket.bare:
+            self._continue_login(ticket, frame)
+            return ticket
         if len(frame) < 4:
             raise InvalidRequest(f"{self.peer}: a response of {len(frame)} bytes has no correlation id")
         found = int.from_bytes(frame[:4], "big", signed=True)
@@ -319,14 +324,30 @@ class Connection:
             self._renewed_at = now + max(_LEAST_PAUSE_SECONDS, (self._ends_at - now) / 2)
             return
         self._exchange = exchange
-        self._send_login(exchange.begin())
+        self._send_login(exchange.begin(bare=self._logs_in_bare))
+
+    @property
+    def _logs_in_bare(self) -> bool:
+        """Whether the broker is older than SaslAuthenticate."""
+        return not self.serves(ApiKey.SASL_HANDSHAKE, 1)
 
     def _finish_login(self, deadline: Deadline) -> None:
         while self._exchange is not None:
-            self._match(self._next_frame(deadline))
+            try:
+                frame = self._next_frame(deadline)
+            except ConnectionLost as e:
+                if deadline.passed or self._login_ticket is None or not self._login_ticket.bare:
+                    raise
+                raise self._exchange.refused_without_a_word(str(e)) from e
+            self._match(frame)
 
     def _send_login(self, message: Any) -> None:
-        ticket, parts = self._prepare(message, None)
+        if api_of(type(message)).key == ApiKey.SASL_AUTHENTICATE and self._logs_in_bare:
+            token = message.auth_bytes
+            ticket = Ticket(ApiKey.SASL_AUTHENTICATE, 0, 0, self._clock.monotonic(), bare=True)
+            parts: list[Any] = [len(token).to_bytes(_SIZE_BYTES, "big"), token]
+        else:
+            ticket, parts = self._prepare(message, None)
         ticket.dropped, self._login_ticket = True, ticket
         self.transport.send_now(parts)
         self._waiting.append(ticket)
@@ -336,8 +357,11 @@ class Connection:
         exchange = self._exchange
         if exchange is None:
             return
-        ticket.frame = frame
-        message = exchange.answered(self._decode(ticket))
+        if ticket.bare:
+            message = exchange.answered_bare(bytes(frame))
+        else:
+            ticket.frame = frame
+            message = exchange.answered(self._decode(ticket))
         if message is not None:
             self._send_login(message)
             return

@@ -390,7 +390,8 @@ _0_9_0: Versions = {
     ApiKey.DESCRIBE_GROUPS: _V0, ApiKey.LIST_GROUPS: _V0,
 }  # fmt: skip
 _0_10_0: Versions = {
-    **_0_9_0, ApiKey.PRODUCE: _V0_2, ApiKey.FETCH: _V0_2, ApiKey.METADATA: _V0_1, ApiKey.API_VERSIONS: _V0,
+    **_0_9_0, ApiKey.PRODUCE: _V0_2, ApiKey.FETCH: _V0_2, ApiKey.METADATA: _V0_1,
+    ApiKey.SASL_HANDSHAKE: _V0, ApiKey.API_VERSIONS: _V0,
 }  # fmt: skip
 _0_10_1: Versions = {
     **_0_10_0, ApiKey.FETCH: _V0_3, ApiKey.LIST_OFFSETS: _V0_1, ApiKey.METADATA: _V0_2,

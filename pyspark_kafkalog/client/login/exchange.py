@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     IllegalSaslState,
     UnsupportedSaslMechanism,
+    UnsupportedVersion,
 )
 from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -32,8 +33,14 @@ class LoginExchange:
         self.lifetime_ms = 0
         """Once it is over: time until the next login must have taken place; 0 is for ever."""
 
-    def begin(self) -> SaslHandshakeRequest:
-        """The first request."""
+    def begin(self, *, bare: bool = False) -> SaslHandshakeRequest:
+        """The first request. ``bare``: the broker is one before Kafka 1.0, see `answered_bare`.
+        Raises `UnsupportedVersion`: what it does not answer then, cannot be waited for.
+        """
+        if bare and self._login.mechanism == "GSSAPI":
+            raise UnsupportedVersion(
+                f"{self._peer}: {self._login.mechanism} needs brokers of Kafka 1.0 or later"
+            )
         return SaslHandshakeRequest(mechanism=self._login.mechanism)
 
     def answered(self, response: Any) -> SaslAuthenticateRequest | None:
@@ -43,6 +50,20 @@ class LoginExchange:
         else:
             self._take(response)
         return None if self._message is None else SaslAuthenticateRequest(auth_bytes=self._message)
+
+    def answered_bare(self, token: bytes) -> SaslAuthenticateRequest | None:
+        """As `answered`, for a broker before Kafka 1.0, whose answers to SaslHandshake 0 and all that follows
+        are the mechanism's alone.
+        """
+        return self.answered(SaslAuthenticateResponse(auth_bytes=token))
+
+    def refused_without_a_word(self, reason: str) -> AuthenticationFailed:
+        """Such a broker has closed the connection within the login, which is how it refuses one."""
+        login = self._login
+        return AuthenticationFailed(
+            f"{reason} within the {login.mechanism} login, as brokers before Kafka 1.0 refuse one; check "
+            f"{login.check}"
+        )
 
     def _check_handshake(self, response: SaslHandshakeResponse) -> None:
         login = self._login

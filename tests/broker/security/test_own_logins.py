@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,14 @@ from broker.security.credentials import Change, FileCredentials
 from broker.security.security_file import SecurityFile
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, IllegalSaslState, UnsupportedSaslMechanism
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.types import NewRecord
 from tests.support.client.login_rounds import keep_connections, refused, round_trip
+from tests.support.client.old_broker import broker_of
 from tests.support.command_line import kafkalog
 from tests.support.network.certificates import Authority
 
@@ -32,21 +38,31 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    data = tmp_path_factory.mktemp("data")
-    FileCredentials(SecurityFile([data], OsFileSystem())).change(
-        Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
-        for name in MECHANISMS[1:]
-    )
-    properties = {
+def properties(authority: Authority) -> dict[str, object]:
+    return {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
         "ssl.keystore.location": authority.issue("server", "127.0.0.1"),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
         "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
-        "connections.max.reauth.ms": str(SESSION_MS),
     }
-    with start_broker(properties, data_dir=data) as running:
+
+
+def add_alice(data: Path) -> None:
+    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+        Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
+        for name in MECHANISMS[1:]
+    )
+
+
+@pytest.fixture(scope="module")
+def broker(
+    properties: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedBroker]:
+    data = tmp_path_factory.mktemp("data")
+    add_alice(data)
+    given = properties | {"connections.max.reauth.ms": str(SESSION_MS)}
+    with start_broker(given, data_dir=data) as running:
         yield running
 
 
@@ -132,3 +148,16 @@ def test_commands_log_in_with_the_properties_of_a_file(broker: EmbeddedBroker, t
     assert done.returncode == 1
     assert "check sasl.username and sasl.password" in done.stderr
     assert "bob's" not in done.stderr
+
+
+def test_brokers_before_1_0_take_the_mechanism_s_messages_bare(
+    properties: dict[str, object], tmp_path: Path
+) -> None:
+    add_alice(tmp_path)
+    with broker_of("0.10.2", properties, tmp_path) as old:
+        for mechanism in MECHANISMS:
+            with closing(Cluster(parse(ConsumerConfig, login(old, mechanism), source="test"))) as cluster:
+                assert len(cluster.metadata([]).brokers) == 1
+            error = refused(login(old, mechanism, "guess"))
+            assert isinstance(error, AuthenticationFailed)
+            assert "brokers before Kafka 1.0 refuse one; check sasl.username and sasl" in str(error)

@@ -20,6 +20,8 @@ import org.apache.kafka.common.TopicPartition;
  * produce TOPIC PARTITION CODEC COUNT, followed by COUNT lines KEY VALUE TIMESTAMP [NAME=VALUE ...]: answers OFFSET ...
  * consume TOPIC PARTITION OFFSET COUNT: answers COUNT lines OFFSET KEY VALUE TIMESTAMP [NAME=VALUE ...]
  *
+ * The first argument is where the brokers are; others are properties, NAME=VALUE.
+ *
  * Bytes are x and hexadecimal digits, null is -. What a version has no call for is found by reflection: one
  * source serves them all.
  */
@@ -33,17 +35,17 @@ public class OldClient {
             String[] words = line.split(" ");
             TopicPartition where = new TopicPartition(words[1], Integer.parseInt(words[2]));
             if (words[0].equals("produce")) {
-                out.println(produce(arguments[0], where, words[3], Integer.parseInt(words[4]), in));
+                out.println(produce(arguments, where, words[3], Integer.parseInt(words[4]), in));
             } else {
-                consume(arguments[0], where, Long.parseLong(words[3]), Integer.parseInt(words[4]), out);
+                consume(arguments, where, Long.parseLong(words[3]), Integer.parseInt(words[4]), out);
             }
             out.flush();
         }
     }
 
-    private static String produce(String servers, TopicPartition where, String codec, int count, BufferedReader in)
+    private static String produce(String[] arguments, TopicPartition where, String codec, int count, BufferedReader in)
             throws Exception {
-        Properties properties = properties(servers, "serializer", "ByteArraySerializer");
+        Properties properties = properties(arguments, "serializer", "ByteArraySerializer");
         properties.put("compression.type", codec);
         properties.put("acks", "all");
         properties.put("linger.ms", "50");
@@ -61,9 +63,9 @@ public class OldClient {
         return offsets.toString().trim();
     }
 
-    private static void consume(String servers, TopicPartition where, long offset, int count, PrintStream out)
+    private static void consume(String[] arguments, TopicPartition where, long offset, int count, PrintStream out)
             throws Exception {
-        Properties properties = properties(servers, "deserializer", "ByteArrayDeserializer");
+        Properties properties = properties(arguments, "deserializer", "ByteArrayDeserializer");
         properties.put("enable.auto.commit", "false");
         properties.put("check.crcs", "true");
         properties.put("auto.offset.reset", "none");
@@ -86,9 +88,13 @@ public class OldClient {
         }
     }
 
-    private static Properties properties(String servers, String kind, String serializer) {
+    private static Properties properties(String[] arguments, String kind, String serializer) {
         Properties properties = new Properties();
-        properties.put("bootstrap.servers", servers);
+        properties.put("bootstrap.servers", arguments[0]);
+        for (int i = 1; i < arguments.length; i++) {
+            String[] given = arguments[i].split("=", 2);
+            properties.put(given[0], given[1]);
+        }
         properties.put("key." + kind, "org.apache.kafka.common.serialization." + serializer);
         properties.put("value." + kind, "org.apache.kafka.common.serialization." + serializer);
         return properties;

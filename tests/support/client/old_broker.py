@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 from broker.embedded import EmbeddedBroker, run_child, start_broker
-from pyspark_kafkalog.protocol.exchange import RELEASES
+from pyspark_kafkalog.protocol.exchange import APIS, RELEASES
 
 
 @contextmanager
-def broker_of(release: str, properties: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+def broker_of(
+    release: str, properties: Mapping[str, object], data_dir: Path | None = None
+) -> Iterator[EmbeddedBroker]:
     """One that serves what `RELEASES` has of ``release``, and nothing else."""
     child = f"from {__name__} import run_as; run_as({release!r})"
     with patch("broker.embedded._CHILD", child):
-        started = start_broker(dict(properties))
+        started = start_broker(dict(properties), data_dir=data_dir)
     with started:
         yield started
 
@@ -28,5 +31,10 @@ def run_as(release: str) -> None:
 
     spoken = {key: versions for key, versions in RELEASES[release].items() if key in REGISTRY}
     served = {key: replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()}
-    with patch("broker.server.dispatch.REGISTRY", served):
+    known = {**APIS, **{key: replace(APIS[key], versions=versions) for key, versions in spoken.items()}}
+    with (
+        patch("broker.server.dispatch.REGISTRY", served),
+        patch("broker.server.handlers.api_versions.REGISTRY", served),
+        patch("broker.security.authentication.APIS", known),
+    ):
         run_child()

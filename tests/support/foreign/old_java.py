@@ -7,7 +7,7 @@ fetched by Maven and compiled against once, which takes a JDK.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.foreign.fetched import ROOT, announce, fetched
@@ -37,16 +37,19 @@ def classes(version: str) -> Path:
 class OldJava:
     """*Not thread-safe.* One version's clients, at one cluster, in one process for all that is asked."""
 
-    def __init__(self, version: str, servers: str, log: Path) -> None:
-        """Raises `NotAvailable` as `classes`."""
+    def __init__(
+        self, version: str, servers: str, log: Path, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """``properties`` of both clients, on top. Raises `NotAvailable` as `classes`."""
         self.name = f"Java {version}"
         self.magic = FORMATS[version]
         self._log, self._servers = log, servers
         directory = classes(version)
+        given = [f"{name}={value}" for name, value in (properties or {}).items()]
         java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*java, "-cp", f"{directory}/*:{directory}", _MAIN, servers],
+                [*java, "-cp", f"{directory}/*:{directory}", _MAIN, servers, *given],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

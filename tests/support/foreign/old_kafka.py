@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.foreign.apache_kafka import free_ports
@@ -14,6 +15,7 @@ from tests.support.foreign.fetched import ROOT, announce, fetched
 
 _POM = ROOT / "tests" / "peers" / "old_kafka" / "pom.xml"
 _LOG4J = _POM.with_name("log4j.properties")
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _START_SECONDS = 60
 _STARTED = "], started (kafka.server.KafkaServer)"
 _OPENED = ("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED")
@@ -35,15 +37,19 @@ def fetch(version: str) -> Path:
 class OldKafka:
     """*Not thread-safe.* A broker of an old version in one process. Topics are made by being written to."""
 
-    def __init__(self, version: str, directory: Path, zookeeper: str) -> None:
-        """Raises `NotAvailable` as `fetch`."""
+    def __init__(
+        self, version: str, directory: Path, zookeeper: str, *, plain_users: Mapping[str, str] | None = None
+    ) -> None:
+        """``plain_users``, by name, log in with their passwords by PLAIN at `client_servers`, from 0.10 on.
+        Raises `NotAvailable` as `fetch`.
+        """
         self.version, self.zookeeper = version, zookeeper
         self.magic = FORMATS[version]
         self._jars = fetch(version)
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = directory
-        (self.port,) = free_ports(1)
-        self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        self.port, outside = free_ports(2)
+        self.bootstrap_servers, self.client_servers = f"127.0.0.1:{self.port}", f"127.0.0.1:{outside}"
         lines = {
             "broker.id": "1",
             "port": str(self.port),
@@ -55,13 +61,23 @@ class OldKafka:
             "log.retention.hours": "876000",
         }
         directory.mkdir(parents=True, exist_ok=True)
+        self._jaas: list[str] = []
+        if plain_users is not None:
+            lines["listeners"] = (
+                f"PLAINTEXT://{self.bootstrap_servers},SASL_PLAINTEXT://{self.client_servers}"
+            )
+            lines["sasl.enabled.mechanisms"] = "PLAIN"
+            users = " ".join(f'user_{name}="{password}"' for name, password in plain_users.items())
+            jaas = directory / "jaas.conf"
+            jaas.write_text(f"KafkaServer {{ {_PLAIN} required {users}; }};")
+            self._jaas = [f"-Djava.security.auth.login.config={jaas}"]
         text = "".join(f"{name}={value}\n" for name, value in lines.items())
         (directory / "server.properties").write_text(text)
 
     def start(self) -> OldKafka:
         """Start it, and wait until it says that it serves."""
         assert self._process is None
-        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED]
+        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_OPENED, *self._jaas]
         command = [*java, f"-Dlog4j.configuration=file:{_LOG4J}", "-cp", f"{self._jars}/*", "kafka.Kafka"]
         log_file = self._directory / "kafka.log"
         with log_file.open("wb") as log:
