@@ -477,6 +477,8 @@ class BrokerConfig(Config):
         ZooKeeperConfig, "zookeeper_ssl_enabled_protocols"
     )
     zookeeper_ssl_cipher_suites: tuple[str, ...] = prop_of(ZooKeeperConfig, "zookeeper_ssl_cipher_suites")
+    zookeeper_ssl_crl_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_crl_enable")
+    zookeeper_ssl_ocsp_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_ocsp_enable")
     zookeeper_sasl_jaas_config: str | None = prop_of(ZooKeeperConfig, "zookeeper_sasl_jaas_config")
     zookeeper_set_acl: bool = prop_of(ZooKeeperConfig, "zookeeper_set_acl")
     zookeeper_allow_unprotected_credentials: bool = prop(

@@ -49,6 +49,7 @@ znode_name = Check(
     lambda text: text not in ("", ".", "..") and "/" not in text and text.isprintable(),
 )
 connect_string = Check("host:port, separated by commas, optionally with /chroot", _is_connect)
+_no_lists = Check("only false: revoked certificates are not told apart", lambda value: not value)
 path_prefix = Check(
     "a path such as /kafka; / is the root", lambda text: text[:1] == "/" and _is_connect(f"h:1{text}")
 )
@@ -126,6 +127,14 @@ class ZooKeeperConfig(Config):
     zookeeper_ssl_cipher_suites: tuple[str, ...] = prop(
         "zookeeper.ssl.cipher.suites", (), tuple,
         doc="Cipher suites of TLS 1.2, by their IANA names; empty: OpenSSL's.",
+    )  # fmt: skip
+    zookeeper_ssl_crl_enable: bool = prop(
+        "zookeeper.ssl.crl.enable", False, bool, check=_no_lists,
+        doc="Kafka's: whether lists of revoked certificates are looked at.",
+    )  # fmt: skip
+    zookeeper_ssl_ocsp_enable: bool = prop(
+        "zookeeper.ssl.ocsp.enable", False, bool, check=_no_lists,
+        doc="Kafka's: whether an authority is asked if a certificate is revoked.",
     )  # fmt: skip
     zookeeper_sasl_jaas_config: str | None = prop(
         "zookeeper.sasl.jaas.config", None, str,

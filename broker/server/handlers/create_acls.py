@@ -43,7 +43,7 @@ def create_acls(request: CreateAclsRequest, ctx: Context) -> Steps[CreateAclsRes
         except InvalidRequest as e:
             results[number] = failed(e)
     try:
-        # It waits for the disk.
+        # It waits for the disk, or for ZooKeeper.
         yield partial(authorizer.add, tuple(wanted.values()))
     except KafkaError as e:
         for number in wanted:

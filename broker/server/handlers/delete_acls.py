@@ -35,7 +35,7 @@ def delete_acls(request: DeleteAclsRequest, ctx: Context) -> Steps[DeleteAclsRes
         except KafkaError as e:
             results[number] = failed(e)
     try:
-        # It waits for the disk.
+        # It waits for the disk, or for ZooKeeper.
         found: list[list[Acl]] = yield partial(authorizer.remove, tuple(wanted.values()))
     except KafkaError as e:
         for number in wanted:

@@ -257,6 +257,7 @@ def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tm
     ("given", "message"),
     [
         ({"zookeeper.set.acl": "true"}, "needs a login, zookeeper.sasl.jaas.config, or a certificate"),
+        ({"zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable"),
         ({"zookeeper.sasl.jaas.config": "Login required username=a;"}, "has no password"),
         ({"zookeeper.sasl.jaas.config": "Login required username="}, "zookeeper.sasl.jaas.config: "),
         (
