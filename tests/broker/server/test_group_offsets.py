@@ -75,7 +75,8 @@ def stored(client: RawClient) -> list[tuple[OffsetKey | None, CommittedOffset | 
 
 def _entry(record: Record) -> tuple[OffsetKey | None, CommittedOffset | None]:
     assert record.key is not None
-    return decode_key(record.key), None if record.value is None else decode_value(record.value)
+    key = decode_key(record.key)  # of a group's own record, which has another value: None
+    return key, None if key is None or record.value is None else decode_value(record.value)
 
 
 class TestFindCoordinator:

@@ -264,8 +264,11 @@ def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLo
         lost.result(5)
     broker.default(ApiKey.PRODUCE, log.produce)
     deliveries = [producer.send("t", value) for value in numbered(20)]
-    assert [delivery.result(5).offset for delivery in deliveries] == list(range(1, 21))
-    assert log.values() == [b"before", *numbered(20)]
+    offsets = [delivery.result(5).offset for delivery in deliveries]
+    arrived = len(log.values()) - 21  # what expired on its way to a slow broker arrives all the same, once
+    assert arrived in (0, 1)
+    assert offsets == list(range(1 + arrived, 21 + arrived))
+    assert log.values() == [b"before", *[b"lost"] * arrived, *numbered(20)]
 
 
 def test_a_full_buffer_blocks_and_then_fails_clearly(broker: ScriptedBroker, make: Any) -> None:
