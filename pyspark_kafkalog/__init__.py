@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.java_runtime import ensure_java
     from pyspark_kafkalog.ledger.commit import Commit
     from pyspark_kafkalog.ledger.ledger import Ledger
+    from pyspark_kafkalog.loads.compaction import compact
     from pyspark_kafkalog.loads.dead_letters import read_dead
     from pyspark_kafkalog.loads.load import load
     from pyspark_kafkalog.loads.reading import audit, read_load
@@ -87,6 +88,7 @@ __all__ = [
     "audit_sql",
     "commit_offsets",
     "committed_offsets",
+    "compact",
     "create_partitions",
     "create_topics",
     "delete_group_offsets",
@@ -135,6 +137,7 @@ _HOMES = {
     "audit_sql": "loads.sql.reconcile",
     "commit_offsets": "client.groups",
     "committed_offsets": "client.groups",
+    "compact": "loads.compaction",
     "create_partitions": "client.admin",
     "create_topics": "client.admin",
     "delete_group_offsets": "client.groups",

@@ -12,6 +12,7 @@ import typer
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.acls import acls
+from pyspark_kafkalog.cli.compact import COMPACT_EPILOG, compact
 from pyspark_kafkalog.cli.connecting import ClusterCommands
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.groups import groups
@@ -80,6 +81,7 @@ app.add_typer(acls, name="acls")
 app.add_typer(zookeeper, name="zookeeper")
 loads.register(app)
 app.command("rewind", epilog=REWIND_EPILOG)(rewind)
+app.command("compact", epilog=COMPACT_EPILOG)(compact)
 
 
 def main() -> None:

@@ -73,8 +73,8 @@ def run(
         typer.echo(f"{name}: nothing new")
         return
     typer.echo("starting Spark", err=True)
-    with _spark_log() as log_fd:
-        spark = _session(master, log_fd)
+    with spark_log() as log_fd:
+        spark = spark_session(master, log_fd)
         try:
             given: dict[str, Any] = dict(options)
             load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
@@ -88,7 +88,7 @@ def run(
 
 
 @contextmanager
-def _spark_log() -> Iterator[int]:
+def spark_log() -> Iterator[int]:
     """A file for the output of Spark and its JVM; kept, and named, if the load fails.
 
     Raises:
@@ -125,7 +125,7 @@ def name_interpreter(master: str) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _session(master: str, log_fd: int) -> SparkSession:
+def spark_session(master: str, log_fd: int) -> SparkSession:
     """A session whose JVM writes to ``log_fd`` instead of over our progress bar."""
     from pyspark_kafkalog.java_runtime import ensure_java
 

@@ -26,7 +26,7 @@ from pyspark_kafkalog.types import NO_BROKER
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafkalog.ledger.commit import Commit
+    from pyspark_kafkalog.ledger.commit import Commit, Output
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
     from pyspark_kafkalog.types import TopicPartition
@@ -202,6 +202,7 @@ def history(
             {
                 **asdict(commit),
                 "positions": [entry(p) for p in commit.positions],
+                "outputs": [_output_row(out) for out in commit.outputs],
                 "in_effect": commit.number in in_effect,
             }
             for commit in shown
@@ -212,6 +213,11 @@ def history(
     pending = ledger.pending()
     if pending is not None:
         say_pending(pending)
+
+
+def _output_row(output: Output) -> dict[str, object]:
+    """Its fields; only those of compactions have what they replaced."""
+    return {name: value for name, value in asdict(output).items() if name != "replaces" or value}
 
 
 def say_pending(plan: Plan) -> None:
@@ -287,6 +293,7 @@ def verify(
     """
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.errors import LoadError
+    from pyspark_kafkalog.ledger.in_effect import live_outputs
     from pyspark_kafkalog.loads.output_files import verify_outputs
 
     findings = ledger.verify()
@@ -306,7 +313,7 @@ def verify(
     if findings:
         words(f"{counted(len(findings), 'finding')} in {ledger.location}")
         raise typer.Exit(1)
-    files = [file for commit in commits for out in commit.outputs for file in out.files]
+    files = [file for _, out in live_outputs(commits) for file in out.files]
     skipped = sum(c.skipped for c in commits)
     if skipped:
         words(f"{counted(skipped, 'offset')} were left out as corrupt (onCorruptBatch=skip)")
@@ -326,7 +333,8 @@ def gc(
     ] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
-    """Remove receipts and marks of committed loads, after summing them up, and files that no commit names.
+    """Remove receipts and marks of committed loads, after summing them up, and files that no commit names or
+    that `compact` replaced.
 
     Plans, commits, the files of rewound loads and what belongs to a pending plan stay.
     """
@@ -337,13 +345,13 @@ def gc(
     from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
     from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
 
-    before_ms = SYSTEM_CLOCK.time_ms() - _age_ms(older_than)
+    now_ms = SYSTEM_CLOCK.time_ms()
     with nullcontext() if dry_run else ledger.hold(holder("gc")):
         found = leftovers(ledger, keep) if dry_run else remove_leftovers(ledger, keep)
-        outputs = unlisted_files(ledger, before_ms)
+        outputs = unlisted_files(ledger, now_ms - _age_ms(older_than))
         if not dry_run:
             for output in outputs:
-                remove_unlisted(output)
+                remove_unlisted(ledger, output, now_ms)
     for one in found:
         if one.kept:
             words(f"load {one.number} keeps its receipts: {one.kept}")
@@ -356,9 +364,8 @@ def gc(
     for output in outputs:
         if output.refused:
             words(f"{output.path} is left alone: {output.refused}")
-        if output.files:
-            said = f"{counted(len(output.files), 'file')} with {size(output.bytes)}"
-            typer.echo(f"{done} {said} from {output.path}")
+        if count := len(output.files) + len(output.replaced):
+            typer.echo(f"{done} {counted(count, 'file')} with {size(output.bytes)} from {output.path}")
         if output.young:
             words(f"{output.path}: {counted(output.young, 'file')} younger than {older_than} not removed")
 

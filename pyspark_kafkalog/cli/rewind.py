@@ -102,7 +102,7 @@ def _show(ledger: Ledger, found: Rewinding) -> None:
         typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
     if not again:
         typer.echo("  nothing: that is where it stands")
-    undone = [c.number for c in ledger.lineage() if c.number > found.parent and c.outputs]
+    undone = [c.number for c in ledger.lineage() if c.number > found.parent and c.is_load and c.outputs]
     if undone:
         words(
             f"no longer in effect: load {', '.join(map(str, undone))}. read_load leaves their files out, "

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.ledger.plan import Position, unsorted
-from pyspark_kafkalog.ledger.records import ADDED, SEAL, LedgerRecord, at_least, only_if
+from pyspark_kafkalog.ledger.records import ADDED, OF_REPLACING, SEAL, LedgerRecord, at_least, only_if
 from pyspark_kafkalog.types import TopicPartition
 
 LOAD_MODES = ("job", "dir", "stage", "sql", "sink")
 """Modes of commits that publish what a plan read."""
 
-MODES = (*LOAD_MODES, "rewind", "discard")
+COMPACT = "compact"
+"""Mode of a commit whose files replace those of others; it changes no position."""
+
+MODES = (*LOAD_MODES, "rewind", "discard", COMPACT)
 
 PARQUET = "parquet"
 ORC = "orc"
@@ -38,7 +41,8 @@ class Output(LedgerRecord):
 
     Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``.
     Anything else: the name of the place in ``path``, without secrets, and ``evidence`` to find there what was
-    written, among it ``rows``.
+    written, among it ``rows``. ``replaces``: the commits ``[start, end)`` whose files at this path are
+    replaced by these.
     """
 
     json_order = "path format"
@@ -50,6 +54,8 @@ class Output(LedgerRecord):
     evidence: Mapping[str, str | int] = field(
         default_factory=dict, metadata=only_if("format", FILE_FORMATS, holds=False)
     )
+
+    replaces: tuple[tuple[int, int], ...] = field(default=(), metadata=OF_REPLACING)
 
     @property
     def place(self) -> str:
@@ -72,8 +78,9 @@ class Commit(LedgerRecord):
     """The end of load ``number``; ``positions`` are where the next load begins, of every known partition.
 
     ``parent`` is the commit whose positions this one continues, 0 before the first; ``run`` names the
-    attempt that made it; ``plan_sha256`` is None for a rewind. ``skipped`` counts the offsets that were
-    omitted as corrupt, ``missing`` all others without a record; None if they were not counted.
+    attempt that made it; ``plan_sha256`` is None for a rewind and a compaction. ``skipped`` counts the
+    offsets that were omitted as corrupt, ``missing`` all others without a record; None if they were not
+    counted.
     """
 
     kind = "commit"
@@ -96,7 +103,7 @@ class Commit(LedgerRecord):
 
     @property
     def is_load(self) -> bool:
-        """Whether it publishes what a plan read; else it is a rewind, or gave a plan up."""
+        """Whether it publishes what a plan read; else it rewinds, compacts, or gave a plan up."""
         return self.mode in LOAD_MODES
 
     @property

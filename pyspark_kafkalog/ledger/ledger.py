@@ -20,7 +20,8 @@ from pyspark_kafkalog.errors import (
     ReceiptMismatch,
 )
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, newest_hinted, write_hints
-from pyspark_kafkalog.ledger.commit import LOAD_MODES, NOT_COUNTED, Commit, Output
+from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
+from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement, summarize
@@ -251,6 +252,8 @@ class Ledger(Archive):
 
         ``note`` says what was asked for; positions within a load need one.
         """
+        if found.parent:
+            check_not_removed(self, live_outputs(self.lineage(found.parent)))
         return self._publish(
             Commit(
                 number=found.newest + 1,
@@ -263,6 +266,30 @@ class Ledger(Archive):
                 records=0,
                 bytes=0,
                 note=note,
+            )
+        )
+
+    def compact(self, head: Commit, outputs: Sequence[Output], run: str) -> Commit:
+        """Publish files that replace those of earlier commits, by a commit after ``head``, the newest one.
+
+        Raises:
+            LostRace: another driver committed meanwhile.
+            LoadError: a plan is pending; it has the number that this commit would take.
+        """
+        if self.store.exists(plan_name(head.number + 1)):
+            raise LoadError(f"load {head.number + 1} of {self.location} is pending: load first, then compact")
+        return self._publish(
+            Commit(
+                number=head.number + 1,
+                parent=head.number,
+                plan_sha256=None,
+                created=self._now(),
+                mode=COMPACT,
+                run=run,
+                positions=head.positions,
+                records=0,
+                bytes=0,
+                outputs=tuple(outputs),
             )
         )
 
@@ -349,7 +376,7 @@ class _Check:
         self.commits[number] = commit
         if commit.mode != "rewind" and commit.parent != number - 1:
             self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
-        if commit.mode == "discard":
+        if commit.mode in ("discard", COMPACT):
             self._same_positions(commit)
         elif commit.mode == "rewind":
             self._rewind(commit)
@@ -398,7 +425,7 @@ class _Check:
                 )
 
     def _same_positions(self, commit: Commit) -> None:
-        """A rewind or discard has the positions of the commit that it goes back to."""
+        """A rewind, discard or compaction has the positions of its parent."""
         if commit.parent and commit.parent not in self.commits:
             return  # reported already
         if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):

@@ -23,9 +23,14 @@ FORMAT_VERSION = 1
 """The version of a record of today's partitions."""
 
 BROKERS_VERSION = 2
-"""The version of a record of 0.7's partitions, each with its ``broker``; the newest that we read.
+"""The version of a record of 0.7's partitions, each with its ``broker``.
 
 Two brokers may have partitions of the same number: a reader that ignores the field would mix them up.
+"""
+
+REPLACING_VERSION = 3
+"""The version of a commit whose files replace those of others, which a reader must not read as well; the
+newest that we read.
 """
 
 # ---- names, relative to the ledger's directory
@@ -39,6 +44,7 @@ RECEIPTS = "receipts"
 SUMMARIES = "summaries"
 RUNS = "runs"
 MIRROR = "offsets"
+REMOVALS = "removals"
 
 _NUMBERED = re.compile(r"(\d{8,})\.json")
 
@@ -66,6 +72,11 @@ def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
 def summary_name(plan: int) -> str:
     """The record that replaces a plan's receipts."""
     return f"{SUMMARIES}/{plan:08d}.json"
+
+
+def removal_name(compaction: int) -> str:
+    """The record that the files which a compaction replaced are removed."""
+    return f"{REMOVALS}/{compaction:08d}.json"
 
 
 def marks_name(plan: int) -> str:
@@ -96,6 +107,9 @@ ADDED = {"added": FORMAT_VERSION}
 
 OF_BROKERS = {"added": BROKERS_VERSION}
 """The same; a record that has the field is of `BROKERS_VERSION`."""
+
+OF_REPLACING = {"added": REPLACING_VERSION}
+"""The same; a record that has the field is of `REPLACING_VERSION`."""
 
 SEAL = {"seal": True}
 """Metadata of the field for the record's ``sha256``: read, and computed when it is written."""
@@ -325,9 +339,9 @@ def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
         if not isinstance(body, dict):
             raise DamagedRecord(f"{where} is not a record: JSON, but not an object. {_REMEDY}")
         version = body.get("version")
-        if type(version) is int and version > BROKERS_VERSION:
+        if type(version) is int and version > REPLACING_VERSION:
             raise NewerFormat(
-                f"{where} has format version {version}; this release reads up to {BROKERS_VERSION}: "
+                f"{where} has format version {version}; this release reads up to {REPLACING_VERSION}: "
                 "update pyspark-kafkalog"
             )
         digest = _digest({name: value for name, value in body.items() if name != "sha256"})
@@ -335,10 +349,10 @@ def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
         raise DamagedRecord(f"{where} is torn or not a record ({e}). {_REMEDY}") from e
     if body.get("sha256") != digest:
         raise DamagedRecord(f"{where} was changed after it was written: its sha256 does not match. {_REMEDY}")
-    if body.get("record") != kind or version not in (FORMAT_VERSION, BROKERS_VERSION):
+    if body.get("record") != kind or version not in (FORMAT_VERSION, BROKERS_VERSION, REPLACING_VERSION):
         raise DamagedRecord(
             f"{where} is a record {body.get('record')!r} of version {version!r}, not {kind!r} of version "
-            f"{FORMAT_VERSION} or {BROKERS_VERSION}. {_REMEDY}"
+            f"{FORMAT_VERSION} to {REPLACING_VERSION}. {_REMEDY}"
         )
     return body
 

@@ -28,7 +28,7 @@ DIRECTORY = "dead"
 
 
 class DeadLetters:
-    """The target of dead letters. *Not thread-safe.* A replay overwrites them, as in `FileTable`."""
+    """The target of dead letters. *Not thread-safe.* Each run writes its own, as `FileTable`."""
 
     mode = "dir"
 

@@ -160,7 +160,8 @@ def _orc_schema(spark: SparkSession, before: Output) -> StructType:
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
-    taken = [name for name in frame.columns if name.lower() in ("load", output_files.RUN_COLUMN)]
+    ours = ("load", output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
+    taken = [name for name in frame.columns if name.lower() in ours]
     if taken:
         raise InvalidConfig(
             f"a column is called {taken[0].lower()}, as one of the directories of loads "

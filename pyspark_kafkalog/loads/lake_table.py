@@ -26,6 +26,7 @@ _KIND = "kafkalog"
 _ABANDONED = {
     "discard": "the ledger discarded it",
     "rewind": "the ledger was rewound before it was committed",
+    "compact": "the load's files were compacted before it was committed",
 }
 """What a commit of such a mode says about the plan with its number."""
 

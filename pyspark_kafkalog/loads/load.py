@@ -165,7 +165,7 @@ class Load:
                 f"load {self.ledger.name!r} was {self._state}: call load() again for the next one"
             )
         with ExitStack() as lock:
-            lock.enter_context(self.ledger.hold(_holder()))
+            lock.enter_context(self.ledger.hold(holder()))
             cluster = open_cluster(self._options)
             try:
                 self.plan = begin(self._options, cluster, self.ledger, run=self._run)
@@ -273,13 +273,14 @@ class Load:
         grain: str = "day",
         **options: object,
     ) -> None:
-        """Write ``path/load=<number>``, ``parquet`` or ``orc``; the commit publishes it for `read_load`.
+        """Write ``path/load=<number>/kl_run=<run>``, ``parquet`` or ``orc``; the commit publishes it for
+        `read_load`.
 
-        A replay overwrites the same directory. With ``partition_by_time="timestamp"`` it has a directory for
+        A replay writes to another directory. With ``partition_by_time="timestamp"`` it has a directory for
         each day, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's writer.
 
         Raises:
-            InvalidConfig: the path is not local, or a column is called ``load``.
+            InvalidConfig: the path is not local, or a column is called ``load`` or ``kl_run``.
             LoadError: the path belongs to another load, was written in this block before, holds a table of
                 another format, partitioning or types, or what Spark wrote is not on this machine.
             ReceiptMismatch: the number of rows is not that of the receipts.
@@ -450,5 +451,7 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
     }
 
 
-def _holder() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()} since {utc_text(SYSTEM_CLOCK.time_ms())}"
+def holder(what: str = "") -> str:
+    """Who holds the lock, for whom it keeps out; ``what`` names a command."""
+    who = f"process {os.getpid()} on {socket.gethostname()} since {utc_text(SYSTEM_CLOCK.time_ms())}"
+    return f"{what}, {who}" if what else who

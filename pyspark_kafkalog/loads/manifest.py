@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, Commit, Output
+from pyspark_kafkalog.ledger.in_effect import live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import Store, open_store
 from pyspark_kafkalog.loads import output_files
@@ -61,7 +62,7 @@ def _write(ledger: Ledger, head: Commit, path: str) -> None:
     listed = store.read(FILES) if number else None
     added = _since(ledger, head, number, path) if listed is not None and _sha256(listed) == seal else None
     if listed is None or added is None:
-        listed, added = b"", [out for _, out in output_files.live_outputs(ledger.lineage(head.number), path)]
+        listed, added = b"", [out for _, out in live_outputs(ledger.lineage(head.number), path)]
     listed += b"".join(f"{url}\n".encode() for out in added for url in _urls(out))
     store.replace(FILES, listed)
     store.replace(_STATE, json.dumps({"commit": head.number, "sha256": _sha256(listed)}).encode() + b"\n")
@@ -82,7 +83,7 @@ def _since(archive: Archive, head: Commit, number: int, path: str) -> list[Outpu
     at: Commit | None = head
     while at is not None and at.number > number:
         outputs = [out for out in at.outputs if out.path == path]
-        if at.mode == "rewind":
+        if at.mode == "rewind" or any(out.replaces for out in outputs):
             return None
         found += outputs
         at = archive.commit_at(at.parent) if at.parent else None

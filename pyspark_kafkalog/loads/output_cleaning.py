@@ -1,37 +1,45 @@
-"""Removes files of a load that no commit names: those of runs that died, were given up or lost a race.
+"""Removes files of a load that no commit names, and those that a compaction replaced.
 
-Nothing of the pending plan, of a load whose number the ledger does not have yet, or younger than asked is
-touched; nor what a rewind undid, which its commit still names.
+The first are of runs that died, were given up or lost a race. Nothing of the pending plan, of a load whose
+number the ledger does not have yet, or younger than asked is touched; nor what a rewind undid: its commit
+still names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.commit import FILE_FORMATS
+from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit
+from pyspark_kafkalog.ledger.in_effect import Removal, replaced_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.records import encode, removal_name
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.dead_letters import path_of
 
-_OF_LOAD = re.compile(r"load=([0-9]{8,})")
+_OF_LOAD = re.compile(rf"(?:load|{output_files.COMPACTION_COLUMN})=([0-9]{{8,}})")
 _TEMPORARY = "_temporary"
 """Where Spark's committer keeps the files of tasks; a killed driver leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """Files below the output ``path`` that no commit names: those to remove, with their bytes.
+    """Files below the output ``path`` that may go, with their bytes: those that no commit names, and the
+    ``replaced`` ones of ``compactions``.
 
-    ``young`` counts the others, which are too young. ``refused`` says why the path is left alone, or "".
+    ``young`` counts files that no commit names and that are too young. ``refused`` says why the path is left
+    alone, or "".
     """
 
     path: str
     files: tuple[Path, ...] = ()
+    replaced: tuple[Path, ...] = ()
+    compactions: tuple[int, ...] = ()
     bytes: int = 0
     young: int = 0
     refused: str = ""
@@ -55,11 +63,38 @@ def unlisted_files(ledger: Ledger, before_ms: int) -> list[Unlisted]:
         names.update(f"{output.directory}/{file.name}" for file in output.files)
         directories.setdefault(output.path, set()).add(output.directory)
     listed.setdefault(str(path_of(ledger)), set())
+    lineage = ledger.lineage(newest) if newest else []
     return [
-        _unlisted_below(path, ledger, newest, names, directories.get(path, set()), before_ms)
+        _with_replaced(
+            _unlisted_below(path, ledger, newest, names, directories.get(path, set()), before_ms),
+            lineage,
+            utc_text(before_ms),
+        )
         for path, names in sorted(listed.items())
         if Path(path).is_dir()
     ]
+
+
+def _with_replaced(found: Unlisted, lineage: Sequence[Commit], before: str) -> Unlisted:
+    """Also the files that compactions in effect replaced, and that are still there."""
+    if found.refused:
+        return found
+    replaced: dict[Path, int] = {}
+    compactions = []
+    for compaction in lineage:
+        if compaction.mode != COMPACT or compaction.created > before:
+            continue
+        old = [out for _, out in replaced_outputs(lineage, compaction) if out.path == found.path]
+        files = [Path(out.path, out.directory, file.name) for out in old for file in out.files]
+        there = {file: file.lstat().st_size for file in files if file.exists()}
+        replaced |= there
+        compactions += [compaction.number] if there else []
+    return replace(
+        found,
+        replaced=tuple(replaced),
+        compactions=tuple(compactions),
+        bytes=found.bytes + sum(replaced.values()),
+    )
 
 
 def _unlisted_below(
@@ -82,24 +117,35 @@ def _unlisted_below(
             size += status.st_size
     except OSError as e:
         raise LoadError(f"cannot list the files below {path}: {e}") from e
-    return Unlisted(path, tuple(found), size, young)
+    return Unlisted(path, tuple(found), bytes=size, young=young)
 
 
-def remove_unlisted(found: Unlisted) -> None:
+def remove_unlisted(ledger: Ledger, found: Unlisted, now_ms: int) -> None:
     """Remove these files, and the directories that are then empty. The caller holds the ledger's lock.
 
-    If interrupted, it can be repeated.
+    If interrupted, it can be repeated. Of compactions it is noted first that there is no way back.
     """
-    root = Path(found.path)
+    root, files = Path(found.path), (*found.files, *found.replaced)
+    for number in found.compactions:
+        ledger.store.create(removal_name(number), encode(Removal(number, utc_text(now_ms))))
     try:
-        for file in found.files:
+        for file in files:
             file.unlink(missing_ok=True)
-        emptied = {p for file in found.files for p in file.parents if p.is_relative_to(root) and p != root}
+        emptied = {p for file in files for p in file.parents if p.is_relative_to(root) and p != root}
         for directory in sorted(emptied, reverse=True):
             with suppress(OSError):  # not empty, or gone
+                _remove_remains(directory)
                 directory.rmdir()
     except OSError as e:
         raise LoadError(f"cannot remove files below {root}: {e}") from e
+
+
+def _remove_remains(directory: Path) -> None:
+    """Remove what Hadoop keeps beside data, ``_SUCCESS`` and checksums, if there is no data left."""
+    left = list(directory.iterdir())
+    if all(entry.name.startswith((".", "_")) and entry.is_file() for entry in left):
+        for entry in left:
+            entry.unlink()
 
 
 def _why_refused(path: str, ledger: Ledger) -> str:

@@ -3,6 +3,8 @@
     <path>/_kafkalog.json                       the load that this path belongs to; created once
     <path>/load=00000042/kl_run=<run>/...       what this run of load 42 wrote; its commit lists the files
 
+    <path>/kl_compact=00000050/kl_run=<run>/... files of other loads in fewer ones, by commit 50
+
 Two drivers never write to one directory, and readers ignore a file that no commit in effect lists. Older
 loads have no ``kl_run=``. docs/loads.md describes the layout.
 """
@@ -20,6 +22,7 @@ from urllib.parse import unquote
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
@@ -27,7 +30,8 @@ from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 CLAIM = "_kafkalog.json"
 """Spark ignores names that begin with ``_``."""
 RUN_COLUMN = "kl_run"
-"""What Spark takes the directories of runs for; readers drop it."""
+COMPACTION_COLUMN = "kl_compact"
+"""What Spark takes the directories of runs and compactions for; readers drop them."""
 _GLOB = set("*?[]{}\\")
 _FSYNCS_AT_ONCE = 8
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
@@ -72,6 +76,11 @@ def local_path(path: str | os.PathLike[str]) -> Path:
 def load_directory(number: int, run: str) -> str:
     """The directory below an output path for this run of load ``number``: ``load=00000042/kl_run=<run>``."""
     return f"load={number:08d}/{RUN_COLUMN}={run}"
+
+
+def compaction_directory(number: int, run: str) -> str:
+    """As `load_directory`, for commit ``number``, which replaces files. They have a column ``load``."""
+    return f"{COMPACTION_COLUMN}={number:08d}/{RUN_COLUMN}={run}"
 
 
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
@@ -228,6 +237,8 @@ def files_in_effect(
     owner = read_claim(where)
     known_as = str(where) if owner is None else owner.path
     live = live_outputs(ledger.lineage(until), known_as)
+    if until is not None:
+        check_not_removed(ledger, live)
     found = [(commit, out) for commit, out in live if commit.number > after]
     if not found:
         raise LoadError(
@@ -237,17 +248,13 @@ def files_in_effect(
     return [f"{where}/{out.directory}/{file.name}" for _, out in found for file in out.files]
 
 
-def live_outputs(lineage: Iterable[Commit], path: str) -> list[tuple[Commit, Output]]:
-    """What is in effect of ``path``, as commits name it, oldest first."""
-    return [(commit, out) for commit in lineage for out in commit.outputs if out.path == path]
-
-
 def by_directories(files: Iterable[str], path: str) -> list[list[str]]:
-    """Files below ``path``, those with and without a run's directory apart: Spark reads one kind only."""
-    kinds: dict[bool, list[str]] = {}
+    """Files below ``path`` by the columns of their directories, in order: Spark reads one kind at a time."""
+    kinds: dict[tuple[str, bool], list[str]] = {}
     for file in files:
-        inner = file[len(path) + 1 :].split("/", 2)
-        kinds.setdefault(inner[1].startswith(f"{RUN_COLUMN}="), []).append(file)
+        first, second = file[len(path) + 1 :].split("/", 2)[:2]
+        kind = first.partition("=")[0], second.startswith(f"{RUN_COLUMN}=")
+        kinds.setdefault(kind, []).append(file)
     return list(kinds.values())
 
 
@@ -267,11 +274,10 @@ def _check_one_partitioning(where: Path, found: Sequence[tuple[Commit, Output]])
 
 
 def verify_outputs(commits: Iterable[Commit]) -> list[str]:
-    """What is wrong with the files that these commits list, in words; empty if nothing is."""
+    """What is wrong with the files in effect after these commits, in words; empty if nothing is."""
     return [
         finding
-        for commit in commits
-        for output in commit.outputs
+        for commit, output in live_outputs(commits)
         for file in output.files
         for finding in _verify_file(
             commit.number, Path(output.path, output.directory, file.name), file, output.format

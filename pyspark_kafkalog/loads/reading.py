@@ -17,7 +17,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -50,39 +50,55 @@ def read_load(
     files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
     if not files:
         raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
-    reader = spark.read.options(**option_texts(options)).option("basePath", f"file:{where}").format(kind)
-    given = {name.lower(): value for name, value in option_texts(options).items()}
-    merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{kind}.mergeSchema", "false")) == "true"
-    return _as_one(reader, output_files.by_directories(files, str(where)), merge=merge)
+    frame = table_of(spark, str(where), kind, files, option_texts(options))
+    if after and any(f"/{output_files.COMPACTION_COLUMN}=" in file for file in files):
+        frame = frame.where(f"load > {after}")
+    return frame
 
 
-def _as_one(reader: DataFrameReader, kinds: Sequence[Sequence[str]], *, merge: bool) -> DataFrame:
-    """One table of files in several kinds of directories, as Spark reads those in one kind.
+def table_of(
+    spark: SparkSession,
+    path: str,
+    format: str,
+    files: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    guess: bool = True,
+) -> DataFrame:
+    """These files of loads as one table, in whatever kinds of directories they are.
 
-    Without ``merge`` its columns are those of the oldest files.
+    Without ``mergeSchema`` its columns are those of the oldest files, as Spark's own reader has it. Without
+    ``guess`` the columns of directories are texts, as they are written there, but for ``load``.
     """
-    urls = [[f"file:{file}" for file in files] for files in kinds]
-    frames = [_without_run(reader.load(files)) for files in urls]
-    if len(frames) == 1:
+    reader = spark.read.options(**options).option("basePath", f"file:{path}").format(format)
+    given = {name.lower(): value for name, value in options.items()}
+    merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"
+    urls = [[f"file:{file}" for file in some] for some in output_files.by_directories(files, path)]
+    frames = [_without_ours(reader.load(some)) for some in urls]
+    if len(frames) == 1 and guess:
         return frames[0]
-    unlike = _unlike_types([frame.schema for frame in frames], _directory_columns(kinds[0][0]))
-    if unlike:
-        schemas = [_with_texts(frame.schema, unlike) for frame in frames]
+    columns = _directory_columns(files[0][len(path) :])
+    texts = _unlike_types([frame.schema for frame in frames], columns) if guess else set(columns)
+    if texts:
         frames = [
-            _without_run(reader.schema(to).load(files)) for to, files in zip(schemas, urls, strict=True)
+            _without_ours(reader.schema(_with_texts(frame.schema, texts)).load(some))
+            for frame, some in zip(frames, urls, strict=True)
         ]
-    found = frames[0]
-    for frame in frames[1:]:
+    # A text where Spark is told not to guess, and a number where files were compacted.
+    found, *others = [frame.withColumn("load", frame["load"].cast("int")) for frame in frames]
+    names = found.columns
+    for frame in others:
         found = found.unionByName(frame, allowMissingColumns=True)
-    return found if merge else found.select(*(f"`{name.replace('`', '``')}`" for name in frames[0].columns))
+    return found if merge else found.select(*(f"`{name.replace('`', '``')}`" for name in names))
 
 
-def _without_run(frame: DataFrame) -> DataFrame:
-    return frame.drop(output_files.RUN_COLUMN)
+def _without_ours(frame: DataFrame) -> DataFrame:
+    return frame.drop(output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
 
 
 def _directory_columns(file: str) -> list[str]:
-    return [unquote(part.partition("=")[0]) for part in file.split("/")[:-1] if "=" in part]
+    names = [unquote(part.partition("=")[0]) for part in file.split("/")[:-1] if "=" in part]
+    return [name for name in names if name != "load"]
 
 
 def _unlike_types(schemas: Sequence[StructType], columns: Sequence[str]) -> set[str]:

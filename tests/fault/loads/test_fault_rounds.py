@@ -20,7 +20,10 @@ ROUNDS = {
         *("worker killed at its receipt", "task fails for good", "broker away", "rival", "discarded"),
         "driver killed in its tasks",
     ],
-    2: ["worker killed", "second attempt", "broker killed", "rewound", "partition added", "driver killed"],
+    2: [
+        *("worker killed", "second attempt", "broker killed", "rewound", "partition added", "driver killed"),
+        *("compacted", "compacted"),
+    ],
 }
 """Each kind of fault once; `test_soak` repeats and mixes them."""
 

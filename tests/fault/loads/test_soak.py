@@ -12,13 +12,19 @@ from tests.support.loads.growing_topic import growing
 from tests.support.loads.load_rounds import BY_HOUR, ORC_FILES, LoadRound
 from tests.support.loads.load_soaks import FEWER_LOADS, KILLS, LOADS, SEEDS, soak, soaked_drivers
 
+COMPACTIONS = ("compacted",) * 4
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("how", "loads", "first"),
-    [({}, LOADS, ()), (ORC_FILES, FEWER_LOADS, KILLS), (BY_HOUR, FEWER_LOADS, KILLS)],
+    [
+        ({}, LOADS, COMPACTIONS),
+        (ORC_FILES, FEWER_LOADS, (*KILLS, *COMPACTIONS)),
+        (BY_HOUR, FEWER_LOADS, (*KILLS, *COMPACTIONS)),
+    ],
     ids=["parquet", "orc", "event time"],
 )
 def test_every_offset_is_loaded_once_in_many_loads(

@@ -180,3 +180,64 @@ def test_an_earlier_load_is_read_again_from_the_topic_and_from_the_table(lake: L
         [(1, True, 0, 3, 3, None), (2, False, 3, 5, 2, None), (3, False, 5, 9, 4, None)],
     )
     assert audit.where("load = 1").first().first_timestamp.timestamp() == 1.0
+
+
+def test_a_compaction_leaves_rows_loads_and_values_as_they_are(lake: Lake) -> None:
+    """Values of directories that look like numbers too, and columns that came later."""
+
+    def run(*values: int, code: str, **more: str) -> None:
+        lake.topic.add(*values)
+        with lake.load() as load:
+            columns = [f.lit(text).alias(name) for name, text in {"code": code, **more}.items()]
+            load.write_parquet(lake.table, load.df.select("value", *columns), partition_by="code")
+
+    run(0, code="007")
+    run(1, code="007")
+    run(2, 3, code="7b:", added="x")
+    run(4, code="7b:")
+    everything = [
+        (b"0", None, 1, "007"), (b"1", None, 2, "007"), (b"2", "x", 3, "7b:"), (b"3", "x", 3, "7b:"),
+        (b"4", None, 4, "7b:"),
+    ]  # fmt: skip
+    schema = "value binary, added string, load int, code string"
+
+    def assert_same() -> None:
+        found = kafkalog.read_load(lake.spark, lake.table, mergeSchema=True)
+        assert_rows(found.select("value", "added", "load", "code"), schema, everything)
+
+    assert_same()
+    commit = kafkalog.compact(lake.spark, lake.table)
+    assert (commit.number, commit.mode) == (5, "compact")
+    assert sorted(file.name.rpartition("/")[0] for file in commit.outputs[0].files) == [
+        "code=007",
+        "code=7b%3A",
+    ]
+    assert_same()
+    assert kafkalog.compact(lake.spark, lake.table) is None
+    run(5, code="8")
+    everything.append((b"5", None, 6, "8"))
+    assert_same()
+    later = kafkalog.read_load(lake.spark, lake.table, between="commit:2,commit:5")
+    assert sorted(row.load for row in later.collect()) == [3, 3, 4]
+    assert kafkalog.read_load(lake.spark, lake.table, as_of=lake.ledger.commit_at(2).created).count() == 2
+    run(6, code="8")
+    everything.append((b"6", None, 7, "8"))
+    assert kafkalog.compact(lake.spark, lake.table).outputs[0].replaces == ((6, 8),)
+    assert_same()
+    assert lake.ledger.verify() == output_files.verify_outputs(lake.ledger.lineage()) == []
+    with lake.load() as load:
+        assert load.is_empty
+    files = (lake.table / "_manifest" / "files.txt").read_text().splitlines()
+    assert lake.spark.read.parquet(*files).count() == 7
+
+
+def test_a_table_of_orc_without_partitions_is_compacted(lake: Lake) -> None:
+    for n in range(3):
+        lake.topic.add(n)
+        with lake.load() as load:
+            load.write_orc(lake.table)
+    commit = kafkalog.compact(lake.spark, lake.table, target_bytes=1 << 20)
+    assert len(commit.outputs[0].files) == 1
+    lake.assert_published([(1, 0), (2, 1), (3, 2)])
+    lake.ledger.rewind(2, "run")
+    lake.assert_published([(1, 0), (2, 1)])

@@ -19,6 +19,7 @@ from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
 from tests.support.loads.armed_faults import Fault
 from tests.support.loads.growing_topic import GrowingTopic, wait_for_records
 from tests.support.loads.loaded_table import check_positions, check_table
@@ -195,11 +196,39 @@ class LoadRound:
 
     def rewound(self) -> None:
         """The loads after an earlier commit no longer count, and their offsets come again."""
-        target = self.rng.choice([0, *(c.number for c in self.ledger.lineage()[-3:])])
+        gone = max(self.ledger.numbers("removals"), default=0)  # before these there is no way back
+        last = [c.number for c in self.ledger.lineage()[-3:] if c.number >= gone]
+        target = self.rng.choice([0, *last])
         commit = self.ledger.rewind(target, "a rewind")
         self.note(f"rewind to {target}: commit {commit.number}")
         self._must_succeed("after the rewind")
         self.look()
+
+    def compacted(self) -> None:
+        """Small files are put together, by a driver that may die on the way; then what is left over goes.
+
+        Readers see the same at each step.
+        """
+        self._have_nothing_pending()
+        point = self.rng.choice([None, "before listing files", "before commit", "commit linked"])
+        before = self._head()
+        order = {"do": "compact", "path": str(self.path), "die": point}
+        answer = self._ask(self.drivers.pick(self.rng), order)
+        self.note(f"compaction, killed at {point}: {answer}")
+        assert answer["ok"] or answer["error"] == _DIED, answer
+        if point == "commit linked" and not answer["ok"]:
+            assert self._head() == before + 1
+        self.look()
+        with self.ledger.hold("gc"):
+            for found in unlisted_files(self.ledger, time.time_ns() // 1_000_000 + 1):
+                assert not found.refused
+                self.note(f"    removed: {len(found.files)} unlisted files, {len(found.replaced)} replaced")
+                remove_unlisted(self.ledger, found, time.time_ns() // 1_000_000)
+        self.look()
+
+    def _have_nothing_pending(self) -> None:
+        if self.ledger.pending() is not None:
+            self._must_succeed("what is pending")
 
     def second_attempt(self) -> None:
         """A speculative attempt, in another process, overtakes the task; another one comes after the load."""

@@ -294,6 +294,13 @@ def _read(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _compact(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
+    import pyspark_kafkalog as kafkalog
+
+    commit = kafkalog.compact(spark, order["path"])
+    return {"number": commit and commit.number}
+
+
 def _roll_back(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
     warehouse_jobs.restore(spark, order["table"], order["lake"], order["version"])
     return {}
@@ -303,7 +310,10 @@ def _hello(spark: Any, _: dict[str, Any]) -> dict[str, Any]:
     return {"application": spark.sparkContext.applicationId}
 
 
-_ORDERS = {"load": _load, "stage": _stage, "read": _read, "roll back": _roll_back, "hello": _hello}
+_ORDERS = {
+    "load": _load, "stage": _stage, "read": _read, "compact": _compact, "roll back": _roll_back,
+    "hello": _hello,
+}  # fmt: skip
 
 
 @contextmanager

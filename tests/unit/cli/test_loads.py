@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.load_run import name_interpreter
 from pyspark_kafkalog.errors import LoadBusy
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.output_files import claim_path, written_files
 from tests.support.ledger.plans import P0, P1, begun, facts, loaded, read_all
@@ -122,3 +122,14 @@ def test_gc_removes_old_files_of_runs_that_lost_and_says_which_are_too_young(
     assert (published.exists(), lost.parent.exists()) == (True, False)
     ran = CliRunner().invoke(app, ["gc", "flights", "--offsets", str(tmp_path), "--older-than", "1w"])
     assert (ran.exit_code, "7d, 12h" in ran.output) == (2, True)
+
+
+def test_compact_says_what_it_would_put_together_without_spark(ledger: Ledger, tmp_path: Path) -> None:
+    assert run(ledger, "compact") == "nothing to compact\n"
+    plan = begun(ledger, {P0: facts(0, 13), P1: facts(0, 4)})
+    read_all(ledger, plan)
+    files = tuple(OutputFile(f"{n}.parquet", 1500, 3) for n in range(2))
+    ledger.commit(plan, mode="dir", run="run", outputs=[Output("/table", "load=00000003", files)])
+    assert run(ledger, "compact", "--dry-run") == "/table: 2 small files with 3.0 kB\n"
+    assert run(ledger, "compact", "--dry-run", "--target-size", "2kb") == "nothing to compact\n"
+    assert run(ledger, "compact", "--dry-run", "--to", "/other") == "nothing to compact\n"

@@ -166,13 +166,13 @@ def test_a_torn_receipt_is_refused(ledger: Ledger, store: MemoryStore) -> None:
 @pytest.mark.parametrize("name", ["load.json", "plans/00000001.json", "commits/00000001.json"])
 def test_a_newer_format_is_not_guessed_at(ledger: Ledger, store: MemoryStore, name: str) -> None:
     loaded(ledger)
-    change(store, name, b'"version": 1', b'"version": 3')
+    change(store, name, b'"version": 1', b'"version": 4')
     touch: dict[str, Any] = {
         "load.json": lambda: ledger.identify("cluster-a", {}),
         "plans/00000001.json": lambda: ledger.plan(1),
         "commits/00000001.json": ledger.head,
     }
-    with pytest.raises(NewerFormat, match=rf"{name} has format version 3; .*update pyspark-kafkalog"):
+    with pytest.raises(NewerFormat, match=rf"{name} has format version 4; .*update pyspark-kafkalog"):
         touch[name]()
 
 

@@ -97,8 +97,8 @@ def test_a_record_of_another_kind_is_damaged() -> None:
 
 
 def test_a_newer_format_says_that_an_update_is_needed() -> None:
-    with pytest.raises(NewerFormat, match=r"here has format version 3; this release reads up to 2: update"):
-        unseal("plan", b'{"record": "plan", "version": 3, "what": "ever"}', "here")
+    with pytest.raises(NewerFormat, match=r"here has format version 4; this release reads up to 3: update"):
+        unseal("plan", b'{"record": "plan", "version": 4, "what": "ever"}', "here")
 
 
 def test_a_name_that_is_not_unicode_is_refused() -> None:

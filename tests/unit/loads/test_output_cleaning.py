@@ -43,19 +43,24 @@ def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
         "mine/a",
     ]
     lost = [
+        "kl_compact=00000003/kl_run=died/a.parquet",
         "load=00000001/day=1/late.parquet", "load=00000002/a.parquet",
         "load=00000002/kl_run=lost/_SUCCESS", "load=00000002/kl_run=lost/_temporary/0/a.parquet",
         "load=00000002/kl_run=lost/a.parquet", "load=00000002/kl_run=won/_temporary/0/b.parquet",
         "load=00000003/kl_run=superseded/a.parquet",
     ]  # fmt: skip
-    pending = ["load=00000004/kl_run=now/a.parquet", "load=00000005/a.parquet"]
+    pending = [
+        "load=00000004/kl_run=now/a.parquet",
+        "load=00000005/a.parquet",
+        "kl_compact=00000004/kl_run=now/a",
+    ]
     write(table, *kept[:2], *kept[3:], *lost, *pending)
     write(table, "load=00000002/kl_run=lost/young.parquet", at_ms=NOW_MS)
 
     assert unlisted(ledger, table) == lost
     (found,) = unlisted_files(ledger, NOW_MS)
     assert (found.bytes, found.young) == (sum((table / name).stat().st_size for name in lost), 1)
-    remove_unlisted(found)
+    remove_unlisted(ledger, found, NOW_MS)
     left = sorted(str(file.relative_to(table)) for file in table.rglob("*") if file.is_file())
     assert left == sorted([
         *kept, *pending, "load=00000001/day=1/a.parquet", "load=00000002/kl_run=lost/young.parquet",

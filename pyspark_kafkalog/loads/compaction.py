@@ -1,0 +1,134 @@
+"""``kafkalog.compact()``: the small files of many loads in a few large ones, published by one commit.
+
+    <path>/kl_compact=00000050/kl_run=<run>/...      rows of other loads, with a column ``load``
+
+The commit says whose files they replace. Those stay until `kafkalog gc` removes them, so that readers can
+finish what they have begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.ledger.commit import Commit, Output
+from pyspark_kafkalog.ledger.in_effect import Live, live_outputs
+from pyspark_kafkalog.ledger.receipts import join_ranges
+from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads.load import holder
+from pyspark_kafkalog.loads.manifest import write_manifests
+from pyspark_kafkalog.loads.reading import option_texts, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+TARGET_BYTES = 128 << 20
+
+
+def compact(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    offsets: str | os.PathLike[str] | None = None,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    **options: object,
+) -> Commit | None:
+    """Rewrite the small files of the loads in effect below ``path`` into files of about ``target_bytes``.
+
+    Readers see the same rows before and after, with the same ``load``. Loads whose files are at least half
+    as large on average, or cannot be put together, stay. Returns the commit, or None if nothing is to gain.
+    ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's writer.
+
+    Raises:
+        LoadBusy: a load is running.
+        LoadError: the path does not belong to a load, a plan is pending, or the rows are not the same.
+        LostRace: another driver committed meanwhile; nothing changed.
+    """
+    if target_bytes <= 0:
+        raise InvalidConfig(f"target_bytes is {target_bytes}; it must be a number of bytes")
+    where = output_files.local_path(path)
+    ledger = output_files.ledger_of(where, offsets)
+    owner = output_files.read_claim(where)
+    assert owner is not None  # ledger_of found it
+    output_files.check_not_copied(owner, ledger)
+    with ledger.hold(holder("compact")):
+        head = ledger.head()
+        chosen = small_outputs(live_outputs(ledger.lineage(), owner.path), target_bytes)
+        if head is None or not chosen:
+            return None
+        if ledger.pending() is not None:
+            raise LoadError(
+                f"load {head.number + 1} of {ledger.location} is pending: load first, then compact"
+            )
+        run = uuid.uuid4().hex
+        inside = output_files.compaction_directory(head.number + 1, run)
+        files = [f"{where}/{out.directory}/{file.name}" for _, out in chosen for file in out.files]
+        sizes = [file for _, out in chosen for file in out.files]
+        rows, size = sum(file.rows for file in sizes), sum(file.bytes for file in sizes)
+        # Texts, because 007 as a number would be written as 7.
+        frame = table_of(spark, str(where), owner.format, files, {"mergeSchema": "true"}, guess=False)
+        columns = output_files.partition_columns(chosen[0][1]) or ()
+        writer = _arranged(frame, columns, -(-size // target_bytes)).write.mode("overwrite")
+        ours = {
+            "partitionOverwriteMode": "static",
+            "maxRecordsPerFile": str(max(1, rows * target_bytes // size)),
+        }
+        writer = writer.options(**ours, **option_texts(options)).partitionBy(*columns)
+        writer.format(owner.format).save(f"file:{where / inside}")
+        written = output_files.written_files(where, inside)
+        if written.rows != rows:
+            raise LoadError(
+                f"{where / inside} holds {written.rows} rows, and the {len(files)} files that it should "
+                f"replace hold {rows}: nothing was committed. `kafkalog verify` looks for damaged files"
+            )
+        replaced = join_ranges((commit.number, commit.number + 1) for commit, _ in chosen)
+        commit = ledger.compact(head, [replace(written, replaces=replaced)], run)
+        write_manifests(ledger, commit)
+        log.info("%s: commit %d has %d files for %d", where, commit.number, len(written.files), len(files))
+        return commit
+
+
+def small_outputs(live: Live, target_bytes: int) -> Live:
+    """The outputs to put together, whose files are small and would be fewer; empty if nothing is to gain."""
+    small = [
+        (commit, out)
+        for commit, out in live
+        if out.files and sum(file.bytes for file in out.files) * 2 < target_bytes * len(out.files)
+    ]
+    crowded = _directories(out for _, out in small)
+    chosen = [
+        (commit, out)
+        for commit, out in small
+        if sum(crowded[_directory(file.name)] > 1 for file in out.files) * 2 >= len(out.files)
+    ]
+    before = sum(len(out.files) for _, out in chosen)
+    sizes: Counter[str] = Counter()
+    for _, out in chosen:
+        for file in out.files:
+            sizes[_directory(file.name)] += file.bytes
+    after = sum(max(1, -(-size // target_bytes)) for size in sizes.values())
+    return chosen if before > after else []
+
+
+def _directories(outputs: Iterable[Output]) -> Counter[str]:
+    """How many files there are for each combination of values of the partition columns."""
+    return Counter(_directory(file.name) for out in outputs for file in out.files)
+
+
+def _directory(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _arranged(frame: DataFrame, columns: Sequence[str], count: int) -> DataFrame:
+    """The rows in as many tasks as there should be files; those of one directory in one task."""
+    if columns:
+        return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
+    return frame.coalesce(count)
