@@ -307,15 +307,17 @@ class Session:
         for start in range(0, len(wanted), _READ_AT_ONCE):
             part = wanted[start : start + _READ_AT_ONCE]
             asked = [self._client.get_async(self.chroot + path or "/") for path in part]
+            deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
             for path, answer in zip(part, asked, strict=True):
                 try:
-                    node = _node(*answer.get(timeout=self._connect_ms / 1000))
-                except (KazooException, self._client.handler.timeout_exception):
-                    again = self.read(path)
-                    if again is None:
-                        continue
-                    node = again
-                found[path] = node
+                    left = max(deadline - SYSTEM_CLOCK.monotonic(), 0.001)
+                    node: Node | None = _node(*answer.get(timeout=left))
+                except self._client.handler.timeout_exception:
+                    raise self._no_answer(path, "no answer") from None
+                except KazooException:
+                    node = self.read(path)
+                if node is not None:
+                    found[path] = node
         return found
 
     def commit(self, *changes: Creation | Replacement | Removal) -> bool:
@@ -481,10 +483,13 @@ class Session:
             if once:
                 raise _NotNow(path)
             if SYSTEM_CLOCK.monotonic() + _RETRY_SECONDS >= deadline:
-                raise ConnectionLost(
-                    f"{path}: ZooKeeper at {self.hosts} did not answer within {self._connect_ms} ms: {reason}"
-                )
+                raise self._no_answer(path, reason)
             SYSTEM_CLOCK.sleep(_RETRY_SECONDS)
+
+    def _no_answer(self, path: str, reason: str) -> ConnectionLost:
+        return ConnectionLost(
+            f"{path}: ZooKeeper at {self.hosts} did not answer within {self._connect_ms} ms: {reason}"
+        )
 
     def _refusal(self, path: str, error: KazooException) -> ZooKeeperError:
         """The error to raise, with what to look at."""
