@@ -248,27 +248,31 @@ class ZooKeeperAcls:
         _make(self._session, [*self._nodes.acl_changes.values(), *self._nodes.acl_parents()])
 
     def _told(self, pattern_type: PatternType, changes: Sequence[bytes]) -> None:
-        said = (_read(lambda data: read_acl_change(pattern_type, data), each) for each in changes)
+        said = (_read(partial(read_acl_change, pattern_type), each) for each in changes)
         with self._lock:
-            self._keep({**self._acls, **self._read({each for each in said if each is not None})})
+            there = self._data({each for each in said if each is not None})
+            # What cannot be read stays as it was.
+            read = ((resource, _read(partial(read_acls, resource), data)) for resource, data in there.items())
+            self._keep({**self._acls, **{resource: found for resource, found in read if found is not None}})
 
     def _read_all(self) -> None:
         with self._lock:
-            resources = [
+            there = self._data(
                 Resource(kind, name, pattern_type)
                 for parent, (kind, pattern_type) in self._nodes.acl_parents().items()
                 for name in self._session.children(parent)
-            ]
-            self._keep(self._read(resources))
+            )
+            self._keep({resource: read_acls(resource, data) for resource, data in there.items()})
 
-    def _read(self, resources: Iterable[Resource]) -> dict[Resource, frozenset[Acl]]:
+    def _data(self, resources: Iterable[Resource]) -> dict[Resource, bytes]:
+        """The nodes' values; of one that does not exist, that of no ACLs."""
         paths = {}
         for resource in resources:
             with contextlib.suppress(InvalidConfig):
                 paths[resource] = self._nodes.acls(resource)
         there = self._session.read_all(paths.values())
         return {
-            resource: read_acls(resource, there[path].data) if path in there else frozenset()
+            resource: there[path].data if path in there else write_acls(())
             for resource, path in paths.items()
         }
 
@@ -342,10 +346,11 @@ class _Changes:
         session.watch_children(parent, self._found)
 
     def _found(self, names: list[str]) -> None:
-        new = [f"{self._parent}/{name}" for name in names if name not in self._seen]
-        self._seen = set(names)
+        new = [name for name in names if name not in self._seen]
         if new:
-            self._changed([node.data for node in self._session.read_all(new).values()])
+            nodes = self._session.read_all(f"{self._parent}/{name}" for name in new)
+            self._changed([node.data for node in nodes.values()])
+        self._seen = set(names)  # only now: what ZooKeeper did not answer comes again with the next
         self._remove_old(names)
 
     def _remove_old(self, names: list[str]) -> None:

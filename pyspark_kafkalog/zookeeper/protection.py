@@ -15,6 +15,9 @@ from pyspark_kafkalog.security.jaas import parse_jaas
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
 
+_OTHER_NAME = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
 _JAAS = "zookeeper.sasl.jaas.config"
 
 
@@ -92,3 +95,20 @@ def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
         return Access.PRIVATE if path == users or path.startswith(f"{users}/") else Access.READ
 
     return access
+
+
+def what_failed(error: Exception, host: str) -> str:
+    """What failed of a connection to this host, with the property to look at."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_NAME:
+            return (
+                f"its certificate is not of {host}: use a name that it has in zookeeper.connect, or set "
+                "zookeeper.ssl.endpoint.identification.algorithm to nothing"
+            )
+        return (
+            f"its certificate is not trusted ({error.verify_message}): check "
+            "zookeeper.ssl.truststore.location"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"{error.reason or error}: is this its secureClientPort, and does it ask for a certificate?"
+    return str(error)

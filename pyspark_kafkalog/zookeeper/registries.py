@@ -23,7 +23,7 @@ from pyspark_kafkalog.zookeeper.paths import (
     read_offset,
     write_cluster_id,
 )
-from pyspark_kafkalog.zookeeper.session import NodeExists, RegistryWatch, Session, Watch, session_of
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch, session_of
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,38 @@ class BrokerIdInUse(KafkaError):
             f"{ours.host}:{ours.port} another node.id, or stop the other one"
         )
         self.other = other
+
+
+class RegistryWatch:
+    """*Not thread-safe: lives on its session's thread, except `cancel`.* A node's children and their values.
+
+    ``changed`` is called on that thread when a child comes, goes or has a new value; sometimes also without a
+    change. A child that went and came back in between has the same name: its value shows the change, of a
+    broker its address and its time.
+    """
+
+    def __init__(
+        self, session: Session, parent: str, child: Callable[[str], str], changed: Callable[[], object]
+    ) -> None:
+        """``child`` gives the path to watch for a name below ``parent``."""
+        self._session = session
+        self._child = child
+        self._changed = changed
+        self._below: dict[str, Watch] = {}
+        self._children = session.watch_children(parent, self._found)
+
+    def cancel(self) -> None:
+        """Stop calling back."""
+        self._children.cancel()
+        for watch in list(self._below.values()):
+            watch.cancel()
+
+    def _found(self, names: list[str]) -> None:
+        for name in self._below.keys() - set(names):
+            self._below.pop(name).cancel()
+        for name in set(names) - self._below.keys():
+            self._below[name] = self._session.watch_node(self._child(name), lambda _data: self._changed())
+        self._changed()
 
 
 def brokers(session: Session, layout: Layout) -> dict[int, BrokerNode]:

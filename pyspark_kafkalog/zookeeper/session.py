@@ -43,15 +43,13 @@ from pyspark_kafkalog.config.zookeeper import (
     parse_connect,
 )
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
-from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of
+from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of, what_failed
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 _LOGIN_AGAIN_SECONDS = 1.0
 
-_OTHER_NAME = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 _READ_AT_ONCE = 200
 _CONFLICTS = (
     BadVersionError,
@@ -580,7 +578,7 @@ class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
             else:
                 made = self._secured(self._context(), given["address"], given["hostname"], given["timeout"])
         except (OSError, KafkaError) as e:
-            self.problem = _why(e, given["hostname"])
+            self.problem = what_failed(e, given["hostname"])
             _log.debug("no connection to ZooKeeper: %s", self.problem)
             raise OSError(self.problem) from e
         self.problem = (
@@ -608,23 +606,6 @@ class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
             return super().select(readers, writers, errors, timeout)
         ready, *others = super().select(readers, writers, errors, 0)
         return ([*ready, *(each for each in waiting if each not in ready)], *others)
-
-
-def _why(error: Exception, host: str) -> str:
-    """What failed, with the property to look at."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _OTHER_NAME:
-            return (
-                f"its certificate is not of {host}: use a name that it has in zookeeper.connect, or set "
-                "zookeeper.ssl.endpoint.identification.algorithm to nothing"
-            )
-        return (
-            f"its certificate is not trusted ({error.verify_message}): check "
-            "zookeeper.ssl.truststore.location"
-        )
-    if isinstance(error, ssl.SSLError):
-        return f"{error.reason or error}: is this its secureClientPort, and does it ask for a certificate?"
-    return str(error)
 
 
 def _sasl_options(login: tuple[str, str] | None) -> dict[str, str] | None:
@@ -668,35 +649,3 @@ def session_of(config: ZooKeeperConfig) -> Session:
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_connection_timeout_ms,
     )
-
-
-class RegistryWatch:
-    """*Not thread-safe: lives on its session's thread, except `cancel`.* A node's children and their values.
-
-    ``changed`` is called on that thread when a child comes, goes or has a new value; sometimes also without a
-    change. A child that went and came back in between has the same name: its value shows the change, of a
-    broker its address and its time.
-    """
-
-    def __init__(
-        self, session: Session, parent: str, child: Callable[[str], str], changed: Callable[[], object]
-    ) -> None:
-        """``child`` gives the path to watch for a name below ``parent``."""
-        self._session = session
-        self._child = child
-        self._changed = changed
-        self._below: dict[str, Watch] = {}
-        self._children = session.watch_children(parent, self._found)
-
-    def cancel(self) -> None:
-        """Stop calling back."""
-        self._children.cancel()
-        for watch in list(self._below.values()):
-            watch.cancel()
-
-    def _found(self, names: list[str]) -> None:
-        for name in self._below.keys() - set(names):
-            self._below.pop(name).cancel()
-        for name in set(names) - self._below.keys():
-            self._below[name] = self._session.watch_node(self._child(name), lambda _data: self._changed())
-        self._changed()

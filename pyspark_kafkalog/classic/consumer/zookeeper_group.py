@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import Layout, PartitionKey, PartitionNode, Subscription
-from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, Watch
+from pyspark_kafkalog.zookeeper.session import Session, Watch
 
 P = TypeVar("P")
 
@@ -242,9 +242,9 @@ class GroupWatch:
     ) -> None:
         self._session, self._layout, self._group = session, layout, group
         self._subscription, self._changed = subscription, changed
-        self._watches: list[RegistryWatch | Watch] = []
+        self._watches: list[registries.RegistryWatch | Watch] = []
         self._lock = threading.Lock()  # guards the topics: `cancel` is called from another thread
-        self._topics: dict[str, RegistryWatch] = {}
+        self._topics: dict[str, registries.RegistryWatch] = {}
         self._cancelled = False
 
     def start(self) -> None:

@@ -24,8 +24,14 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions,
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, layout_of
-from pyspark_kafkalog.zookeeper.registries import brokers, partitions, watch_brokers, watch_topic
-from pyspark_kafkalog.zookeeper.session import RegistryWatch, Session, session_of
+from pyspark_kafkalog.zookeeper.registries import (
+    RegistryWatch,
+    brokers,
+    partitions,
+    watch_brokers,
+    watch_topic,
+)
+from pyspark_kafkalog.zookeeper.session import Session, session_of
 
 _INT_BITS, _LONG_BITS = 32, 64
 

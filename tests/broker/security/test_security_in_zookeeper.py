@@ -29,6 +29,7 @@ from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsReq
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
+from pyspark_kafkalog.zookeeper.security_nodes import write_acls
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.raw_client import RawClient
@@ -160,9 +161,11 @@ def test_acls_that_cannot_be_read_stop_the_start_and_change_nothing_later(
     acls = acls_of(session)
     acls.change([reading("t")], ())
     other.write("/kafka/kafka-acl/Topic/t", b'{"version":1,"acls":[{"principal":"User:a"}]}')
-    other.create("/kafka/kafka-acl-changes/acl_changes_9000000000", b"TOPIC:t")
-    until(lambda: "the ACLs of Topic 't' (Literal) cannot be" in caplog.text)
-    assert acls.all == {reading("t")}
+    other.write("/kafka/kafka-acl/Topic/u", write_acls([reading("u")]))
+    for number, name in enumerate((b"TOPIC:t", b"\xff", b"TOPIC:u")):
+        other.create(f"/kafka/kafka-acl-changes/acl_changes_900000000{number}", name)
+    until(lambda: acls.all == {reading("t"), reading("u")})
+    assert "the ACLs of Topic 't' (Literal) cannot be" in caplog.text
     with pytest.raises(MalformedNode):
         acls.change([reading("t", "User:b")], ())
     with pytest.raises(MalformedNode):
