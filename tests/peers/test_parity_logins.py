@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog as kafkalog
+from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.client.token_endpoint import TokenEndpoint, unsecured_token
 from tests.support.datasource.both_connectors import OURS, THEIRS, read
 from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, USER, SaslKafka
+from tests.support.network.tokens import Signer
 
 JAAS = f'required username="{USER}" password="{PASSWORD}";'
 LOGINS: Mapping[str, str] = {
@@ -23,6 +25,8 @@ LOGINS: Mapping[str, str] = {
     "SCRAM-SHA-256": f"{SCRAM} {JAAS}",
     "SCRAM-SHA-512": f"{SCRAM} {JAAS}",
 }
+
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
 @pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
@@ -106,6 +110,69 @@ def test_a_token_is_fetched_once_for_each_worker(spark: Any, kafka: SaslKafka, f
             assert len(read(spark, OURS, kafka.client_servers, options).rows) == 100
         # The planner's process and the workers', which serve all three reads.
         assert 1 <= len(endpoint.asked) <= 6
+
+
+@pytest.fixture(scope="module")
+def signer() -> Signer:
+    return Signer()
+
+
+@pytest.fixture(scope="module", params=["Apache Kafka", "ours"])
+def token_servers(
+    request: pytest.FixtureRequest, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """Where a broker listens without a login, and for tokens with a signature."""
+    place = tmp_path_factory.mktemp("tokens")
+    keys = signer.list_keys(place / "keys.json")
+    if request.param == "ours":
+        properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": keys,
+        }
+        with start_broker(properties) as running:
+            yield running.bootstrap_servers, f"127.0.0.1:{running.port_of('SASL_PLAINTEXT')}"
+        return
+    try:
+        made = SaslKafka(fetch(), place, keys=keys)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    try:
+        made.start()
+        yield made.bootstrap_servers, made.client_servers
+    finally:
+        made.stop()
+
+
+def test_both_connectors_read_the_same_rows_with_tokens(
+    spark: Any, connector: list[Path], token_servers: tuple[str, str], signer: Signer, topic_name: str
+) -> None:
+    if not connector:
+        pytest.skip("Spark's Kafka connector is not here")
+    inside, outside = token_servers
+    create_topics(inside, [NewTopic(topic_name, 2)])
+    write(spark, inside, topic_name, {})
+    with TokenEndpoint() as endpoint:
+        for _ in range(20):
+            now = int(time.time())
+            token = signer.token(seconds=600, iat=now, scope="kafka")
+            endpoint.answers.append((200, {"access_token": token, "token_type": "Bearer", "expires_in": 600}))
+        # Kafka's client asks no endpoint that its Java was not told of.
+        spark._jvm.System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", endpoint.url)
+        options = {
+            "subscribe": topic_name,
+            **login(
+                "OAUTHBEARER", f'{OAUTH} required clientId="me" clientSecret="{PASSWORD}" scope="kafka";'
+            ),
+            "kafka.sasl.oauthbearer.token.endpoint.url": endpoint.url,
+            "kafka.sasl.login.callback.handler.class": HANDLER,
+        }
+        ours, theirs = (read(spark, source, outside, options) for source in (OURS, THEIRS))
+        asked = {(each.authorization, each.body) for each in endpoint.asked}
+    assert ours == theirs
+    assert len(ours.rows) == 100
+    # Both ask in the same words.
+    assert len(asked) == 1
 
 
 def test_a_token_file_shipped_with_the_job_is_found_by_its_name(

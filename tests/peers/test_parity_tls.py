@@ -34,10 +34,12 @@ def stores(authority: Authority) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.fixture(scope="module")
-def kafka(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsKafka]:
+@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+def kafka(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsKafka]:
     try:
-        jars = fetch()
+        jars = fetch(request.param)
     except NotAvailable as e:
         pytest.skip(f"Apache Kafka is not here: {e}")
     made = TlsKafka(jars, tmp_path_factory.mktemp("kafka-tls"), authority)

@@ -13,13 +13,15 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
+_SIGNED = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+
 USER, PASSWORD = "alice", "alice-secret"
 
 
 class SaslKafka(ApacheKafka):
     """*Not thread-safe.* `client_servers` is the listener with logins: SASL_PLAINTEXT, host ``localhost``.
 
-    Its tokens of OAUTHBEARER need no signature. Sessions last ``session_ms``.
+    Its tokens of OAUTHBEARER need no signature, unless it has ``keys``. Sessions last ``session_ms``.
     """
 
     def __init__(
@@ -30,8 +32,11 @@ class SaslKafka(ApacheKafka):
         session_ms: int = 0,
         kerberos: Mapping[str, str] | None = None,
         java_options: tuple[str, ...] = (),
+        keys: str | None = None,
     ) -> None:
-        """``kerberos``: options of the broker's Kerberos login, which GSSAPI needs."""
+        """``kerberos``: options of the broker's Kerberos login, which GSSAPI needs. ``keys``: the URL of the
+        keys that tokens are signed with.
+        """
         inside, controller, outside = free_ports(3)
         self.client_servers = f"localhost:{outside}"
         mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -46,6 +51,13 @@ class SaslKafka(ApacheKafka):
             options = " ".join(f'{key}="{value}"' for key, value in kerberos.items())
             jaas["gssapi"] = f"{KERBEROS} required {options};"
         client = "listener.name.client"
+        signed: dict[str, str] = {}
+        if keys is not None:
+            signed = {
+                f"{client}.oauthbearer.sasl.server.callback.handler.class": _SIGNED,
+                f"{client}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": keys,
+            }
+            java_options = (*java_options, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
         super().__init__(
             jars,
             directory,
@@ -63,6 +75,7 @@ class SaslKafka(ApacheKafka):
                 f"{client}.sasl.enabled.mechanisms": ",".join(mechanisms),
                 "sasl.kerberos.service.name": "kafka",
                 **{f"{client}.{name}.sasl.jaas.config": entry for name, entry in jaas.items()},
+                **signed,
             },
         )
         self.bootstrap_servers = f"127.0.0.1:{inside}"
