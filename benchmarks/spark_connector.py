@@ -69,7 +69,7 @@ STRICT = 1000
 """Bytes of the values whose goal does not depend on the ready-made batches."""
 MANY, MANY_GOAL, RECORDS_IN_EACH = 200, 1.5, 200
 PLANNED = (2000, 10_000)
-TLS_READS, TLS_GOAL = ((100, 5_000_000), (1000, 1_000_000)), 2.0
+TLS_READS, TLS_GOAL = ((100, 3_000_000), (1000, 1_000_000)), 2.0
 FIRST_ROW_MORE = 0.3
 BATCH_MORE = 0.1
 """Seconds that the first row, or a trigger, may take longer than the connector's."""
