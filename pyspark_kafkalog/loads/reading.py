@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from pyspark_kafkalog.loads import output_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def read_load(
@@ -73,15 +73,16 @@ def table_of(
     reader = spark.read.options(**options).option("basePath", f"file:{path}").format(format)
     given = {name.lower(): value for name, value in options.items()}
     merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"
-    urls = [[f"file:{file}" for file in some] for some in output_files.by_directories(files, path)]
+    kinds = output_files.by_directories(files, path)
+    urls = [[f"file:{file}" for file in some] for some in kinds]
     frames = [_without_ours(reader.load(some)) for some in urls]
     if len(frames) == 1 and guess:
         return frames[0]
-    columns = _directory_columns(files[0][len(path) :])
-    texts = _unlike_types([frame.schema for frame in frames], columns) if guess else set(columns)
-    if texts:
+    values = [_directory_values(file[len(path) :] for file in some) for some in kinds]
+    to = common_types([frame.schema for frame in frames], values, guess=guess)
+    if to:
         frames = [
-            _without_ours(reader.schema(_with_texts(frame.schema, texts)).load(some))
+            _without_ours(reader.schema(_with_types(frame.schema, to)).load(some))
             for frame, some in zip(frames, urls, strict=True)
         ]
     # A text where Spark is told not to guess, and a number where files were compacted.
@@ -92,31 +93,54 @@ def table_of(
     return found if merge else found.select(*(f"`{name.replace('`', '``')}`" for name in names))
 
 
+_OURS = (output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
+
+
 def _without_ours(frame: DataFrame) -> DataFrame:
-    return frame.drop(output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
+    return frame.drop(*_OURS)
 
 
-def _directory_columns(file: str) -> list[str]:
-    names = [unquote(part.partition("=")[0]) for part in file.split("/")[:-1] if "=" in part]
-    return [name for name in names if name != "load"]
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a directory of rows without a value."""
 
 
-def _unlike_types(schemas: Sequence[StructType], columns: Sequence[str]) -> set[str]:
-    """The columns for which Spark guessed types from their directories that have no common one but text."""
-    found = set()
-    for name in columns:
-        types = {f.dataType.simpleString() for schema in schemas for f in schema.fields if f.name == name}
-        if len(types) > 1 and not all(re.match("int|bigint|double|decimal", one) for one in types):
-            found.add(name)
+def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
+    """The columns of directories but for ``load``, each with its values; null is not one."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for part in file.split("/")[:-1]:
+            name, is_column, value = part.partition("=")
+            if is_column and name != "load":
+                found.setdefault(unquote(name), set()).update({value} - {_NULL})
     return found
 
 
-def _with_texts(schema: StructType, names: set[str]) -> StructType:
-    from pyspark.sql import types as t
+def common_types(
+    schemas: Sequence[StructType], values: Sequence[Mapping[str, Collection[str]]], *, guess: bool = True
+) -> dict[str, DataType]:
+    """The types of columns of directories with which several kinds of them can be read as one table.
 
-    return t.StructType(
-        [t.StructField(f.name, t.StringType()) if f.name in names else f for f in schema.fields]
-    )
+    Spark guesses a type from the values in each kind, a text if there are none; where the kinds differ it is
+    a text, unless all are numbers. Without ``guess`` all are texts. ``values`` are those in each kind.
+    """
+    from pyspark.sql.types import StringType
+
+    found: dict[str, DataType] = {}
+    for name in sorted({name for one in values for name in one} - set(_OURS)):
+        pairs = list(zip(schemas, values, strict=True))
+        seen = [schema[name].dataType for schema, there in pairs if there[name]]
+        kinds = {one.simpleString() for one in seen}
+        if not guess or (len(kinds) > 1 and not all(re.match("int|bigint|double|decimal", k) for k in kinds)):
+            found[name] = StringType()
+        elif seen and len(seen) < len(pairs):
+            found[name] = seen[0]
+    return found
+
+
+def _with_types(schema: StructType, to: Mapping[str, DataType]) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, to[f.name]) if f.name in to else f for f in schema.fields])
 
 
 def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None:

@@ -112,6 +112,11 @@ def test_loads_go_on_where_the_last_one_ended(
     assert do("audited", name="connect", offsets=load["offsets"]) == [
         [1, 0, 0, 3, 3], [2, 0, 3, 4, 1], [2, 1, 0, 2, 2],
     ]  # fmt: skip
+    assert do("compact", path=load["path"]) == 3
+    topic.add(4)
+    assert [row[:3] for row in do("load", **load)["rows"]] == [
+        [1, 0, 0], [1, 0, 1], [1, 0, 2], [2, 0, 3], [2, 1, 0], [2, 1, 1], [4, 0, 4],
+    ]  # fmt: skip
 
 
 def test_dead_letters_are_kept_beside_what_was_loaded(

@@ -58,6 +58,12 @@ def load(spark: Any, *, options: Options, name: str, offsets: str, path: str) ->
     }
 
 
+def compact(spark: Any, *, path: str) -> int:
+    """Put the files of loads together; the number of the commit."""
+    commit = kafkalog.compact(spark, path)
+    return commit.number if commit else 0
+
+
 def load_numbers(spark: Any, *, options: Options, name: str, offsets: str, path: str) -> dict[str, Any]:
     """One load of values that are numbers; those that are none become dead letters."""
     with kafkalog.load(spark, name=name, offsets=offsets, **options) as one:  # type: ignore[arg-type]
