@@ -21,7 +21,12 @@ HANDSHAKE_BYTES = 65536
 
 _HANDSHAKE_STEP_BYTES = 4096
 _READ_BYTES = 262_144
-"""Decrypted in one call; and encrypted before other connections have their turn: some 0.3 ms."""
+"""Decrypted in one call: some 0.3 ms."""
+
+_SENT_BYTES = 1 << 20
+"""Encrypted before other connections have their turn, some 1 ms: a usual answer is sent in one turn, and the
+selector is not asked. With a quarter of it fetches of 1 MiB cost a twentieth more.
+"""
 
 _HANDSHAKE_RECORD = 0x16
 
@@ -166,7 +171,7 @@ class TlsStream:
         a socket that takes more is writable at once.
         """
         stage = self._stage
-        for _ in range(_READ_BYTES // STAGE_BYTES + 1):
+        for _ in range(_SENT_BYTES // STAGE_BYTES + 1):
             if not self.flush(sock):
                 return False
             count = transmission.read_into(stage)
