@@ -577,9 +577,9 @@ class BrokerConfig(Config):
     @property
     def zookeeper(self) -> ZooKeeperConfig:
         """The properties that brokers share with clients."""
-        return ZooKeeperConfig(
-            **{item.field: getattr(self, item.field) for item in describe(ZooKeeperConfig)}
-        )
+        shared = {item.field for item in describe(ZooKeeperConfig)}
+        own = (item.field for item in describe(type(self)))
+        return ZooKeeperConfig(**{field: getattr(self, field) for field in own if field in shared})
 
     def directories(self) -> tuple[Path, ...]:
         """`log_dirs` as paths."""

@@ -27,6 +27,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
+from pyspark_kafkalog.security.references import resolved
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.client.login.exchange import LoginExchange
@@ -101,6 +102,7 @@ class Connection:
         self.peer = peer_name(host, port)
         self.broken = False
         self._failure: KafkaError | None = None
+        config = resolved(config, config.option_name)
         self._config, self._clock = config, clock
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()

@@ -20,6 +20,7 @@ from pyspark_kafkalog.config.definition import (
     system_or_positive_int,
     unlisted,
 )
+from pyspark_kafkalog.config.providers import ProvidersConfig
 from pyspark_kafkalog.config.sasl import MECHANISMS, SaslConfig
 from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
@@ -139,7 +140,7 @@ class ConnectionConfig(Config):
 
 
 @dataclass(frozen=True)
-class ClientConfig(TlsConfig, SaslConfig, ConnectionConfig):
+class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
     """The properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
 
     servers_option: str = unlisted("bootstrap.servers")

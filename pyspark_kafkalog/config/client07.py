@@ -18,6 +18,7 @@ from pyspark_kafkalog.config.definition import (
     prop_of,
     system_or_positive_int,
 )
+from pyspark_kafkalog.config.providers import ProvidersConfig
 from pyspark_kafkalog.config.sasl import SaslConfig
 from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
@@ -116,7 +117,7 @@ class Connection07Config(Config):
 
 
 @dataclass(frozen=True)
-class Client07Config(SaslConfig, TlsConfig, Connection07Config):
+class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config):
     """What all clients of the first generation's API have; TLS and logins on the wire since 0.8 only."""
 
     def __post_init__(self) -> None:
@@ -152,7 +153,7 @@ class Client07Config(SaslConfig, TlsConfig, Connection07Config):
             security_protocol=self.security_protocol,
             **{
                 item.field: getattr(self, item.field)
-                for secured in (TlsConfig, SaslConfig)
+                for secured in (TlsConfig, SaslConfig, ProvidersConfig)
                 for item in describe(secured)
             },
         )

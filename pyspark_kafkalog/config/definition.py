@@ -257,7 +257,7 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
     """A configuration from several sources, each with its name; what a later one says goes before."""
     values: dict[str, Any] = {}
     source = ""
-    layers = list(layers)
+    layers = [(name, with_families(cls, mapping)) for name, mapping in layers]
     cls.check_names({name for _, mapping in layers for name in mapping})
     for source, mapping in layers:
         for item, value in _known(cls, mapping, source):
@@ -266,6 +266,26 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
         if item.required and item.field not in values:
             raise InvalidConfig(f"{source}: {item.name} is missing; allowed: {item.allowed}")
     return cls(**values)
+
+
+def with_families(cls: type[Config], mapping: Mapping[str, object], prefix: str = "") -> Mapping[str, object]:
+    """``mapping`` in which the properties of each family are one, as lines of ``name=value``.
+
+    A family is a property of ``cls`` whose name ends in ``.*``. ``prefix`` begins the user's names.
+    """
+    families = [prefix + item.name for item in describe(cls) if item.name.endswith(".*")]
+    if not families:
+        return mapping
+    found = dict(mapping)
+    for family in families:
+        stem = family.removesuffix("*")
+        members = sorted(name for name in mapping if name.startswith(stem) and name != family)
+        lines = [
+            f"{name.removeprefix(stem)}={value}" for name in members if (value := found.pop(name)) is not None
+        ]
+        if lines:
+            found[family] = "\n".join(lines)
+    return found
 
 
 def _known(

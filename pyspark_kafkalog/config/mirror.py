@@ -21,6 +21,7 @@ from pyspark_kafkalog.config.definition import (
     positive_int,
     prop,
     warn_unknown,
+    with_families,
 )
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
@@ -159,6 +160,9 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
     target_class = Target07Config if own.target_protocol == PROTOCOL_07 else ProducerConfig
     known = own_names | {TARGET + name for name in _names_of(target_class)}
     known |= {f"{SOURCE}{one}.{name}" for one in own.sources for name in _names_of(ConnectorConfig)}
+    properties = with_families(target_class, properties, TARGET)
+    for one in own.sources:
+        properties = with_families(ConnectorConfig, properties, f"{SOURCE}{one}.")
     for name in properties:
         if name not in known:
             warn_unknown(name, known, source)

@@ -18,6 +18,7 @@ from pyspark_kafkalog.config.definition import (
     prop,
 )
 from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.config.providers import ProvidersConfig
 from pyspark_kafkalog.config.tls import TLS_VERSIONS, tls_versions
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -56,7 +57,7 @@ path_prefix = Check(
 
 
 @dataclass(frozen=True)
-class ZooKeeperConfig(Config):
+class ZooKeeperConfig(ProvidersConfig):
     """How brokers and clients of a cluster use ZooKeeper; the same properties for all of them."""
 
     zookeeper_connect: str | None = prop(

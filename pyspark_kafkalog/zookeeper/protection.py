@@ -12,6 +12,7 @@ from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.jaas import parse_jaas
+from pyspark_kafkalog.security.references import resolved
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
 
@@ -46,6 +47,7 @@ UNPROTECTED = Protection()
 
 def protection_of(config: ZooKeeperConfig) -> Protection:
     """Raises `InvalidConfig`: a file or the login cannot be read."""
+    config = resolved(config)
     return Protection(
         context=_context_of(config) if config.zookeeper_ssl_client_enable else None,
         login=_login_of(config.zookeeper_sasl_jaas_config) if config.zookeeper_sasl_jaas_config else None,

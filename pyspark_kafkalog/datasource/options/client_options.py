@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
-from pyspark_kafkalog.config.definition import Config, describe, warn_unknown
+from pyspark_kafkalog.config.definition import Config, describe, warn_unknown, with_families
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
@@ -76,7 +76,7 @@ def client_properties(
     }
     config.check_names({key.removeprefix(_PREFIX) for key in given if key.startswith(_PREFIX)}, _PREFIX)
     values = {}
-    for key, text in given.items():
+    for key, text in with_families(config, given, _PREFIX).items():
         if key in known:
             if key != (name := _PREFIX + known[key].name.lower()) and name in given:
                 continue  # an alias

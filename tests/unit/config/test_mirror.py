@@ -56,7 +56,7 @@ def test_the_file_is_the_defaults_with_one_source_on_this_machine(caplog: pytest
 
 
 def test_the_file_has_each_property_of_either_target() -> None:
-    named = set(re.findall(r"^#?([\w.]+)=", CONF.read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"^#?([\w.*]+)=", CONF.read_text(encoding="utf-8"), re.MULTILINE))
     expected = {item.name for item in describe(MirrorConfig)}
     expected |= {
         f"source.main.{item.name}" for item in describe(ConnectorConfig) if item.field not in SOURCE_LEFT_OUT

@@ -1,0 +1,115 @@
+"""References to secrets kept elsewhere (``${file:/path:key}``) are replaced by what they refer to.
+
+This is done when a connection is made, in the process that makes it: on a Spark executor it is the executor's
+variables and files that count. What comes out belongs to that connection and goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark_kafkalog.config.definition import describe
+from pyspark_kafkalog.config.properties import MAX_FILE_BYTES, parse_properties
+from pyspark_kafkalog.config.providers import (
+    DIRECTORY,
+    ENV,
+    REFERENCE,
+    Provider,
+    ProvidersConfig,
+    resolvable,
+)
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.files import found_file
+
+C = TypeVar("C", bound=ProvidersConfig)
+
+
+def resolved(config: C, named: Callable[[str], str] = str) -> C:
+    """``config`` with the references to its ``config.providers`` replaced; without providers itself.
+
+    ``named`` makes the user's names of properties, for errors. `InvalidConfig` names property, provider, path
+    and key of what is missing, never a value.
+    """
+    if not config.config_providers:
+        return config
+    providers = config.providers()
+    values: dict[str, object] = {}
+    for item in describe(type(config)):
+        value = getattr(config, item.field)
+        if resolvable(item) and value is not None and "${" in value:
+            values[item.field] = _replaced(value, providers, named(item.name))
+    # A value that looks like a reference is not one.
+    return replace(config, config_providers=(), config_provider_settings=None, **values)
+
+
+def _replaced(text: str, providers: Mapping[str, Provider], name: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        provider = providers.get(found[1])
+        return found[0] if provider is None else _value(provider, found[3], found[4], f"{name}: {found[0]}")
+
+    return REFERENCE.sub(value, text)
+
+
+def _value(provider: Provider, path: str | None, key: str, place: str) -> str:
+    """``place`` is property and reference, for errors."""
+    if provider.kind == ENV:
+        return _variable(provider, path, key, place)
+    if not path or not key:
+        what = "file" if provider.kind == DIRECTORY else "key"
+        raise InvalidConfig(f"{place} is incomplete; expected ${{provider:path:{what}}}")
+    if provider.kind == DIRECTORY:
+        if Path(key).name != key:
+            raise InvalidConfig(f"{place}: {key} is not the name of a file in {path}")
+        return _content(provider, str(Path(path) / key), place)
+    try:
+        values = parse_properties(_content(provider, path, place))
+    except InvalidConfig as e:
+        if str(e).startswith(place):
+            raise
+        # Its text may repeat what stands in the file.
+        raise InvalidConfig(f"{place}: {path} is not a properties file") from None
+    if key not in values:
+        raise InvalidConfig(f"{place}: the file {path} has no key {key}")
+    return values[key]
+
+
+def _variable(provider: Provider, path: str | None, key: str, place: str) -> str:
+    if path:
+        raise InvalidConfig(
+            f"{place}: variables of the environment have no path; expected ${{provider:NAME}}"
+        )
+    pattern = provider.parameters.get("allowlist.pattern")
+    if pattern is not None and not re.fullmatch(pattern, key):
+        raise InvalidConfig(f"{place}: allowlist.pattern={pattern} does not allow the variable {key}")
+    if key not in os.environ:
+        raise InvalidConfig(f"{place}: the environment variable {key} is not set in this process")
+    return os.environ[key]
+
+
+def _content(provider: Provider, path: str, place: str) -> str:
+    allowed = [
+        part.strip() for part in provider.parameters.get("allowed.paths", "").split(",") if part.strip()
+    ]
+    if allowed:
+        full = Path(os.path.normpath(path))
+        if not any(full.is_relative_to(os.path.normpath(part)) for part in allowed):
+            raise InvalidConfig(f"{place}: allowed.paths={','.join(allowed)} does not allow {path}")
+        if not full.is_file():
+            raise InvalidConfig(f"{place}: there is no file {path}")
+    else:
+        full = found_file(path, place)
+    try:
+        with full.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise InvalidConfig(f"{place}: {path} is larger than {MAX_FILE_BYTES} bytes")
+        return data.decode("utf-8-sig")
+    except OSError as e:
+        raise InvalidConfig(f"{place}: {path} cannot be read: {e.strerror or e}") from None
+    except UnicodeDecodeError as e:
+        raise InvalidConfig(f"{place}: {path} is not UTF-8 text: byte {e.start} cannot be decoded") from None
