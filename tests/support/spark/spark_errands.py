@@ -30,6 +30,11 @@ def read(spark: Any, *, options: Options) -> dict[str, Any]:
     return {"columns": frame.columns, "rows": rows, "tasks": tasks}
 
 
+def explained(spark: Any, *, options: Options) -> None:
+    """Print a batch's plans, to the log."""
+    spark.read.format("kafkalog").options(**options).load().explain(extended=True)
+
+
 def full_rows(spark: Any, *, options: Options) -> list[list[Any]]:
     """All columns but the topic, as text and numbers."""
     frame = spark.read.format("kafkalog").options(**options, includeHeaders="true").load()
