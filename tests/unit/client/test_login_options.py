@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pyspark_kafkalog.client.login.mechanisms import login_of
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.properties import parse_properties
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
+from pyspark_kafkalog.security.references import resolved
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -188,3 +194,42 @@ def test_logins_are_ignored_where_the_protocol_has_none() -> None:
         source="options",
     )
     assert plain.security_protocol == "PLAINTEXT"
+
+
+MANUAL = Path(__file__).parents[3] / "docs" / "security.md"
+
+
+def test_what_the_manual_shows_for_each_service_is_understood(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+    (tmp_path / "sasl.jaas.config").write_text(jaas)
+    chapter = MANUAL.read_text(encoding="utf-8").split("## From a service's properties to a read\n")[1]
+    blocks = re.findall(r"```properties\n(.*?)```", chapter.split("\n## ")[0], re.DOTALL)
+    found = []
+    for block in blocks:
+        given = parse_properties(block.replace("/mnt/user:", f"{tmp_path}:"))
+        client = resolved(parse(ClientConfig, given, source="file"))
+        options = {f"kafka.{name}": value for name, value in given.items()}
+        spark = resolved(parse_batch_options({**options, "subscribe": "t"}).consumer)
+        assert spark.sasl_jaas_config == client.sasl_jaas_config
+        if client.security_protocol == "SSL":
+            found.append(client.ssl_keystore_location or client.ssl_key_location)
+        elif client.sasl_mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            found.append(next(login_of(client).start("b", 1)).decode().partition(",r=")[0])
+        else:
+            found.append(login_of(client).mechanism)
+    assert found == [
+        "\0KEY\0SECRET",
+        "OAUTHBEARER",
+        "n,,n=alice",
+        "\0$ConnectionString\0Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=NAME;"
+        "SharedAccessKey=KEY=",
+        "OAUTHBEARER",
+        "client.keystore.p12",
+        "service.key",
+        "n,,n=u",
+        "/mnt/user/user.key",
+        "GSSAPI",
+    ]
+    assert caplog.text == ""
