@@ -86,7 +86,14 @@ def test_every_client_finds_a_password_that_is_kept_in_a_file(broker: EmbeddedBr
     given = login(broker, "SCRAM-SHA-256", f"${{file:{tmp_path}/secrets.properties:alice}}")
     kafkas = "org.apache.kafka.common.config.provider.FileConfigProvider"
     providers = {"config.providers": "file", "config.providers.file.class": kafkas}
-    round_trip(given | providers, f"t-{uuid.uuid4().hex}")
+    given |= providers
+    topic = f"t-{uuid.uuid4().hex}"
+    round_trip(given, topic)
+    server = given.pop("bootstrap.servers")
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    done = kafkalog("consume", topic, "--command-config", str(file), server=server)
+    assert (done.stdout, done.returncode) == ("one\n", 0), done.stderr
 
 
 def test_every_client_logs_in_over_tls(broker: EmbeddedBroker, authority: Authority) -> None:

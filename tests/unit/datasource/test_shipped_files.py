@@ -8,8 +8,10 @@ import pytest
 from pyspark import SparkFiles
 
 import pyspark_kafkalog.datasource.batch.batch_reader  # noqa: F401  (what a task imports)
+from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.files import found_file
+from pyspark_kafkalog.security.references import resolved
 
 
 @pytest.fixture
@@ -40,6 +42,13 @@ def test_a_missing_file_is_named_with_both_places_and_its_option(shipped: Path) 
         "kafka.sasl.kerberos.keytab: there is no file /none/user.keytab, nor was it shipped with the job: "
         f"{shipped}/user.keytab"
     )
+
+
+def test_a_secret_that_an_option_refers_to_may_be_in_a_shipped_file(shipped: Path) -> None:
+    (shipped / "kafka.properties").write_text("password=alice-secret\n")
+    reference = "${file:/home/me/kafka.properties:password}"
+    config = ClientConfig("broker:9092", sasl_password=reference, config_providers=("file",))
+    assert resolved(config).sasl_password == "alice-secret"
 
 
 def test_without_spark_only_the_path_counts(monkeypatch: pytest.MonkeyPatch) -> None:
