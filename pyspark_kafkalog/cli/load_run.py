@@ -34,7 +34,7 @@ _LOOK_EVERY_SECONDS = 0.2
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
     """The plan that a load would have now, without writing it; None if nothing is new. Needs no Spark."""
     ledger = Ledger.at(offsets, name)
-    where = str(Path(ledger.location).parent)  # absolute, as the source wants it
+    where = ledger.offsets_path  # absolute, as the source wants it
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
     cluster = open_cluster(parsed)

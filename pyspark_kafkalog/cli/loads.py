@@ -393,7 +393,7 @@ def open_ledger(name: str, offsets: str) -> Ledger:
 
     ledger = Ledger.at(offsets, name)
     if not ledger.known():
-        there = sorted(found.parent.name for found in Path(ledger.location).parent.glob("*/load.json"))
+        there = ledger.known_beside()
         known = f"there are {', '.join(there)}" if there else "there is none at all"
         raise InvalidConfig(f"no load is called {name!r} at {offsets}: {known}")
     return ledger

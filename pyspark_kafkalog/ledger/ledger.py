@@ -65,11 +65,13 @@ class Ledger(Archive):
             )
         super().__init__(SubStore(store, name))
         self.name = name
+        self.offsets_path = store.location
+        self._beside = store
         self._clock = clock
 
     @classmethod
     def at(cls, location: str | os.PathLike[str], name: str) -> Ledger:
-        """The ledger of load ``name`` below the path or ``file:`` URL ``location``."""
+        """The ledger of load ``name`` below the path or URL ``location``."""
         return cls(open_store(location), name)
 
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
@@ -110,6 +112,10 @@ class Ledger(Archive):
                 "earliest offset, omitted ones keep their position",
                 self.location, begun.options, subscription,
             )  # fmt: skip
+
+    def known_beside(self) -> list[str]:
+        """The names of the loads that have a ledger in the same place, sorted."""
+        return [name for name in self._beside.names("") if self._beside.exists(f"{name}/{LOAD}")]
 
     def hold(self, holder: str) -> AbstractContextManager[None]:
         """Lock the load against other drivers until the context, or this process, ends.

@@ -1,5 +1,7 @@
 """Where a ledger is stored: six operations, and their implementation for a local or shared file system.
 
+`object_store` has the one for clouds.
+
 A ledger relies on `Store.create` being whole, durable and exclusive; `check_store` tests that.
 """
 
@@ -19,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.ledger.object_store import SCHEMES, ObjectStore, address_of
 
 _UNFINISHED = ".tmp-"
 """Prefix of files that are still being written, or were left by a crash."""
@@ -203,14 +206,17 @@ class SubStore:
         return self._store.hold(f"{self._directory}/{name}", holder)
 
 
-def open_store(location: str | os.PathLike[str]) -> LocalStore:
-    """The store at a path or ``file:`` URL; a relative path starts at the current directory.
+def open_store(location: str | os.PathLike[str]) -> Store:
+    """The store at a path, a ``file:`` URL or one of `SCHEMES`; a relative path starts at the current
+    directory. Nothing is read yet.
 
     Raises:
         UnsafeStore: a URL of another kind.
     """
     text = os.fspath(location)
     url = _URL.match(text)
+    if is_in_cloud(text):
+        return ObjectStore(text)
     if url is not None and url[1].lower() == "file":
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
@@ -220,13 +226,26 @@ def open_store(location: str | os.PathLike[str]) -> LocalStore:
         text = unquote(parts.path)
     elif url is not None:
         raise UnsafeStore(
-            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use a path or file: URL, local or on "
-            "a volume that driver and executors share; docs/loads.md, 'Other stores', says what another "
-            "store must offer"
+            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use s3://, gs:// or abfss://, or a "
+            "path or file: URL, local or on a volume that driver and executors share; docs/loads.md, 'Other "
+            "stores', says what another store must offer"
         )
     if not text:
         raise LoadError("the path of the ledgers is empty; it must be a directory")
     return LocalStore(Path(text).absolute())
+
+
+def is_in_cloud(location: str) -> bool:
+    """Whether `open_store` takes this as a URL of `SCHEMES`."""
+    url = _URL.match(location)
+    return url is not None and url[1].lower() in SCHEMES
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two locations, which exist, are of one ledger."""
+    if is_in_cloud(one) or is_in_cloud(other):
+        return is_in_cloud(one) and is_in_cloud(other) and address_of(one) == address_of(other)
+    return Path(one).samefile(other)
 
 
 def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
@@ -423,5 +442,6 @@ class _StoreTest:
         if not holds:
             raise UnsafeStore(
                 f"{self._store.location} cannot hold a ledger: {otherwise}. Choose a path on a local or "
-                "NFS file system; docs/loads.md, 'Other stores', says what is needed"
+                "NFS file system, or Amazon S3, Google Cloud Storage or Azure; docs/loads.md, 'Other "
+                "stores', says what is needed"
             )

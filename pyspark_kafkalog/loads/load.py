@@ -16,7 +16,6 @@ import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +116,7 @@ class Load:
         self._given = options
         self._own_options = {
             "loadName": name,
-            "offsetsPath": str(Path(self.ledger.location).parent),  # absolute: executors run elsewhere
+            "offsetsPath": self.ledger.offsets_path,  # absolute: executors run elsewhere
             "onPendingPlan": on_pending,
         }
         self._options = parse_batch_options({**options, **self._own_options})

@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import open_store
+from pyspark_kafkalog.ledger.ledger_store import is_in_cloud, open_store, same_place
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 
 CLAIM = "_kafkalog.json"
@@ -91,7 +91,7 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
             another format, has directories of loads and no claim, or cannot be written.
     """
     where = local_path(path)
-    offsets = _offsets_path(ledger)
+    offsets = ledger.offsets_path
     ours = Claim(ledger.name, offsets, ledger.identity(), str(where), format)
     found = read_claim(where)
     if found is None:
@@ -125,7 +125,7 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
     Two ledgers with one seal would give one number to two loads, which would replace each other's output.
     """
     theirs = Ledger.at(found.offsets, found.load)
-    if theirs.identity() == found.ledger and not Path(theirs.location).samefile(ledger.location):
+    if theirs.identity() == found.ledger and not same_place(theirs.location, ledger.location):
         raise LoadError(
             f"{found.path} belongs to the ledger {theirs.location}, and {ledger.location} is a copy of it: "
             "use the original, or remove it if the copy replaces it"
@@ -150,6 +150,8 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     if data is None:
         return None
     found = decode(Claim, data, f"{where / CLAIM}")
+    if is_in_cloud(found.offsets):
+        return found
     return replace(found, offsets=os.path.normpath(where / found.offsets))
 
 
@@ -327,11 +329,6 @@ def _fsync(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def _offsets_path(ledger: Ledger) -> str:
-    """The ledger's directory is ``<offsetsPath>/<name>``."""
-    return str(Path(ledger.location).parent)
 
 
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"

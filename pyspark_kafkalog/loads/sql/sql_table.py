@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
@@ -164,7 +163,7 @@ class SqlTable:
             plan=replace(work.plan, partitions=()),
             parts=tuple(zip(parts, work.plan.ranges, strict=True)),
             load_name=work.ledger.name,
-            ledger_at=_place(work.ledger) if work.has_receipts else None,
+            ledger_at=work.ledger.offsets_path if work.has_receipts else None,
             run=work.run,
         )
 
@@ -283,7 +282,7 @@ class SqlTable:
     def _ours(self, ledger: Ledger) -> TableRow:
         now = utc_text(SYSTEM_CLOCK.time_ms())
         return TableRow(
-            str(self.table), ledger.name, ledger.identity(), _place(ledger), self._load_column, 0, now
+            str(self.table), ledger.name, ledger.identity(), ledger.offsets_path, self._load_column, 0, now
         )
 
     def _output(self, rows: list[RangeRow]) -> Output:
@@ -291,10 +290,6 @@ class SqlTable:
         return Output(
             self.database.name, format=SQL_FORMAT, evidence={"table": str(self.table), "rows": count}
         )
-
-
-def _place(ledger: Ledger) -> str:
-    return str(Path(ledger.location).parent)
 
 
 def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,214 @@
+"""Ledgers in an object store: what `Store` promises holds at an S3 server, and when answers are lost."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.ledger import object_store
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store, same_place
+from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def gate(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """The server behind a gate, with the environment that names it."""
+    gate = Gate(port)
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": gate.endpoint}.items():
+        monkeypatch.setenv(name, value)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture(params=["path", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, gate: Gate) -> Store:
+    """A store of each kind, empty: what holds of one holds of the other."""
+    return open_store(tmp_path / "a b" if request.param == "path" else new_url())
+
+
+@pytest.fixture
+def s3(gate: Gate) -> Store:
+    return open_store(new_url())
+
+
+def new_url() -> str:
+    return f"s3a://{BUCKET}/{uuid.uuid4()}/a b"
+
+
+def test_a_record_is_created_once_and_keeps_its_first_content(store: Store) -> None:
+    assert store.create("plans/1.json", b"first")
+    assert not store.create("plans/1.json", b"second, and longer")
+    assert not store.create("plans/1.json", b"first")
+    assert store.read("plans/1.json") == b"first"
+    assert store.read("plans/2.json") is None
+
+
+def test_of_fifty_creators_one_wins(store: Store) -> None:
+    start, won = threading.Barrier(50), []
+
+    def create(racer: int) -> None:
+        start.wait()
+        if store.create("commits/1.json", b"%d" % racer * 100):
+            won.append(racer)
+
+    threads = [threading.Thread(target=create, args=(racer,)) for racer in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("commits/1.json") == b"%d" % won[0] * 100
+
+
+def test_names_are_those_directly_in_a_directory(store: Store) -> None:
+    for name in ("plans/2.json", "plans/1.json", "load.json", "plans/below/3.json", "plansnot/4.json"):
+        store.create(name, b"data")
+    assert store.names("plans") == ["1.json", "2.json", "below"]
+    assert store.names("commits") == []
+    assert store.names("") == ["load.json", "plans", "plansnot"]
+    assert store.exists("plans/1.json")
+    assert not store.exists("plans/3.json")
+
+
+def test_hints_are_replaced_and_removed(store: Store) -> None:
+    store.replace("offsets/part-1-clicks-0", b"long line\n")
+    store.replace("offsets/part-1-clicks-0", b"short\n")
+    assert store.read("offsets/part-1-clicks-0") == b"short\n"
+    store.remove("offsets/part-1-clicks-0")
+    store.remove("offsets/part-1-clicks-0")
+    store.remove("offsets")
+    assert store.read("offsets/part-1-clicks-0") is None
+
+
+@pytest.mark.parametrize("name", ["", "../load.json", "plans//1.json", "/etc/passwd", "plans/./1.json"])
+def test_a_name_that_leaves_the_store_is_refused(s3: Store, name: str) -> None:
+    with pytest.raises(LoadError, match="cannot be the name of a record"):
+        s3.create(name, b"data")
+
+
+def test_a_good_store_passes_the_check_and_is_left_clean(store: Store) -> None:
+    check_store(SubStore(store, "flights"))
+    assert SubStore(store, "flights").names("") == []
+
+
+@pytest.mark.parametrize(
+    "script", ["lost", "late 500", "late 503", "409", "412", "429", "500", "lost lost 409"]
+)
+def test_a_create_whose_answer_is_wrong_or_lost_creates_once(s3: Store, gate: Gate, script: str) -> None:
+    gate.script += [script] if script.startswith("late") else script.split()
+    assert s3.create("commits/1.json", b"data")
+    assert gate.script == []
+    assert s3.read("commits/1.json") == b"data"
+
+
+@pytest.mark.parametrize("script", ["lost", "late 500", "409"])
+def test_a_record_of_the_same_content_by_another_driver_is_not_taken_for_ours(
+    s3: Store, gate: Gate, script: str
+) -> None:
+    assert s3.create("plans/1.json", b"data")
+    gate.script.append(script)
+    assert not s3.create("plans/1.json", b"data")
+
+
+def test_a_refused_request_is_an_error_without_secrets(
+    s3: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.script.append("403")
+    with pytest.raises(LoadError, match=r"cannot write s3a://.*/load\.json: .*; check the credentials") as e:
+        s3.create("load.json", b"data")
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in str(e.value)
+    assert s3.create("load.json", b"data")
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_that_names_it(gate: Gate) -> None:
+    with pytest.raises(
+        LoadError, match=r"cannot write s3://absent/x/load\.json.*the bucket or container exists"
+    ):
+        open_store("s3://absent/x").create("load.json", b"data")
+
+
+def test_a_store_is_pickled_without_its_client_or_secrets(s3: Store) -> None:
+    s3.create("load.json", b"data")
+    pickled = pickle.dumps(s3)
+    assert KEYS["AWS_SECRET_ACCESS_KEY"].encode() not in pickled
+    assert pickle.loads(pickled).read("load.json") == b"data"
+
+
+def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
+    s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_RENEWAL_S", 0.1)
+    monkeypatch.setattr(object_store, "_LEASE_S", 1.0)
+    code = (
+        "import sys, time\n"
+        "from pyspark_kafkalog.ledger import object_store\n"
+        "object_store._RENEWAL_S = 0.1\n"
+        "with object_store.ObjectStore(sys.argv[1]).hold('.lock', 'driver 17 on host-a'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, s3.location], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with (
+            pytest.raises(LoadBusy, match=r"\.lock is held by driver 17 on host-a: wait"),
+            s3.hold(".lock", "18"),
+        ):
+            pass
+    finally:
+        other.kill()
+        other.communicate()
+    with s3.hold(".lock", "driver 18"):
+        with pytest.raises(LoadBusy, match="held by driver 18"), s3.hold(".lock", "driver 19"):
+            pass
+        with s3.hold("another", "driver 19"):
+            pass
+    assert s3.read(".lock") == b""
+
+
+def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> None:
+    ledger = Ledger(s3, "flights")
+    ledger.identify("cluster-a", {"subscribe": "clicks"})
+    commit = ledger.rewind(0, "run")
+    assert (commit.number, ledger.verify(), ledger.known_beside()) == (1, [], ["flights"])
+    assert ledger.offsets_path == s3.location
+    records = [s3.read(f"flights/{name}") or b"" for name in ("load.json", "HEAD.json")]
+    assert not any(value.encode() in record for value in KEYS.values() for record in records)
+
+
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("s3://key:not-to-be-seen@bucket/x", "takes no user"),
+        ("abfss://c@account.dfs.core.windows.net/x?sig=not-to-be-seen", "query"),
+        ("s3:///x", "must be s3://bucket/path"),
+        ("abfss://account/x", "must be abfss://container@account"),
+        ("gs://bucket/a//b", "no empty part"),
+    ],
+)
+def test_a_location_that_holds_secrets_or_no_bucket_is_refused(location: str, told: str) -> None:
+    with pytest.raises(UnsafeStore, match=told) as e:
+        open_store(location)
+    assert "not-to-be-seen" not in str(e.value)
+
+
+def test_spellings_of_one_bucket_are_one_place() -> None:
+    assert same_place("s3://bucket/x", "s3a://bucket/x/")
+    assert not same_place("s3://bucket/x", "s3://bucket/y")
+    assert not same_place("s3://bucket/x", "/bucket/x")

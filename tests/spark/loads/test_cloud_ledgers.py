@@ -1,0 +1,61 @@
+"""Loads whose ledger is in an object store, with a real session: driver and tasks both reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.datasource.source import DefaultSource
+from pyspark_kafkalog.loads import output_files
+from tests.support.datasource.spark_topics import Topic
+from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
+from tests.support.loads.file_lake import NAME, Lake
+
+
+class CloudLake(Lake):
+    """A table at a path, and its ledger in a bucket."""
+
+    @property
+    def offsets(self) -> Any:
+        return f"s3a://{BUCKET}/{self.topic.name}"
+
+
+@pytest.fixture
+def lake(
+    spark: Any,
+    server: Any,
+    new_topic: Callable[..., Topic],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[CloudLake]:
+    topic = new_topic(partitions=2)
+    topic.add(*range(10), partition=0)
+    topic.add(*range(10, 15), partition=1)
+    with s3_server() as port:
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            monkeypatch.setenv(name, value)
+            # As spark.executorEnv.NAME, which is read when a session starts only.
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        session = spark.newSession()
+        session.dataSource.register(DefaultSource)  # with that environment, in this session only
+        yield CloudLake(session, server.bootstrap_servers, topic, tmp_path)
+
+
+def test_a_load_with_its_ledger_in_a_bucket_goes_on_where_the_last_one_ended(lake: CloudLake) -> None:
+    first = lake.run()
+    assert (first.number, first.mode, first.records) == (1, "dir", 15)
+    lake.topic.add(15, 16, partition=1)
+    with lake.load() as left:
+        left.df.collect()
+        left.keep()  # a plan with receipts, which the next load compares its own with
+    second = lake.run()
+    assert (second.number, second.records) == (2, 2)
+    lake.assert_published([(1, n) for n in range(15)] + [(2, 15), (2, 16)])
+    assert lake.ledger.verify() == []
+    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert output_files.ledger_of(lake.table).location == f"s3a://{BUCKET}/{lake.topic.name}/{NAME}"
+    (claim,) = lake.table.glob("_kafkalog*")
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in claim.read_text()

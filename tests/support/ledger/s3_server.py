@@ -1,0 +1,121 @@
+"""An S3 server for tests, moto's, in its own process; and a gate before it that loses answers or refuses."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.foreign.apache_kafka import free_ports
+
+BUCKET = "ledgers"
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "AKIATESTTESTTEST",
+    "AWS_SECRET_ACCESS_KEY": "wJalr-not-to-be-seen",
+    "AWS_REGION": "us-east-1",
+}
+
+
+@contextmanager
+def s3_server() -> Iterator[int]:
+    """The port of a server with `BUCKET`."""
+    (port,) = free_ports(1)
+    code = "import sys; from moto.server import main; main(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                assert _ask(port, "PUT", f"/{BUCKET}", b"", {})[0] == 200
+                break
+            except OSError:
+                assert process.poll() is None, "moto's server ended"
+                assert time.monotonic() < until, "moto's server does not start"
+                time.sleep(0.1)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _ask(
+    port: int, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> tuple[int, list[tuple[str, str]], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+    finally:
+        connection.close()
+
+
+class Gate:
+    """*Thread-safe.* Passes requests on; ``script`` says what happens to the next PUTs instead.
+
+    "lost": passed on, and the connection dropped without an answer. 5xx or 4xx: refused with this status.
+    "late 5xx": passed on, and answered so.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.script: list[str] = []
+        self.requests: list[str] = []
+        gate, lock = self, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with lock:
+                    gate.requests.append(f"{self.command} {self.path}")
+                    fault = gate.script.pop(0) if self.command == "PUT" and gate.script else ""
+                status, headers, answer = 0, [], b""
+                if not fault.isdigit():
+                    status, headers, answer = _ask(port, self.command, self.path, body, dict(self.headers))
+                if fault == "lost":
+                    self.close_connection = True
+                    return
+                if fault:
+                    status, headers, answer = int(fault.split()[-1]), [], b"<Error><Code>Fault</Code></Error>"
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in (
+                        "content-length",
+                        "connection",
+                        "transfer-encoding",
+                        "date",
+                        "server",
+                    ):
+                        self.send_header(name, value)
+                length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else len(answer)
+                self.send_header("Content-Length", str(length))
+                self.end_headers()
+                self.wfile.write(answer)
+
+        for method in ("GET", "PUT", "HEAD", "DELETE", "POST"):
+            setattr(Handler, f"do_{method}", Handler.answer)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
