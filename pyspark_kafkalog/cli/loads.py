@@ -77,6 +77,8 @@ Examples:
 kafkalog verify flights --offsets /lake/_offsets
 
 kafkalog verify flights --offsets /lake/_offsets --database sqlite:////lake/db
+
+kafkalog verify --store s3://bucket/offsets
 """
 
 
@@ -282,15 +284,29 @@ def _from_here(place: str) -> str:
 
 
 def verify(
-    name: Name,
-    offsets: Offsets,
+    name: Annotated[str | None, typer.Argument(help="The name of the load.")] = None,
+    offsets: Annotated[
+        str | None, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")
+    ] = None,
     database: Annotated[
         str | None, typer.Option(help="The URL of a database that it wrote to: check that as well.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Instead: a path or URL, to try whether ledgers can be kept there."),
+    ] = None,
 ) -> None:
     """Check a ledger and what it published; what is in a database with --database only. Findings are printed;
-    exit code 1 if there are any.
+    exit code 1 if there are any. With --store try a store before anything is kept there: records are written
+    below it and removed.
     """
+    if store is not None:
+        if name or offsets or database:
+            raise typer.BadParameter("takes no NAME, --offsets or --database", param_hint="--store")
+        _try_store(store)
+        return
+    if name is None or offsets is None:
+        raise typer.BadParameter("give both, or --store", param_hint="NAME and --offsets")
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.errors import LoadError
     from pyspark_kafkalog.ledger.in_effect import live_outputs
@@ -322,6 +338,14 @@ def verify(
         f"{counted(sum(max(0, c.records) for c in commits), 'record')}, "
         f"{counted(len(files), 'file')} with {counted(sum(file.rows for file in files), 'row')}"
     )
+
+
+def _try_store(url: str) -> None:
+    from pyspark_kafkalog.ledger.ledger_store import check_store, open_store
+
+    store = open_store(url)
+    check_store(store)
+    typer.echo(f"{store.location} can keep ledgers, as far as one machine can try")
 
 
 def gc(

@@ -16,6 +16,7 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger import object_store
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store, same_place
+from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 
 
@@ -190,6 +191,24 @@ def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> N
     assert ledger.offsets_path == s3.location
     records = [s3.read(f"flights/{name}") or b"" for name in ("load.json", "HEAD.json")]
     assert not any(value.encode() in record for value in KEYS.values() for record in records)
+
+
+def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
+    found = kafkalog("verify", "--store", s3.location)
+    assert (found.returncode, found.stdout) == (
+        0,
+        f"{s3.location} can keep ledgers, as far as one machine can try\n",
+    )
+    gate.ignores_conditions = True
+    found = kafkalog("verify", "--store", s3.location)
+    assert found.returncode == 1
+    assert "cannot hold a ledger: create accepts a name that is taken" in " ".join(found.stderr.split())
+    assert s3.names("") == []
+
+
+@pytest.mark.parametrize("arguments", [("flights",), ("--store", "/x", "flights"), ()])
+def test_a_check_is_of_a_ledger_or_of_a_store(arguments: tuple[str, ...]) -> None:
+    assert kafkalog("verify", *arguments).returncode == 2
 
 
 @pytest.mark.parametrize(

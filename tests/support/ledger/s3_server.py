@@ -58,16 +58,19 @@ def _ask(
         connection.close()
 
 
+_CONDITIONS = ("if-none-match", "if-match")
+
+
 class Gate:
     """*Thread-safe.* Passes requests on; ``script`` says what happens to the next PUTs instead.
 
     "lost": passed on, and the connection dropped without an answer. 5xx or 4xx: refused with this status.
-    "late 5xx": passed on, and answered so.
+    "late 5xx": passed on, and answered so. With ``ignores_conditions`` it is a store that ignores them.
     """
 
     def __init__(self, port: int) -> None:
         self.script: list[str] = []
-        self.requests: list[str] = []
+        self.ignores_conditions = False
         gate, lock = self, threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -79,11 +82,13 @@ class Gate:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 with lock:
-                    gate.requests.append(f"{self.command} {self.path}")
                     fault = gate.script.pop(0) if self.command == "PUT" and gate.script else ""
                 status, headers, answer = 0, [], b""
+                sent = dict(self.headers)
+                if gate.ignores_conditions:
+                    sent = {name: sent[name] for name in sent if name.lower() not in _CONDITIONS}
                 if not fault.isdigit():
-                    status, headers, answer = _ask(port, self.command, self.path, body, dict(self.headers))
+                    status, headers, answer = _ask(port, self.command, self.path, body, sent)
                 if fault == "lost":
                     self.close_connection = True
                     return
