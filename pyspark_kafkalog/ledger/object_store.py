@@ -249,7 +249,7 @@ def _reason(error: BaseException) -> str:
     return masked(text[:_LONG_REASON])
 
 
-_Settings = tuple[tuple[str, str], ...]
+_Settings = tuple[tuple[str, Any], ...]
 _clients: dict[tuple[Address, _Settings], Any] = {}
 _opened_in = 0
 _opening = threading.Lock()
@@ -277,13 +277,36 @@ def _client(address: Address, location: str) -> Any:
         return _clients[address, settings]
 
 
+SETTINGS_VARIABLE = "KAFKALOG_STORES"
+"""Of Python workers' environment: what `give_settings` returned in the driver."""
+
+_given: dict[str, dict[str, Any]] = {}
+
+
+def give_settings(address: Address, settings: dict[str, Any]) -> str:
+    """Use these settings of obstore's, by its names, for a bucket, in this process.
+
+    Returns all that were given, for `SETTINGS_VARIABLE` of other processes; it holds secrets.
+    """
+    with _opening:
+        _given[f"{address.cloud}:{address.root}"] = settings
+        return json.dumps(_given, sort_keys=True)
+
+
 def _settings(address: Address) -> _Settings:
-    """What obstore does not find by itself; it does find credentials in the environment or a role."""
+    """What was given, and what obstore does not find by itself in the environment."""
+    here = f"{address.cloud}:{address.root}"
+    given: dict[str, Any] | None = _given.get(here)
+    if given is None:
+        given = json.loads(os.environ.get(SETTINGS_VARIABLE) or "{}").get(here)
+    settings = dict(given or {})
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return (("endpoint", endpoint),) if endpoint and address.cloud == "s3" else ()
+    if endpoint and address.cloud == "s3":
+        settings.setdefault("endpoint", endpoint)
+    return tuple(sorted(settings.items()))
 
 
-def _open(address: Address, settings: dict[str, str], location: str) -> Any:
+def _open(address: Address, settings: dict[str, Any], location: str) -> Any:
     try:
         from obstore.exceptions import BaseError
         from obstore.store import AzureStore, GCSStore, S3Store

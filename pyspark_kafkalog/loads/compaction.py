@@ -55,7 +55,7 @@ def compact(
     if target_bytes <= 0:
         raise InvalidConfig(f"target_bytes is {target_bytes}; it must be a number of bytes")
     where = output_files.local_path(path)
-    ledger = output_files.ledger_of(where, offsets)
+    ledger = output_files.ledger_of(where, offsets, spark)
     owner = output_files.read_claim(where)
     assert owner is not None  # ledger_of found it
     output_files.check_not_copied(owner, ledger)

@@ -34,6 +34,7 @@ from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
+from pyspark_kafkalog.loads.store_keys import hand_over
 from pyspark_kafkalog.loads.target import Target, Work
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -110,6 +111,7 @@ class Load:
         options: Mapping[str, str],
     ) -> None:
         self.ledger = Ledger.at(offsets, name)
+        hand_over(spark, self.ledger.offsets_path)
         self.plan = self.commit = None
         self._spark = spark
         self._receipts = receipts

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark_kafkalog.config.definition import masked
@@ -26,6 +27,10 @@ from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.ledger_store import is_in_cloud, open_store, same_place
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
+from pyspark_kafkalog.loads.store_keys import hand_over
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CLAIM = "_kafkalog.json"
 """Spark ignores names that begin with ``_``."""
@@ -161,8 +166,15 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return PARQUET if found is None else found.format
 
 
-def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | None = None) -> Ledger:
-    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved."""
+def ledger_of(
+    path: str | os.PathLike[str],
+    offsets: str | os.PathLike[str] | None = None,
+    spark: SparkSession | None = None,
+) -> Ledger:
+    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved.
+
+    A session's keys open a store that is in a cloud.
+    """
     found = read_claim(path)
     if found is None:
         raise LoadError(
@@ -170,6 +182,8 @@ def ledger_of(path: str | os.PathLike[str], offsets: str | os.PathLike[str] | No
             "spark.read"
         )
     ledger = Ledger.at(found.offsets if offsets is None else offsets, found.load)
+    if spark is not None:
+        hand_over(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(
             f"{local_path(path)} is the output of load {found.load!r}, and its ledger is not at "

@@ -15,6 +15,7 @@ from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
 from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads.store_keys import hand_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ def read_load(
         LoadError: the path does not belong to a load, nothing was committed for it yet, or it has no rows.
     """
     where = output_files.local_path(path)
-    ledger = output_files.ledger_of(where, offsets)
+    ledger = output_files.ledger_of(where, offsets, spark)
     former = _former(as_of, between)
     after, until = (former.since, last_commit(ledger, former)) if former else (0, None)
     files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
@@ -170,6 +171,7 @@ def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) ->
         LoadError: there is no such load, or its ledger is damaged.
     """
     ledger = Ledger.at(offsets, name)
+    hand_over(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(f"there is no load {name!r} at {offsets}: {ledger.location} does not exist")
     return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())

@@ -193,6 +193,17 @@ def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> N
     assert not any(value.encode() in record for value in KEYS.values() for record in records)
 
 
+def test_given_settings_open_a_store_without_the_environment(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_given", {})
+    for name in (*KEYS, "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    given = {"access_key_id": "AKIA", "secret_access_key": "hush", "region": "r", "endpoint": gate.endpoint}
+    object_store.give_settings(object_store.address_of(f"s3://{BUCKET}/x"), given)
+    assert open_store(new_url()).create("load.json", b"data")
+
+
 def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
     found = kafkalog("verify", "--store", s3.location)
     assert (found.returncode, found.stdout) == (
