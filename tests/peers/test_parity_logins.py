@@ -13,6 +13,7 @@ import pyspark_kafkalog as kafkalog
 from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.client.token_endpoint import TokenEndpoint, unsecured_token
+from tests.support.command_line import kafkalog as command
 from tests.support.datasource.both_connectors import OURS, THEIRS, read
 from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
@@ -77,11 +78,12 @@ def test_both_connectors_read_the_same_rows(
     assert len(ours.rows) == 100
 
 
-def test_sink_stream_and_load_log_in_with_the_same_options(
-    spark: Any, kafka: SaslKafka, topic_name: str, tmp_path: Path
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_sink_stream_load_and_commands_log_in_with_the_same_options(
+    spark: Any, kafka: SaslKafka, topic_name: str, tmp_path: Path, mechanism: str
 ) -> None:
     create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
-    options = login("SCRAM-SHA-512", LOGINS["SCRAM-SHA-512"])
+    options = login(mechanism, LOGINS[mechanism])
     write(spark, kafka.client_servers, topic_name, options)
     source = {"kafka.bootstrap.servers": kafka.client_servers, "subscribe": topic_name, **options}
     stream = spark.readStream.format(OURS).options(**source, startingOffsets="earliest").load()
@@ -97,6 +99,10 @@ def test_sink_stream_and_load_log_in_with_the_same_options(
     with kafkalog.load(spark, name="secured", offsets=tmp_path / "offsets", **source) as load:
         load.write_parquet(tmp_path / "table")
     assert kafkalog.read_load(spark, tmp_path / "table").count() == 100
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in options.items()))
+    ran = command("consume", topic_name, "--command-config", str(file), server=kafka.client_servers)
+    assert sorted(map(int, ran.stdout.split())) == list(range(100)), ran.stderr
 
 
 def test_a_token_is_fetched_once_for_each_worker(spark: Any, kafka: SaslKafka, filled: str) -> None:
