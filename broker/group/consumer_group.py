@@ -206,8 +206,9 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings
             raise _invalid("who joins must give its rebalance timeout")
         if request.topic_partitions is None or request.topic_partitions:
             raise _invalid("who joins must give an empty list of partitions")
-        if not request.subscribed_topic_names and not request.subscribed_topic_regex:
-            raise _invalid("who joins must subscribe to something")
+        # To nothing is allowed: a client that compares names itself may not know any yet.
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("who joins must say what it subscribes to")
     elif request.member_epoch < BACK_SOON:
         raise _invalid(f"member epoch {request.member_epoch}; the least is {BACK_SOON}")
     elif request.member_epoch == BACK_SOON and request.instance_id is None:

@@ -54,7 +54,7 @@ from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
 SETTINGS = Settings(session_timeout_ms=45_000)
 REBALANCE_TIMEOUT_MS = 60_000
 NAMES = ("a", "b", "c")
-SUBSCRIPTIONS = st.sampled_from([("a",), ("b",), ("a", "b"), NAMES])
+SUBSCRIPTIONS = st.sampled_from([(), ("a",), ("b",), ("a", "b"), NAMES])
 
 
 @dataclass(eq=False)

@@ -99,7 +99,6 @@ def test_the_second_member_gets_its_half_once_the_first_let_go(group: Driver) ->
         {"instance_id": ""},
         {"rack_id": ""},
         {"rebalance_timeout_ms": -1},
-        {"subscribed_topic_names": ()},
         {"subscribed_topic_names": None},
         {"epoch": -3},
         {"epoch": -2},
@@ -112,6 +111,12 @@ def test_heartbeats_that_make_no_sense_are_invalid(group: Driver, fields: dict[s
     owned = fields.pop("owned", [])
     fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ("a",), **fields}
     assert group.send(member, epoch, owned, **fields) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_member_may_join_before_it_knows_any_topic(group: Driver) -> None:
+    """As Java's client does with an expression that it compares itself."""
+    assert group.join("m1", subscribed_topic_names=()) == (1, [])
+    assert group.send("m1", 1, subscribed_topic_names=("a",)) == (2, [0, 1, 2, 3])
 
 
 def test_assignors_and_expressions_that_are_not_known_are_refused(group: Driver) -> None:
