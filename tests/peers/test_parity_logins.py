@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-import pyspark_kafkalog as kafkalog
 from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.client.token_endpoint import TokenEndpoint, unsecured_token
-from tests.support.command_line import kafkalog as command
 from tests.support.datasource.both_connectors import OURS, THEIRS, read
+from tests.support.datasource.secured_jobs import run_all, write
 from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, USER, SaslKafka
@@ -52,12 +51,6 @@ def filled(spark: Any, kafka: SaslKafka, topic_name: str) -> str:
     return topic_name
 
 
-def write(spark: Any, servers: str, topic: str, options: Mapping[str, str]) -> None:
-    frame = spark.range(100).selectExpr("cast(id as string) value", "cast(id % 2 as int) partition")
-    writer = frame.write.format(OURS).option("kafka.bootstrap.servers", servers).option("topic", topic)
-    writer.options(**options).mode("append").save()
-
-
 def login(mechanism: str, jaas: str) -> dict[str, str]:
     return {
         "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -79,30 +72,21 @@ def test_both_connectors_read_the_same_rows(
 
 
 @pytest.mark.parametrize("mechanism", LOGINS)
-def test_sink_stream_load_and_commands_log_in_with_the_same_options(
+def test_every_job_logs_in_with_the_same_options(
     spark: Any, kafka: SaslKafka, topic_name: str, tmp_path: Path, mechanism: str
 ) -> None:
     create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
-    options = login(mechanism, LOGINS[mechanism])
-    write(spark, kafka.client_servers, topic_name, options)
-    source = {"kafka.bootstrap.servers": kafka.client_servers, "subscribe": topic_name, **options}
-    stream = spark.readStream.format(OURS).options(**source, startingOffsets="earliest").load()
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", str(tmp_path / "stream"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    assert spark.read.parquet(str(tmp_path / "stream")).count() == 100
-    with kafkalog.load(spark, name="secured", offsets=tmp_path / "offsets", **source) as load:
-        load.write_parquet(tmp_path / "table")
-    assert kafkalog.read_load(spark, tmp_path / "table").count() == 100
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in options.items()))
-    ran = command("consume", topic_name, "--command-config", str(file), server=kafka.client_servers)
-    assert sorted(map(int, ran.stdout.split())) == list(range(100)), ran.stderr
+    run_all(spark, kafka.client_servers, topic_name, login(mechanism, LOGINS[mechanism]), tmp_path)
+
+
+def test_every_job_logs_in_with_tokens(spark: Any, kafka: SaslKafka, topic_name: str, tmp_path: Path) -> None:
+    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    with TokenEndpoint() as endpoint:
+        options = {
+            **login("OAUTHBEARER", f'{OAUTH} required clientId="me" clientSecret="{PASSWORD}";'),
+            "kafka.sasl.oauthbearer.token.endpoint.url": endpoint.url,
+        }
+        run_all(spark, kafka.client_servers, topic_name, options, tmp_path)
 
 
 def test_a_token_is_fetched_once_for_each_worker(spark: Any, kafka: SaslKafka, filled: str) -> None:

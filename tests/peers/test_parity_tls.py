@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.datasource.both_connectors import OURS, THEIRS, read
+from tests.support.datasource.secured_jobs import ROWS, run_all, write
 from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import TlsKafka
 from tests.support.network.certificates import Authority, client_stores
-
-ROWS = 100
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +48,6 @@ def kafka(
         made.stop()
 
 
-def write(spark: Any, servers: str, topic: str, options: Mapping[str, str]) -> None:
-    frame = spark.range(ROWS).selectExpr("cast(id as string) value", "cast(id % 2 as int) partition")
-    writer = frame.write.format(OURS).option("kafka.bootstrap.servers", servers).option("topic", topic)
-    writer.options(**options).mode("append").save()
-
-
 @pytest.fixture
 def filled(spark: Any, kafka: TlsKafka, topic_name: str) -> str:
     """A topic with two partitions, written without TLS."""
@@ -81,26 +73,11 @@ def test_both_connectors_read_the_same_rows(
     assert len(ours.rows) == ROWS
 
 
-def test_sink_stream_and_load_take_the_same_options(
+def test_every_job_takes_the_same_options(
     spark: Any, kafka: TlsKafka, stores: dict[str, dict[str, str]], topic_name: str, tmp_path: Path
 ) -> None:
     create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
-    servers, options = kafka.servers["MUTUAL"], stores["inline"]
-    write(spark, servers, topic_name, options)
-    source = {"kafka.bootstrap.servers": servers, "subscribe": topic_name, **options}
-    stream = spark.readStream.format(OURS).options(**source, startingOffsets="earliest").load()
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", str(tmp_path / "stream"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    assert spark.read.parquet(str(tmp_path / "stream")).count() == ROWS
-    with kafkalog.load(spark, name="secured", offsets=tmp_path / "offsets", **source) as load:
-        load.write_parquet(tmp_path / "table")
-    assert kafkalog.read_load(spark, tmp_path / "table").count() == ROWS
+    run_all(spark, kafka.servers["MUTUAL"], topic_name, stores["inline"], tmp_path)
 
 
 def test_stores_shipped_with_the_job_are_found_by_their_names(

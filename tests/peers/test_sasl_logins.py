@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
@@ -23,6 +24,7 @@ from tests.support.foreign.apache_kafka import fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.kerberos import REALM, Realm
 from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, USER, SaslKafka
+from tests.support.spark.spark_environments import SparkProcess
 
 VERSIONS = pytest.mark.parametrize("kafka", [None, "4.1.1"], ids=["3.9", "4.1"], indirect=True)
 SESSION_MS = 3000
@@ -173,6 +175,35 @@ def test_every_client_logs_in_with_kerberos(
     error = refused(given | {"sasl.kerberos.service.name": "other"})
     assert isinstance(error, AuthenticationFailed)
     assert "other/localhost" in str(error)
+
+
+def test_every_job_of_spark_logs_in_with_kerberos(
+    realm: Realm,
+    kerberos_kafka: SaslKafka,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    keytab = realm.keytab(f"alice@{REALM}")
+    options = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "kafka",
+        "kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        f'storeKey=true keyTab="{keytab}" principal="alice@{REALM}";',
+    }
+    create_topics(kerberos_kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    # A driver of its own: Spark's workers have the variables with which its Java was started.
+    process = SparkProcess(tmp_path / "spark.log")
+    try:
+        process.call(
+            "tests.support.datasource.secured_jobs:run_all",
+            servers=kerberos_kafka.client_servers, topic=topic_name, options=options, directory=str(tmp_path),
+        )  # fmt: skip
+    finally:
+        process.close()
 
 
 @VERSIONS
