@@ -205,6 +205,7 @@ def test_who_may_not_come_in_is_told_why(
     assert any(words in each for each in said), said
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # sockets that kafka-python leaves open
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", PROTOCOLS)
 def test_kafka_python(secured: EmbeddedBroker, authority: Authority, listener: str, mechanism: str) -> None:

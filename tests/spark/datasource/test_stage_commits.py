@@ -255,7 +255,7 @@ def test_a_path_that_cannot_be_written_is_reported(two: Topic, stage: Load, tmp_
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"offsetsPath": "s3://bucket/offsets"}, "a ledger cannot be stored in 's3'"),
+        ({"offsetsPath": "ftp://host/offsets"}, "a ledger cannot be stored in 'ftp'"),
         ({"loadName": "a/b"}, "loadName is 'a/b'"),
         ({"commitOffsets": "group"}, "commitOffsets=group needs kafka.group.id"),
         ({"loadPlan": "1"}, "commitOffsets is none; got 'stage'"),

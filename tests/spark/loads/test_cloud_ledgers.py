@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.ledger import object_store
 from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.loads import output_files
 from tests.support.datasource.spark_topics import Topic
@@ -36,6 +37,7 @@ def lake(
     topic.add(*range(10, 15), partition=1)
     with s3_server() as port:
         monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
+        monkeypatch.setattr(object_store, "_given", {})  # this bucket's settings are this test's alone
         session = spark.newSession()
         keys = {
             "access.key": KEYS["AWS_ACCESS_KEY_ID"],
