@@ -181,6 +181,14 @@ def test_a_table_keeps_its_options_from_the_event_log(
     assert leaks(place) == []
 
 
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
+def test_the_search_finds_what_is_there(tmp_path: Path, before: str) -> None:
+    text = f"{before}{STORE} and more".encode()
+    for name, data in (("plain", text), ("encoded", base64.b64encode(text)), ("zipped", gzip.compress(text))):
+        (tmp_path / name).write_bytes(data)
+    assert {name for name, _ in leaks(tmp_path)} == {"plain", "encoded", "zipped"}
+
+
 def searched() -> list[str]:
     """The secrets as they are, and as base64 has them wherever they begin."""
     found = []
