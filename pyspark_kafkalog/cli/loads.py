@@ -341,7 +341,8 @@ def verify(
 
 
 def _try_store(url: str) -> None:
-    from pyspark_kafkalog.ledger.ledger_store import check_store, open_store
+    from pyspark_kafkalog.stores.locations import open_store
+    from pyspark_kafkalog.stores.store_check import check_store
 
     store = open_store(url)
     check_store(store)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.ledger_store import Store
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import (
@@ -30,6 +29,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     summary_name,
 )
+from pyspark_kafkalog.stores.store import Store
 
 logger = logging.getLogger(__name__)
 

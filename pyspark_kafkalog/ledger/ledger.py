@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, newest_hinted, write_hints
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
-from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement, summarize
 from pyspark_kafkalog.ledger.records import (
@@ -40,6 +39,9 @@ from pyspark_kafkalog.ledger.records import (
     receipts_name,
 )
 from pyspark_kafkalog.ledger.rewinding import Rewinding
+from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.store import Store, SubStore
+from pyspark_kafkalog.stores.store_check import check_store
 
 logger = logging.getLogger(__name__)
 

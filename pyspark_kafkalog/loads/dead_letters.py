@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import is_in_cloud
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.reading import read_load
 from pyspark_kafkalog.loads.target import Work
+from pyspark_kafkalog.stores.locations import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +100,7 @@ class DeadLetters:
 
 def path_of(ledger: Ledger) -> Path:
     """The directory of a load's dead letters."""
-    if is_in_cloud(ledger.location):
+    if is_remote(ledger.location):
         raise LoadError(
             f"dead letters of {ledger.location}: they are files beside their ledger, and can be written to a "
             "path only. Keep this load's ledger at a path, or leave load.dead_letters() out"

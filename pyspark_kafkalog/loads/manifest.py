@@ -18,8 +18,9 @@ from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, Commit, Output
 from pyspark_kafkalog.ledger.in_effect import live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import Store, open_store
 from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.store import Store
 
 log = logging.getLogger(__name__)
 

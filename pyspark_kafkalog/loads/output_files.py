@@ -25,9 +25,9 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import is_in_cloud, open_store, same_place
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.stores.locations import is_remote, open_store, same_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,7 +155,7 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     if data is None:
         return None
     found = decode(Claim, data, f"{where / CLAIM}")
-    if is_in_cloud(found.offsets):
+    if is_remote(found.offsets):
         return found
     return replace(found, offsets=os.path.normpath(where / found.offsets))
 

@@ -1,6 +1,6 @@
 """Credentials and endpoints of ledgers' stores from Spark's own keys, for the driver and for tasks.
 
-Where Spark's keys name none, `object_store` finds those of the environment or the machine's role. A task
+Where Spark's keys name none, `object_clients` finds those of the environment or the machine's role. A task
 cannot read Spark's configuration: it has them in its Python worker's environment, never in an option or plan.
 """
 
@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.ledger_store import is_in_cloud
-from pyspark_kafkalog.ledger.object_store import SETTINGS_VARIABLE, Address, address_of, give_settings
+from pyspark_kafkalog.stores.locations import is_remote
+from pyspark_kafkalog.stores.object_clients import SETTINGS_VARIABLE, Address, address_of, give_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def hand_over(spark: SparkSession, location: str) -> None:
     Raises:
         InvalidConfig: the keys name a provider of credentials that exists in Java only.
     """
-    if not is_in_cloud(location):
+    if not is_remote(location):
         return
     address = address_of(location)
     settings = _settings(address, lambda key: spark.conf.get(f"spark.hadoop.{key}", None))

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, open_store
 from pyspark_kafkalog.ledger.records import LOAD
+from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.store import Store, SubStore
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.ledger import object_store
-from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.stores import object_clients
+from pyspark_kafkalog.stores.locations import open_store
 from tests.support.datasource.spark_topics import Topic
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.loads.file_lake import NAME, Lake
@@ -37,7 +37,7 @@ def lake(
     topic.add(*range(10, 15), partition=1)
     with s3_server() as port:
         monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
-        monkeypatch.setattr(object_store, "_given", {})  # this bucket's settings are this test's alone
+        monkeypatch.setattr(object_clients, "_given", {})  # this bucket's settings are this test's alone
         session = spark.newSession()
         keys = {
             "access.key": KEYS["AWS_ACCESS_KEY_ID"],

@@ -200,9 +200,9 @@ def _record(name: str) -> str | None:
 
 def _install() -> None:
     """Wrap what the driver does to its store, so that it can be killed between any two steps."""
-    from pyspark_kafkalog.ledger.ledger_store import LocalStore
     from pyspark_kafkalog.loads import output_files
     from pyspark_kafkalog.loads.sql.database import Session
+    from pyspark_kafkalog.stores.local_store import LocalStore
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: LocalStore, name: str, data: bytes) -> Any:

@@ -12,11 +12,11 @@ import pytest
 from pyspark_kafkalog.ledger.archive import LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import open_store
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import LedgerRecord, decode, encode, seal, unseal
 from pyspark_kafkalog.loads.output_files import Claim, read_claim, verify_outputs
+from pyspark_kafkalog.stores.locations import open_store
 from tests.support.command_line import kafkalog
 from tests.support.manual_clock import ManualClock
 from tests.support.written_before import BEFORE, LEDGERS, WRITTEN_AT, copied, lines

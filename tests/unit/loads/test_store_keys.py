@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger import object_store
 from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.stores import object_clients
 
 
 @pytest.fixture(autouse=True)
 def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(object_store, "_given", given)
+    monkeypatch.setattr(object_clients, "_given", given)
     return given
 
 
@@ -98,10 +98,10 @@ def test_a_provider_that_only_java_has_is_refused(keys: dict[str, str]) -> None:
 
 def test_a_worker_finds_them_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"s3:b": {"region": "here", "secret_access_key": "hush"}}
-    monkeypatch.setenv(object_store.SETTINGS_VARIABLE, json.dumps(given))
+    monkeypatch.setenv(object_clients.SETTINGS_VARIABLE, json.dumps(given))
     opened: list[Any] = []
-    monkeypatch.setattr(object_store, "_open", lambda address, settings, location: opened.append(settings))
-    monkeypatch.setattr(object_store, "_clients", {})
-    monkeypatch.setattr(object_store, "_opened_in", 0)
-    object_store._client(object_store.address_of("s3a://b/x"), "s3a://b/x")
+    monkeypatch.setattr(object_clients, "_open", lambda address, settings, location: opened.append(settings))
+    monkeypatch.setattr(object_clients, "_clients", {})
+    monkeypatch.setattr(object_clients, "_opened_in", 0)
+    object_clients.client(object_clients.address_of("s3a://b/x"), "s3a://b/x")
     assert opened == [given["s3:b"]]

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger import object_store
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.ledger_store import Store, SubStore, check_store, open_store, same_place
+from pyspark_kafkalog.stores import lease, object_clients
+from pyspark_kafkalog.stores.locations import open_store, same_place
+from pyspark_kafkalog.stores.store import Store, SubStore
+from pyspark_kafkalog.stores.store_check import check_store
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 
@@ -153,12 +155,12 @@ def test_a_store_is_pickled_without_its_client_or_secrets(s3: Store) -> None:
 def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_RENEWAL_S", 0.1)
-    monkeypatch.setattr(object_store, "_LEASE_S", 1.0)
+    monkeypatch.setattr(lease, "_RENEWAL_S", 0.1)
+    monkeypatch.setattr(lease, "_LEASE_S", 1.0)
     code = (
         "import sys, time\n"
-        "from pyspark_kafkalog.ledger import object_store\n"
-        "object_store._RENEWAL_S = 0.1\n"
+        "from pyspark_kafkalog.stores import lease, object_store\n"
+        "lease._RENEWAL_S = 0.1\n"
         "with object_store.ObjectStore(sys.argv[1]).hold('.lock', 'driver 17 on host-a'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"
@@ -196,11 +198,11 @@ def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> N
 def test_given_settings_open_a_store_without_the_environment(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "_given", {})
+    monkeypatch.setattr(object_clients, "_given", {})
     for name in (*KEYS, "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name)
     given = {"access_key_id": "AKIA", "secret_access_key": "hush", "region": "r", "endpoint": gate.endpoint}
-    object_store.give_settings(object_store.address_of(f"s3://{BUCKET}/x"), given)
+    object_clients.give_settings(object_clients.address_of(f"s3://{BUCKET}/x"), given)
     assert open_store(new_url()).create("load.json", b"data")
 
 

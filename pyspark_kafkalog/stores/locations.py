@@ -1,0 +1,59 @@
+"""Which store a location means: a path, a ``file:`` URL, or a URL of an object store."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyspark_kafkalog.config.definition import masked
+from pyspark_kafkalog.errors import LoadError, UnsafeStore
+from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.stores.object_clients import SCHEMES, address_of
+from pyspark_kafkalog.stores.object_store import ObjectStore
+from pyspark_kafkalog.stores.store import FileStore
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def open_store(location: str | os.PathLike[str]) -> FileStore:
+    """The store at a path, a ``file:`` URL or one of `SCHEMES`; a relative path starts at the current
+    directory. Nothing is read yet.
+
+    Raises:
+        UnsafeStore: a URL of another kind.
+    """
+    text = os.fspath(location)
+    url = _URL.match(text)
+    if is_remote(text):
+        return ObjectStore(text)
+    if url is not None and url[1].lower() == "file":
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            raise UnsafeStore(
+                f"{masked(text)}: host {parts.netloc!r} in a file: URL; it must be of this machine, file:///path"
+            )
+        text = unquote(parts.path)
+    elif url is not None:
+        raise UnsafeStore(
+            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use s3://, gs:// or abfss://, or a "
+            "path or file: URL, local or on a volume that driver and executors share; docs/loads.md, 'Other "
+            "stores', says what another store must offer"
+        )
+    if not text:
+        raise LoadError("the path of the ledgers is empty; it must be a directory")
+    return LocalStore(Path(text).absolute())
+
+
+def is_remote(location: str) -> bool:
+    """Whether `open_store` takes this as a URL of `SCHEMES`."""
+    url = _URL.match(location)
+    return url is not None and url[1].lower() in SCHEMES
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two locations, which exist, are of one ledger."""
+    if is_remote(one) or is_remote(other):
+        return is_remote(one) and is_remote(other) and address_of(one) == address_of(other)
+    return Path(one).samefile(other)

@@ -1,0 +1,147 @@
+"""The clients of object stores that this process uses, and the settings that they are opened with.
+
+obstore runs threads of its own and hangs in a process that was forked after its first use, so each process
+opens its clients when it needs them, and none is ever pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pyspark_kafkalog.config.definition import masked
+from pyspark_kafkalog.errors import LoadError, UnsafeStore
+
+_CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure"}
+
+SCHEMES = tuple(_CLOUDS)
+"""Those that `ObjectStore` opens."""
+
+_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+
+
+class Address(NamedTuple):
+    """Where a ledger is: ``root`` is a bucket, or container@host; ``prefix`` has no slash at its ends."""
+
+    cloud: str
+    root: str
+    prefix: str
+
+
+def address_of(location: str) -> Address:
+    """The parts of a URL with one of `SCHEMES`.
+
+    Raises:
+        UnsafeStore: it has a user and password, a query or a fragment, or names no bucket.
+    """
+    parts = urlsplit(location)
+    scheme = parts.scheme.lower()
+    shown = masked(location.partition("?")[0])
+    if parts.query or parts.fragment or ":" in parts.netloc:
+        raise UnsafeStore(
+            f"{shown}: the URL of a store takes no user, port, query or fragment. Give credentials in the "
+            "environment"
+        )
+    azure = _CLOUDS[scheme] == "azure"
+    if not parts.netloc or azure != ("@" in parts.netloc):
+        form = (
+            f"{scheme}://container@account.dfs.core.windows.net/path" if azure else f"{scheme}://bucket/path"
+        )
+        raise UnsafeStore(f"{shown}: not the URL of a store; it must be {form}")
+    prefix = parts.path.strip("/")
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        raise UnsafeStore(f"{shown}: a path in a store has no empty part and no . or ..")
+    return Address(_CLOUDS[scheme], parts.netloc, prefix)
+
+
+_LONG_REASON = 300
+
+
+def reason(error: BaseException) -> str:
+    """What obstore says, without the dump of its error's structure, and on one line."""
+    text = re.sub(r"\s+", " ", str(error).partition("\n\nDebug source:")[0]).strip()
+    return masked(text[:_LONG_REASON])
+
+
+_Settings = tuple[tuple[str, Any], ...]
+_clients: dict[tuple[Address, _Settings], Any] = {}
+_opened_in = 0
+_opening = threading.Lock()
+
+
+def client(address: Address, location: str) -> Any:
+    """This process's client of a bucket.
+
+    Raises:
+        UnsafeStore: obstore is not installed.
+        LoadError: this process was forked from one that had a client, or the client's settings are bad.
+    """
+    global _opened_in
+    address = address._replace(prefix="")
+    settings = _settings(address)
+    with _opening:
+        if _opened_in not in (0, os.getpid()):
+            raise LoadError(
+                f"{location}: this process was forked from one that had opened a store, and cannot use it: "
+                "start processes by spawn, or open ledgers in the new process only"
+            )
+        if (address, settings) not in _clients:
+            _clients[address, settings] = _open(address, dict(settings), location)
+            _opened_in = os.getpid()
+        return _clients[address, settings]
+
+
+SETTINGS_VARIABLE = "KAFKALOG_STORES"
+"""Of Python workers' environment: what `give_settings` returned in the driver."""
+
+_given: dict[str, dict[str, Any]] = {}
+
+
+def give_settings(address: Address, settings: dict[str, Any]) -> str:
+    """Use these settings of obstore's, by its names, for a bucket, in this process.
+
+    Returns all that were given, for `SETTINGS_VARIABLE` of other processes; it holds secrets.
+    """
+    with _opening:
+        _given[f"{address.cloud}:{address.root}"] = settings
+        return json.dumps(_given, sort_keys=True)
+
+
+def _settings(address: Address) -> _Settings:
+    """What was given, and what obstore does not find by itself in the environment."""
+    here = f"{address.cloud}:{address.root}"
+    given: dict[str, Any] | None = _given.get(here)
+    if given is None:
+        given = json.loads(os.environ.get(SETTINGS_VARIABLE) or "{}").get(here)
+    settings = dict(given or {})
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and address.cloud == "s3":
+        settings.setdefault("endpoint", endpoint)
+    return tuple(sorted(settings.items()))
+
+
+def _open(address: Address, settings: dict[str, Any], location: str) -> Any:
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise UnsafeStore(
+            f"{location}: a ledger in a cloud's store needs obstore: pip install 'pyspark-kafkalog[cloud]'"
+        ) from None
+    # A plain endpoint is only ever given on purpose.
+    plain = settings.get("endpoint", "").startswith("http:")
+    given: dict[str, Any] = {**settings, "retry_config": _RETRIES, "client_options": {"allow_http": plain}}
+    try:
+        if address.cloud == "s3":
+            return S3Store(address.root, **given)
+        if address.cloud == "gs":
+            return GCSStore(address.root, **given)
+        container, _, host = address.root.partition("@")
+        return AzureStore(container, account_name=host.partition(".")[0], **given)
+    except (BaseError, ValueError) as e:
+        raise LoadError(f"cannot open {location}: {reason(e)}; check its settings") from None
