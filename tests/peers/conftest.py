@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,7 +19,8 @@ from tests.support.datasource.both_connectors import BROKERS, Both
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import NotAvailable
-from tests.support.spark.spark_environments import connector_jars
+from tests.support.ledger.s3_server import s3_server
+from tests.support.spark.spark_environments import SparkProcess, connector_jars, s3a_configs, s3a_jars
 from tests.support.spark.spark_session import running_session
 
 _numbers = itertools.count()
@@ -72,6 +73,27 @@ def node_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 def python2_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """brod, pykafka and samsa of PyPI."""
     yield from _driver(Driver.for_python2, tmp_path_factory.mktemp("python2-clients"))
+
+
+class SparkAtS3(NamedTuple):
+    """A driver process whose session writes to ``s3a://ledgers/...``, and the port of that server."""
+
+    process: SparkProcess
+    port: int
+
+
+@pytest.fixture(scope="session")
+def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
+    """Spark with the suite's S3 server; all tests share it, each with paths of its own."""
+    try:
+        jars = s3a_jars()
+    except NotAvailable as e:
+        pytest.skip(f"Hadoop's s3a is not here: {e}")
+    with s3_server() as port:
+        log = tmp_path_factory.mktemp("s3a") / "spark.log"
+        process = SparkProcess(log, jars=jars, configs=s3a_configs(port))
+        yield SparkAtS3(process, port)
+        process.close()
 
 
 @pytest.fixture(scope="session")

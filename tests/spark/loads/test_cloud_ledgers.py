@@ -14,6 +14,7 @@ from pyspark_kafkalog.stores.locations import open_store
 from tests.support.datasource.spark_topics import Topic
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.loads.file_lake import NAME, Lake
+from tests.support.spark.spark_environments import s3a_configs
 
 
 class CloudLake(Lake):
@@ -39,14 +40,8 @@ def lake(
         monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
         monkeypatch.setattr(object_clients, "_given", {})  # this bucket's settings are this test's alone
         session = spark.newSession()
-        keys = {
-            "access.key": KEYS["AWS_ACCESS_KEY_ID"],
-            "secret.key": KEYS["AWS_SECRET_ACCESS_KEY"],
-            "endpoint": f"http://127.0.0.1:{port}",
-            "path.style.access": "true",
-        }
-        for name, value in keys.items():
-            session.conf.set(f"spark.hadoop.fs.s3a.{name}", value)
+        for name, value in s3a_configs(port).items():
+            session.conf.set(name, value)
         yield CloudLake(session, server.bootstrap_servers, topic, tmp_path)
 
 

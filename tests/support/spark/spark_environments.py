@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import ROOT, announce, fetched, with_maven
+from tests.support.ledger.s3_server import KEYS
 from tests.support.spark.spark_session import environment_of
 
 _SOURCES = ROOT / "tests" / "peers" / "spark"
@@ -46,6 +47,23 @@ def warehouse_jars() -> list[Path]:
     """Delta Lake and Iceberg, for Spark of `OLDEST`. Raises `NotAvailable` as `connector_jars`."""
     pom = _SOURCES / "warehouses" / "pom.xml"
     return sorted(with_maven("spark-warehouses", "Delta Lake and Iceberg", pom).glob("*.jar"))
+
+
+def s3a_jars() -> list[Path]:
+    """What the suite's Spark needs for ``s3a://``. Raises `NotAvailable` as `connector_jars`."""
+    return sorted(with_maven("spark-s3a", "Hadoop's s3a", _SOURCES / "s3a" / "pom.xml").glob("*.jar"))
+
+
+def s3a_configs(port: int) -> dict[str, str]:
+    """What a session needs beside the JARs, or for a ledger alone, to reach the server of `s3_server`."""
+    keys = {
+        "access.key": KEYS["AWS_ACCESS_KEY_ID"],
+        "secret.key": KEYS["AWS_SECRET_ACCESS_KEY"],
+        "endpoint": f"http://127.0.0.1:{port}",
+        "endpoint.region": KEYS["AWS_REGION"],
+        "path.style.access": "true",
+    }
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in keys.items()}
 
 
 def warehouse_configs(directory: Path) -> dict[str, str]:
@@ -124,6 +142,7 @@ def _fetch_all() -> None:
     for version in (OLDEST, REDUCED):
         announce(f"PySpark {version}", lambda version=version: older_pyspark(version))  # type: ignore[misc]
     announce("Delta Lake and Iceberg", warehouse_jars)
+    announce("Hadoop's s3a", s3a_jars)
 
 
 if __name__ == "__main__":
