@@ -66,10 +66,10 @@ def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, 
     """Path, files and bytes of what would be put together."""
     from pyspark_kafkalog.ledger.in_effect import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
-    from pyspark_kafkalog.loads.output_files import local_path
+    from pyspark_kafkalog.loads.output_files import table_store
 
     lineage = ledger.lineage()
-    only = None if to is None else str(local_path(to))
+    only = None if to is None else table_store(to).location
     found = []
     for path in sorted({out.path for _, out in live_outputs(lineage, only)}):
         files = [file for _, out in small_outputs(live_outputs(lineage, path), target) for file in out.files]

@@ -54,7 +54,8 @@ def compact(
     """
     if target_bytes <= 0:
         raise InvalidConfig(f"target_bytes is {target_bytes}; it must be a number of bytes")
-    where = output_files.local_path(path)
+    store = output_files.table_store(path)
+    where = store.location
     ledger = output_files.ledger_of(where, offsets, spark)
     owner = output_files.read_claim(where)
     assert owner is not None  # ledger_of found it
@@ -70,11 +71,11 @@ def compact(
             )
         run = uuid.uuid4().hex
         inside = output_files.compaction_directory(head.number + 1, run)
-        files = [f"{where}/{out.directory}/{file.name}" for _, out in chosen for file in out.files]
+        files = [f"{out.directory}/{file.name}" for _, out in chosen for file in out.files]
         sizes = [file for _, out in chosen for file in out.files]
         rows, size = sum(file.rows for file in sizes), sum(file.bytes for file in sizes)
         # Texts, because 007 as a number would be written as 7.
-        frame = table_of(spark, str(where), owner.format, files, {"mergeSchema": "true"}, guess=False)
+        frame = table_of(spark, store.url, owner.format, files, {"mergeSchema": "true"}, guess=False)
         columns = output_files.partition_columns(chosen[0][1]) or ()
         writer = _arranged(frame, columns, -(-size // target_bytes)).write.mode("overwrite")
         ours = {
@@ -82,11 +83,11 @@ def compact(
             "maxRecordsPerFile": str(max(1, rows * target_bytes // size)),
         }
         writer = writer.options(**ours, **option_texts(options)).partitionBy(*columns)
-        writer.format(owner.format).save(f"file:{where / inside}")
+        writer.format(owner.format).save(f"{store.url}/{inside}")
         written = output_files.written_files(where, inside)
         if written.rows != rows:
             raise LoadError(
-                f"{where / inside} holds {written.rows} rows, and the {len(files)} files that it should "
+                f"{where}/{inside} holds {written.rows} rows, and the {len(files)} files that it should "
                 f"replace hold {rows}: nothing was committed. `kafkalog verify` looks for damaged files"
             )
         replaced = join_ranges((commit.number, commit.number + 1) for commit, _ in chosen)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
@@ -16,8 +15,10 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.reading import read_load
+from pyspark_kafkalog.loads.store_keys import hand_over
 from pyspark_kafkalog.loads.target import Work
-from pyspark_kafkalog.stores.locations import is_remote
+from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.store import StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,14 +99,9 @@ class DeadLetters:
             )
 
 
-def path_of(ledger: Ledger) -> Path:
+def path_of(ledger: Ledger) -> str:
     """The directory of a load's dead letters."""
-    if is_remote(ledger.location):
-        raise LoadError(
-            f"dead letters of {ledger.location}: they are files beside their ledger, and can be written to a "
-            "path only. Keep this load's ledger at a path, or leave load.dead_letters() out"
-        )
-    return Path(ledger.location, DIRECTORY)
+    return f"{ledger.location}/{DIRECTORY}"
 
 
 def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
@@ -115,6 +111,7 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
         LoadError: there is no such load, or it has no dead letters yet.
     """
     ledger = Ledger.at(offsets, name)
+    hand_over(spark, ledger.offsets_path)
     where = path_of(ledger)
     if output_files.read_claim(where) is None:
         raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() writes them")
@@ -125,8 +122,10 @@ def _reasons(written: Output) -> list[str]:
     import pyarrow.parquet as pq
 
     found: dict[str, None] = {}
+    store = open_store(written.path)
     for file in written.files:
-        column = pq.read_table(Path(written.path, written.directory, file.name), columns=["reason"])["reason"]
+        with store.open_file(StoredFile(f"{written.directory}/{file.name}", file.bytes, 0)) as opened:
+            column = pq.ParquetFile(opened).read(columns=["reason"])["reason"]
         found |= dict.fromkeys(column.unique().to_pylist())
         if len(found) >= _NAMED_COUNT:
             break

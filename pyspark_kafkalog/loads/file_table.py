@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
 from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads.store_keys import hand_over
 from pyspark_kafkalog.loads.target import Work
+from pyspark_kafkalog.stores.locations import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,11 +43,11 @@ class FileTable:
         ``grain="hour"`` also by its hours, and then by ``partition_by``.
 
         Raises:
-            InvalidConfig: the path is not local, or the format or grain unknown.
+            InvalidConfig: the path is not one of `table_store`, or the format or grain unknown.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
-        self.path = output_files.local_path(path)
+        self._store = output_files.table_store(path)
         self.format = format
         if grain not in GRAINS:
             raise InvalidConfig(f"grain is {grain!r}; it must be one of {', '.join(GRAINS)}")
@@ -60,8 +62,9 @@ class FileTable:
 
     def check(self, work: Work) -> None:
         """Claim the path for this load, and check that its table can take these columns."""
+        hand_over(work.spark, self._store.location)
         _check_columns(self._frame(work), self._columns)
-        claimed = output_files.claim_path(self.path, work.ledger, self.format)
+        claimed = output_files.claim_path(self._store.location, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):
             raise LoadError(
                 f"{claimed.path} was written in this block already, and a second write would replace it: "
@@ -77,16 +80,10 @@ class FileTable:
         if self._columns:
             writer = writer.partitionBy(*self._columns)
         inside = output_files.load_directory(work.plan.number, work.run)
-        directory = self.path / inside
-        writer.format(self.format).save(f"file:{directory}")
-        if not directory.is_dir():
-            raise LoadError(
-                f"Spark wrote {directory}, and it is not on this machine: driver and executors must share "
-                "that file system. Or write load.df yourself, then call load.done() (mode job)"
-            )
-        written = output_files.written_files(self.path, inside)
+        writer.format(self.format).save(f"{self._store.url}/{inside}")
+        written = output_files.written_files(self._store.location, inside)
         if work.is_whole and work.has_receipts:
-            _check_rows(work, written, directory)
+            _check_rows(work, written, f"{self._store.location}/{inside}")
         return written
 
     def _frame(self, work: Work) -> DataFrame:
@@ -128,7 +125,7 @@ def _last_output(work: Work, path: str) -> tuple[int, Output | None]:
     return 0, None
 
 
-def _check_rows(work: Work, written: Output, directory: os.PathLike[str]) -> None:
+def _check_rows(work: Work, written: Output, directory: str) -> None:
     rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
     if rows != read:
         raise ReceiptMismatch(
@@ -154,7 +151,8 @@ def _orc_schema(spark: SparkSession, before: Output) -> StructType:
     from pyspark.sql.types import StructType
 
     try:
-        return spark.read.orc(f"file:{before.path}/{before.directory}/{before.files[0].name}").schema
+        file = f"{before.directory}/{before.files[0].name}"
+        return spark.read.orc(f"{open_store(before.path).url}/{file}").schema
     except PySparkException:
         return StructType()  # it was moved, or is damaged: `kafkalog verify` says so
 

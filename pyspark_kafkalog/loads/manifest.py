@@ -19,7 +19,7 @@ from pyspark_kafkalog.ledger.commit import FILE_FORMATS, Commit, Output
 from pyspark_kafkalog.ledger.in_effect import live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.locations import is_remote, open_store
 from pyspark_kafkalog.stores.store import Store
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,9 @@ def _since(archive: Archive, head: Commit, number: int, path: str) -> list[Outpu
 
 
 def _urls(output: Output) -> list[str]:
-    return [f"file://{output.path}/{output.directory}/{file.name}" for file in output.files]
+    store = open_store(output.path)
+    root = store.url if is_remote(store.location) else f"file://{store.location}"
+    return [f"{root}/{output.directory}/{file.name}" for file in output.files]
 
 
 def _sha256(data: bytes) -> str:

@@ -8,10 +8,11 @@ still names it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import LoadError
@@ -21,24 +22,27 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode, removal_name
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.dead_letters import path_of
+from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.stores.store import FileStore, StoredFile
 
 _OF_LOAD = re.compile(rf"(?:load|{output_files.COMPACTION_COLUMN})=([0-9]{{8,}})")
 _TEMPORARY = "_temporary"
 """Where Spark's committer keeps the files of tasks; a killed driver leaves it."""
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """Files below the output ``path`` that may go, with their bytes: those that no commit names, and the
-    ``replaced`` ones of ``compactions``.
+    """Files of the output ``path``, by their names below it, that may go, with their bytes: those that no
+    commit names, and the ``replaced`` ones of ``compactions``.
 
     ``young`` counts files that no commit names and that are too young. ``refused`` says why the path is left
     alone, or "".
     """
 
     path: str
-    files: tuple[Path, ...] = ()
-    replaced: tuple[Path, ...] = ()
+    files: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     compactions: tuple[int, ...] = ()
     bytes: int = 0
     young: int = 0
@@ -62,33 +66,53 @@ def unlisted_files(ledger: Ledger, before_ms: int) -> list[Unlisted]:
         names = listed.setdefault(output.path, set())
         names.update(f"{output.directory}/{file.name}" for file in output.files)
         directories.setdefault(output.path, set()).add(output.directory)
-    listed.setdefault(str(path_of(ledger)), set())
+    listed.setdefault(path_of(ledger), set())
     lineage = ledger.lineage(newest) if newest else []
-    return [
-        _with_replaced(
-            _unlisted_below(path, ledger, newest, names, directories.get(path, set()), before_ms),
-            lineage,
-            utc_text(before_ms),
-        )
-        for path, names in sorted(listed.items())
-        if Path(path).is_dir()
+    found = []
+    for path, names in sorted(listed.items()):
+        store = open_store(path)
+        if not store.names(""):
+            continue
+        refused = _why_refused(path, ledger)
+        if refused:
+            found.append(Unlisted(path, refused=refused))
+            continue
+        there = _files_of(store, newest)
+        unlisted = _unlisted(path, there, names, directories.get(path, set()), before_ms)
+        found.append(_with_replaced(unlisted, there, lineage, utc_text(before_ms)))
+    return found
+
+
+def _unlisted(
+    path: str, there: Sequence[StoredFile], names: set[str], directories: set[str], before_ms: int
+) -> Unlisted:
+    unnamed = [
+        file for file in there if file.name not in names and not _is_beside_listed(file.name, directories)
     ]
+    old = [file for file in unnamed if file.modified_ms < before_ms]
+    return Unlisted(
+        path,
+        tuple(file.name for file in old),
+        bytes=sum(file.bytes for file in old),
+        young=len(unnamed) - len(old),
+    )
 
 
-def _with_replaced(found: Unlisted, lineage: Sequence[Commit], before: str) -> Unlisted:
+def _with_replaced(
+    found: Unlisted, there: Sequence[StoredFile], lineage: Sequence[Commit], before: str
+) -> Unlisted:
     """Also the files that compactions in effect replaced, and that are still there."""
-    if found.refused:
-        return found
-    replaced: dict[Path, int] = {}
+    sizes = {file.name: file.bytes for file in there}
+    replaced: dict[str, int] = {}
     compactions = []
     for compaction in lineage:
         if compaction.mode != COMPACT or compaction.created > before:
             continue
         old = [out for _, out in replaced_outputs(lineage, compaction) if out.path == found.path]
-        files = [Path(out.path, out.directory, file.name) for out in old for file in out.files]
-        there = {file: file.lstat().st_size for file in files if file.exists()}
-        replaced |= there
-        compactions += [compaction.number] if there else []
+        files = [f"{out.directory}/{file.name}" for out in old for file in out.files]
+        left = {file: sizes[file] for file in files if file in sizes}
+        replaced |= left
+        compactions += [compaction.number] if left else []
     return replace(
         found,
         replaced=tuple(replaced),
@@ -97,55 +121,29 @@ def _with_replaced(found: Unlisted, lineage: Sequence[Commit], before: str) -> U
     )
 
 
-def _unlisted_below(
-    path: str, ledger: Ledger, newest: int, names: set[str], directories: set[str], before_ms: int
-) -> Unlisted:
-    refused = _why_refused(path, ledger)
-    if refused:
-        return Unlisted(path, refused=refused)
-    found, size, young = [], 0, 0
-    try:
-        for file in _files_of(Path(path), newest):
-            name = file.relative_to(path).as_posix()
-            if name in names or _is_beside_listed(name, directories):
-                continue
-            status = file.lstat()
-            if status.st_mtime_ns // 1_000_000 >= before_ms:
-                young += 1
-                continue
-            found.append(file)
-            size += status.st_size
-    except OSError as e:
-        raise LoadError(f"cannot list the files below {path}: {e}") from e
-    return Unlisted(path, tuple(found), bytes=size, young=young)
-
-
 def remove_unlisted(ledger: Ledger, found: Unlisted, now_ms: int) -> None:
     """Remove these files, and the directories that are then empty. The caller holds the ledger's lock.
 
     If interrupted, it can be repeated. Of compactions it is noted first that there is no way back.
     """
-    root, files = Path(found.path), (*found.files, *found.replaced)
+    store, files = open_store(found.path), (*found.files, *found.replaced)
     for number in found.compactions:
         ledger.store.create(removal_name(number), encode(Removal(number, utc_text(now_ms))))
-    try:
-        for file in files:
-            file.unlink(missing_ok=True)
-        emptied = {p for file in files for p in file.parents if p.is_relative_to(root) and p != root}
-        for directory in sorted(emptied, reverse=True):
-            with suppress(OSError):  # not empty, or gone
-                _remove_remains(directory)
-                directory.rmdir()
-    except OSError as e:
-        raise LoadError(f"cannot remove files below {root}: {e}") from e
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        deque(pool.map(store.remove, files), maxlen=0)
+    emptied = {str(parent) for file in files for parent in PurePosixPath(file).parents} - {"."}
+    for directory in sorted(emptied, reverse=True):
+        _remove_remains(store, directory)
+        store.remove(directory)
 
 
-def _remove_remains(directory: Path) -> None:
+def _remove_remains(store: FileStore, directory: str) -> None:
     """Remove what Hadoop keeps beside data, ``_SUCCESS`` and checksums, if there is no data left."""
-    left = list(directory.iterdir())
-    if all(entry.name.startswith((".", "_")) and entry.is_file() for entry in left):
-        for entry in left:
-            entry.unlink()
+    left = [file.name for file in store.files(directory)]
+    inner = [name[len(directory) + 1 :] for name in left]
+    if all(name.startswith((".", "_")) and "/" not in name for name in inner):
+        for name in left:
+            store.remove(name)
 
 
 def _why_refused(path: str, ledger: Ledger) -> str:
@@ -162,12 +160,15 @@ def _why_refused(path: str, ledger: Ledger) -> str:
     return ""
 
 
-def _files_of(path: Path, newest: int) -> Iterator[Path]:
+def _files_of(store: FileStore, newest: int) -> list[StoredFile]:
     """All files in the directories of loads up to ``newest``."""
-    for entry in sorted(path.iterdir()):
-        number = _OF_LOAD.fullmatch(entry.name)
-        if number and 0 < int(number[1]) <= newest and entry.is_dir() and not entry.is_symlink():
-            yield from sorted(file for file in entry.rglob("*") if file.is_symlink() or not file.is_dir())
+    found = []
+    for file in store.files(""):
+        top, _, inside = file.name.partition("/")
+        number = _OF_LOAD.fullmatch(top)
+        if number and 0 < int(number[1]) <= newest and inside:
+            found.append(file)
+    return sorted(found)
 
 
 def _is_beside_listed(name: str, directories: set[str]) -> bool:

@@ -27,7 +27,9 @@ from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 from pyspark_kafkalog.loads.store_keys import hand_over
-from pyspark_kafkalog.stores.locations import is_remote, open_store, same_place
+from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.stores.locations import REMOTE_SCHEMES, is_remote, open_store, same_place
+from pyspark_kafkalog.stores.store import FileStore, StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +40,8 @@ RUN_COLUMN = "kl_run"
 COMPACTION_COLUMN = "kl_compact"
 """What Spark takes the directories of runs and compactions for; readers drop them."""
 _GLOB = set("*?[]{}\\")
-_FSYNCS_AT_ONCE = 8
+_READ_AT_ONCE = 8
+"""Footers: a store in a cloud answers each after some milliseconds."""
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
 """``HadoopMapReduceCommitProtocol.getFilename``: ``part-<task>-<id of the write><ext>``."""
 
@@ -56,26 +59,27 @@ class Claim(LedgerRecord):
     format: str = field(default=PARQUET, metadata=ADDED)
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path that ``path`` names: a plain one, or a ``file:`` URL as Hadoop writes it.
+def table_store(path: str | os.PathLike[str]) -> FileStore:
+    """The store of the table at ``path``: a plain one, a ``file:`` URL as Hadoop writes it, or a URL of one
+    of `REMOTE_SCHEMES`. Commits list its ``location``.
 
     Raises:
-        InvalidConfig: it is on another file system, or Spark would take it for a pattern.
+        InvalidConfig: it is another URL, or Spark would take it for a pattern.
     """
     text = os.fspath(path)
+    if not text or _GLOB & set(text):
+        raise InvalidConfig(f"the output path is {text!r}; it must not be empty or contain * ? [ ] {{ }} \\")
+    if is_remote(text):
+        return open_store(text)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if scheme and scheme[1].lower() != "file":
         raise InvalidConfig(
-            f"{masked(text)}: loads write files to local file systems only, not to {scheme[1]}:. Write "
-            "load.df there yourself, then call load.done() (mode job)"
+            f"{masked(text)}: loads write files to paths and to {', '.join(REMOTE_SCHEMES)}, not to "
+            f"{scheme[1]}. Write load.df there yourself, then call load.done() (mode job)"
         )
     if scheme:
         text = re.sub(r"^//[^/]*", "", text[scheme.end() :])
-    if not text or _GLOB & set(text):
-        raise InvalidConfig(
-            f"the output path is {os.fspath(path)!r}; it must not be empty or contain * ? [ ] {{ }} \\"
-        )
-    return Path(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links
+    return LocalStore(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links
 
 
 def load_directory(number: int, run: str) -> str:
@@ -95,18 +99,19 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
         LoadError: another load, or the ledger that this one was copied from, owns it; or it holds files of
             another format, has directories of loads and no claim, or cannot be written.
     """
-    where = local_path(path)
-    offsets = ledger.offsets_path
-    ours = Claim(ledger.name, offsets, ledger.identity(), str(where), format)
+    store = table_store(path)
+    where, offsets = store.location, ledger.offsets_path
+    ours = Claim(ledger.name, offsets, ledger.identity(), where, format)
     found = read_claim(where)
     if found is None:
-        _refuse_unclaimed(where, ledger)
-        inside = Path(offsets).is_relative_to(where)
-        stored = replace(ours, offsets=os.path.relpath(offsets, where) if inside else offsets)
-        open_store(where).create(CLAIM, encode(stored))
+        _refuse_unclaimed(store, ledger)
+        inside = offsets == where or offsets.startswith(f"{where}/")
+        # Then both can be moved together.
+        stored = replace(ours, offsets=offsets[len(where) + 1 :] or ".") if inside else ours
+        store.create(CLAIM, encode(stored))
         found = read_claim(where)
         if found is None:
-            raise LoadError(f"{where / CLAIM} was created and is gone: does another program clean {where}?")
+            raise LoadError(f"{where}/{CLAIM} was created and is gone: does another program clean {where}?")
     if (found.load, found.ledger) != (ours.load, ours.ledger):
         recreated = f": the ledger was created again since; if it is the right one, delete {CLAIM}. "
         raise LoadError(
@@ -137,10 +142,11 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
         )
 
 
-def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
+def _refuse_unclaimed(store: FileStore, ledger: Ledger) -> None:
     """Without a claim, existing files must be listed in this ledger, or the load would overwrite them."""
-    if any(where.glob("load=*")) and not any(
-        out.path == str(where) for commit in ledger.history() for out in commit.outputs
+    where = store.location
+    if any(name.startswith("load=") for name in store.names("")) and not any(
+        out.path == where for commit in ledger.history() for out in commit.outputs
     ):
         raise LoadError(
             f"{where} has directories of loads, but no {CLAIM}: it was removed, or another program wrote "
@@ -150,14 +156,17 @@ def _refuse_unclaimed(where: Path, ledger: Ledger) -> None:
 
 def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     """Who owns ``path``; None if nobody does."""
-    where = local_path(path)
-    data = open_store(where).read(CLAIM)
+    store = table_store(path)
+    data = store.read(CLAIM)
     if data is None:
         return None
-    found = decode(Claim, data, f"{where / CLAIM}")
+    found = decode(Claim, data, f"{store.location}/{CLAIM}")
     if is_remote(found.offsets):
         return found
-    return replace(found, offsets=os.path.normpath(where / found.offsets))
+    if is_remote(store.location) and not found.offsets.startswith("/"):
+        inside = "" if found.offsets == "." else f"/{found.offsets}"
+        return replace(found, offsets=f"{store.location}{inside}")
+    return replace(found, offsets=os.path.normpath(Path(store.location) / found.offsets))
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -175,18 +184,20 @@ def ledger_of(
 
     A session's keys open a store that is in a cloud.
     """
-    found = read_claim(path)
+    where = table_store(path).location
+    if spark is not None:
+        hand_over(spark, where)
+    found = read_claim(where)
     if found is None:
         raise LoadError(
-            f"{local_path(path)} is not the output of a load: it has no {CLAIM}. Read other files with "
-            "spark.read"
+            f"{where} is not the output of a load: it has no {CLAIM}. Read other files with spark.read"
         )
     ledger = Ledger.at(found.offsets if offsets is None else offsets, found.load)
     if spark is not None:
         hand_over(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(
-            f"{local_path(path)} is the output of load {found.load!r}, and its ledger is not at "
+            f"{where} is the output of load {found.load!r}, and its ledger is not at "
             f"{ledger.location}: if it was moved, pass read_load(..., offsets=...)"
         )
     return ledger
@@ -199,27 +210,44 @@ def written_files(path: str | os.PathLike[str], inside: str) -> Output:
         LoadError: no load owns the path, its directory is missing, a file cannot be read, or there are files
             of more than one write.
     """
-    where = local_path(path)
+    store = table_store(path)
+    where = store.location
     owner = read_claim(where)
     if owner is None:
         raise LoadError(f"no load owns {where}: {CLAIM} is missing")
-    directory = where / inside
+    there = list(store.files(inside))
+    if not there and not store.exists(inside):
+        raise LoadError(_not_there(store, inside))
+    files = sorted(file for file in there if not _hidden(file.name[len(inside) + 1 :]))
+    _refuse_two_writes((file.name for file in files), f"{where}/{inside}")
+    store.sync_files([file.name for file in files])
     try:
-        files = sorted(_data_files(directory))
-        _refuse_two_writes(files, directory)
-        with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
-            found = tuple(pool.map(lambda file: _settle(file, directory, owner.format), files))
-        made = {p for file in (*files, directory / "any") for p in file.parents if p.is_relative_to(where)}
-        for parent in sorted(made, reverse=True):  # the outermost one last: then all others are there
-            _fsync(parent)
+        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            rows = list(pool.map(lambda file: count_rows(store, file, owner.format), files))
     except OSError as e:
-        raise LoadError(f"cannot read the files of {directory}: {e}") from e
+        raise LoadError(f"cannot read the files of {where}/{inside}: {e}") from e
+    found = tuple(
+        OutputFile(file.name[len(inside) + 1 :], file.bytes, count)
+        for file, count in zip(files, rows, strict=True)
+    )
     return Output(owner.path, inside, found, owner.format)
 
 
-def _refuse_two_writes(files: Iterable[Path], directory: Path) -> None:
+def _not_there(store: FileStore, inside: str) -> str:
+    if not is_remote(store.location):
+        return (
+            f"Spark wrote {store.location}/{inside}, and it is not on this machine: driver and executors "
+            "must share that file system. Or write load.df yourself, then call load.done() (mode job)"
+        )
+    return (
+        f"Spark wrote {store.url}/{inside}, and nothing is there: it uses another endpoint or other "
+        "credentials than this process, or it was told to leave no _SUCCESS and had no rows to write"
+    )
+
+
+def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
     """The JVM may have completed a write that its driver gave up: Spark names files by their write."""
-    writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.name))}
+    writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.rpartition("/")[2]))}
     if len(writes) > 1:
         raise LoadError(
             f"{directory} has files of {len(writes)} writes: Spark completed one that was interrupted. "
@@ -238,20 +266,20 @@ def partition_columns(output: Output) -> tuple[str, ...] | None:
 def spark_schema(output: Output) -> str | None:
     """The schema that Spark stored in the first file, as its JSON; None if there is none."""
     for file in output.files:
-        return noted_schema(Path(output.path, output.directory, file.name))
+        return _noted_schema(output, file)
     return None
 
 
 def files_in_effect(
     ledger: Ledger, path: str | os.PathLike[str], after: int = 0, until: int | None = None
 ) -> list[str]:
-    """The files below ``path`` of the commits in effect, oldest first.
+    """The files of the commits in effect, by their names below ``path``, oldest first.
 
     With ``until``, of those in effect when it was the newest commit; only of loads after commit ``after``.
     """
-    where = local_path(path)
+    where = table_store(path).location
     owner = read_claim(where)
-    known_as = str(where) if owner is None else owner.path
+    known_as = where if owner is None else owner.path
     live = live_outputs(ledger.lineage(until), known_as)
     if until is not None:
         check_not_removed(ledger, live)
@@ -261,20 +289,20 @@ def files_in_effect(
             f"{where}: no load was committed yet; that happens when its with block ends without an exception"
         )
     _check_one_partitioning(where, found)
-    return [f"{where}/{out.directory}/{file.name}" for _, out in found for file in out.files]
+    return [f"{out.directory}/{file.name}" for _, out in found for file in out.files]
 
 
-def by_directories(files: Iterable[str], path: str) -> list[list[str]]:
-    """Files below ``path`` by the columns of their directories, in order: Spark reads one kind at a time."""
+def by_directories(files: Iterable[str]) -> list[list[str]]:
+    """Files by the columns of their directories, in order: Spark reads one kind at a time."""
     kinds: dict[tuple[str, bool], list[str]] = {}
     for file in files:
-        first, second = file[len(path) + 1 :].split("/", 2)[:2]
+        first, second = file.split("/", 2)[:2]
         kind = first.partition("=")[0], second.startswith(f"{RUN_COLUMN}=")
         kinds.setdefault(kind, []).append(file)
     return list(kinds.values())
 
 
-def _check_one_partitioning(where: Path, found: Sequence[tuple[Commit, Output]]) -> None:
+def _check_one_partitioning(where: str, found: Sequence[tuple[Commit, Output]]) -> None:
     first: tuple[int, tuple[str, ...]] | None = None
     for commit, output in found:
         columns = partition_columns(output)
@@ -291,65 +319,40 @@ def _check_one_partitioning(where: Path, found: Sequence[tuple[Commit, Output]])
 
 def verify_outputs(commits: Iterable[Commit]) -> list[str]:
     """What is wrong with the files in effect after these commits, in words; empty if nothing is."""
-    return [
-        finding
-        for commit, output in live_outputs(commits)
-        for file in output.files
-        for finding in _verify_file(
-            commit.number, Path(output.path, output.directory, file.name), file, output.format
-        )
-    ]
+    files = [(commit.number, out, file) for commit, out in live_outputs(commits) for file in out.files]
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        return [finding for some in pool.map(lambda one: list(_verify_file(*one)), files) for finding in some]
 
 
-def _verify_file(number: int, file: Path, noted: OutputFile, format: str) -> Iterator[str]:
+def _verify_file(number: int, output: Output, noted: OutputFile) -> Iterator[str]:
+    name = f"{output.directory}/{noted.name}"
+    where = f"{output.path}/{name}"
     try:
-        size = file.stat().st_size
-        if size != noted.bytes:
-            yield f"load {number}: {file} has {size} bytes and had {noted.bytes} when it was committed"
-        elif (found := count_rows(file, format)) != noted.rows:
-            yield f"load {number}: {file} has {found} rows and had {noted.rows} when it was committed"
-    except FileNotFoundError:
-        yield f"load {number}: {file} is missing; it had {noted.rows} rows"
+        store = open_store(output.path)
+        file = store.file(name)
+        if file is None:
+            yield f"load {number}: {where} is missing; it had {noted.rows} rows"
+        elif file.bytes != noted.bytes:
+            yield f"load {number}: {where} has {file.bytes} bytes and had {noted.bytes} when it was committed"
+        elif (found := count_rows(store, file, output.format)) != noted.rows:
+            yield f"load {number}: {where} has {found} rows and had {noted.rows} when it was committed"
     except (OSError, LoadError) as e:
-        yield f"load {number}: {file} cannot be read: {e}"
-
-
-def _data_files(directory: Path) -> Iterator[Path]:
-    """The files that Spark would read."""
-    for entry in directory.iterdir():
-        if _hidden(entry.name):
-            continue
-        if entry.is_dir():
-            yield from _data_files(entry)
-        else:
-            yield entry
+        yield f"load {number}: {where} cannot be read: {e}"
 
 
 def _hidden(name: str) -> bool:
-    """Spark's ``HadoopFSUtils.shouldFilterOutPathName``."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
-
-
-def _settle(file: Path, directory: Path, format: str) -> OutputFile:
-    _fsync(file)
-    return OutputFile(
-        name=file.relative_to(directory).as_posix(), bytes=file.stat().st_size, rows=count_rows(file, format)
+    """Whether Spark would not read this file, as ``HadoopFSUtils.shouldFilterOutPathName`` has it."""
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith("._COPYING_")
+        for part in name.split("/")
     )
-
-
-def _fsync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _NAMES = {PARQUET: "Parquet", ORC: "ORC"}
 
 
-def count_rows(file: Path, format: str) -> int:
+def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
     """Rows of a file, from its footer.
 
     Raises:
@@ -360,26 +363,29 @@ def count_rows(file: Path, format: str) -> int:
     import pyarrow as pa
 
     try:
-        if format == ORC:
-            from pyarrow import orc
+        with store.open_file(file) as opened:
+            if format == ORC:
+                from pyarrow import orc
 
-            return int(orc.ORCFile(file).nrows)
-        import pyarrow.parquet as pq
+                return int(orc.ORCFile(opened).nrows)
+            import pyarrow.parquet as pq
 
-        return int(pq.read_metadata(file).num_rows)
+            return int(pq.read_metadata(opened).num_rows)
     except (pa.ArrowException, OSError) as e:
         if isinstance(e, OSError) and e.errno is not None:
-            raise  # of the file system; Arrow raises OSError for damaged ORC too
-        raise LoadError(f"{file} is not a complete {_NAMES[format]} file: {e}") from e
+            raise  # of the store; Arrow raises OSError for damaged ORC too
+        raise LoadError(f"{store.location}/{file.name} is not a complete {_NAMES[format]} file: {e}") from e
 
 
-def noted_schema(file: Path) -> str | None:
+def _noted_schema(output: Output, noted: OutputFile) -> str | None:
     """The schema that Spark stores in Parquet files, as its JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    store = open_store(output.path)
     try:
-        noted = pq.read_metadata(file).metadata or {}
+        with store.open_file(StoredFile(f"{output.directory}/{noted.name}", noted.bytes, 0)) as opened:
+            found = pq.read_metadata(opened).metadata or {}
     except (OSError, pa.ArrowException):
         return None  # moved or damaged: `verify_outputs` reports it
-    return noted[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in noted else None
+    return found[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in found else None

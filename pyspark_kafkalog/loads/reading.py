@@ -44,42 +44,43 @@ def read_load(
         InvalidConfig: ``as_of`` is not a time, or ``between`` not two commits.
         LoadError: the path does not belong to a load, nothing was committed for it yet, or it has no rows.
     """
-    where = output_files.local_path(path)
+    store = output_files.table_store(path)
+    where = store.location
     ledger = output_files.ledger_of(where, offsets, spark)
     former = _former(as_of, between)
     after, until = (former.since, last_commit(ledger, former)) if former else (0, None)
     files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
     if not files:
         raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
-    frame = table_of(spark, str(where), kind, files, option_texts(options))
-    if after and any(f"/{output_files.COMPACTION_COLUMN}=" in file for file in files):
+    frame = table_of(spark, store.url, kind, files, option_texts(options))
+    if after and any(file.startswith(f"{output_files.COMPACTION_COLUMN}=") for file in files):
         frame = frame.where(f"load > {after}")
     return frame
 
 
 def table_of(
     spark: SparkSession,
-    path: str,
+    url: str,
     format: str,
     files: Sequence[str],
     options: Mapping[str, str],
     *,
     guess: bool = True,
 ) -> DataFrame:
-    """These files of loads as one table, in whatever kinds of directories they are.
+    """These files of loads below ``url`` as one table, in whatever kinds of directories they are.
 
     Without ``mergeSchema`` its columns are those of the oldest files, as Spark's own reader has it. Without
     ``guess`` the columns of directories are texts, as they are written there, but for ``load``.
     """
-    reader = spark.read.options(**options).option("basePath", f"file:{path}").format(format)
+    reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
     merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"
-    kinds = output_files.by_directories(files, path)
-    urls = [[f"file:{file}" for file in some] for some in kinds]
+    kinds = output_files.by_directories(files)
+    urls = [[f"{url}/{file}" for file in some] for some in kinds]
     frames = [_without_ours(reader.load(some)) for some in urls]
     if len(frames) == 1 and guess:
         return frames[0]
-    values = [_directory_values(file[len(path) :] for file in some) for some in kinds]
+    values = [_directory_values(some) for some in kinds]
     to = common_types([frame.schema for frame in frames], values, guess=guess)
     if to:
         frames = [

@@ -118,8 +118,9 @@ class LocalStore:
 
     def files(self, directory: str) -> Iterator[StoredFile]:
         """See `FileStore.files`. A symbolic link is a file and is not followed."""
-        with _failures(self._path(directory), "list"):
-            yield from self._files(self._path(directory))
+        path = self._path(directory) if directory else self.root
+        with _failures(path, "list"):
+            yield from self._files(path)
 
     def file(self, name: str) -> StoredFile | None:
         path = self._path(name)

@@ -14,11 +14,14 @@ from pyspark_kafkalog.stores.object_clients import SCHEMES, address_of
 from pyspark_kafkalog.stores.object_store import ObjectStore
 from pyspark_kafkalog.stores.store import FileStore
 
+REMOTE_SCHEMES = SCHEMES
+"""Of URLs that `open_store` takes besides ``file:``."""
+
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def open_store(location: str | os.PathLike[str]) -> FileStore:
-    """The store at a path, a ``file:`` URL or one of `SCHEMES`; a relative path starts at the current
+    """The store at a path, a ``file:`` URL or one of `REMOTE_SCHEMES`; a relative path starts at the current
     directory. Nothing is read yet.
 
     Raises:
@@ -47,9 +50,9 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
 
 
 def is_remote(location: str) -> bool:
-    """Whether `open_store` takes this as a URL of `SCHEMES`."""
+    """Whether `open_store` takes this as a URL of `REMOTE_SCHEMES`."""
     url = _URL.match(location)
-    return url is not None and url[1].lower() in SCHEMES
+    return url is not None and url[1].lower() in REMOTE_SCHEMES
 
 
 def same_place(one: str, other: str) -> bool:

@@ -115,12 +115,12 @@ class ObjectStore:
             lease.release()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        key = self._key(directory)
+        key = self._key(directory) if directory else self._address.prefix
         with self._failures(directory, "list") as store:
             import obstore
 
             # An empty object named like the directory is a marker that some tools leave.
-            for found in obstore.list(store, prefix=f"{key}/"):
+            for found in obstore.list(store, prefix=f"{key}/" if key else None):
                 for one in found:
                     if one["size"] or not one["path"].endswith("/"):
                         yield self._stored(one)

@@ -73,7 +73,7 @@ class FileStore(Store, Protocol):
     """What Spark calls this place; a file is at ``url + "/" + name``."""
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        """All files below a directory, at any depth, in no order; none if it does not exist."""
+        """All files at any depth below a directory, "" for the top, unsorted; none if it does not exist."""
         ...
 
     def file(self, name: str) -> StoredFile | None:

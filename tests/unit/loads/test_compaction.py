@@ -50,7 +50,7 @@ def compacted(ledger: Ledger, table: Path, *replaced: tuple[int, int]) -> Commit
 
 def names(ledger: Ledger, table: Path, until: int | None = None) -> list[str]:
     files = output_files.files_in_effect(ledger, table, until=until)
-    return [re.sub(r"=0+|/kl_run=\w+", "=", file[len(str(table)) + 1 :]) for file in files]
+    return [re.sub(r"=0+|/kl_run=\w+", "=", file) for file in files]
 
 
 def test_files_that_were_replaced_are_not_in_effect_until_a_rewind_brings_them_back(
@@ -92,7 +92,7 @@ def test_gc_removes_replaced_files_once_they_are_old_and_then_no_rewind_leads_to
     (found,) = unlisted_files(ledger, now - 60_000)
     assert (found.files, found.replaced) == ((), ())
     (found,) = unlisted_files(ledger, now + 60_000)
-    assert [str(file.relative_to(table)) for file in found.replaced] == [
+    assert list(found.replaced) == [
         "load=00000001/kl_run=won/a.parquet", "load=00000001/kl_run=won/b.parquet",
         "load=00000004/kl_run=won/a.parquet",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ def listed(table: Path) -> list[str]:
 
 
 def urls(ledger: Ledger, table: Path) -> list[str]:
-    return [f"file://{file}" for file in files_in_effect(ledger, table)]
+    return [f"file://{table}/{file}" for file in files_in_effect(ledger, table)]
 
 
 def test_it_lists_what_is_in_effect_after_each_commit_and_rewind(ledger: Ledger, table: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
 
 def test_a_missing_directory_cannot_be_listed(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
-    with pytest.raises(LoadError, match=r"cannot read the files of .*load=00000003"):
+    with pytest.raises(LoadError, match=r"load=00000003, and it is not on this machine"):
         output_files.written_files(table, of_load(3))
 
 
@@ -148,9 +148,8 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     load(ledger, table, "c.parquet")
     write(table, 3, "of-a-load-that-died.parquet")
     write(table, 1, "stale.parquet")
-    (tmp := table / "load=00000002")
     assert output_files.files_in_effect(ledger, table) == [
-        f"{table}/load=00000001/a.parquet", f"{table}/load=00000001/b.parquet", f"{tmp}/c.parquet",
+        "load=00000001/a.parquet", "load=00000001/b.parquet", "load=00000002/c.parquet",
     ]  # fmt: skip
 
 
@@ -158,10 +157,10 @@ def test_after_a_rewind_the_directories_after_it_are_not_published(ledger: Ledge
     for name in "abc":
         load(ledger, table, f"{name}.parquet")
     ledger.rewind(1, "a-run")
-    assert output_files.files_in_effect(ledger, table) == [f"{table}/load=00000001/a.parquet"]
+    assert output_files.files_in_effect(ledger, table) == ["load=00000001/a.parquet"]
     load(ledger, table, "d.parquet")
     assert output_files.files_in_effect(ledger, table) == [
-        f"{table}/load=00000001/a.parquet", f"{table}/load=00000005/d.parquet",
+        "load=00000001/a.parquet", "load=00000005/d.parquet",
     ]  # fmt: skip
 
 
@@ -181,9 +180,7 @@ def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp
         write(tmp_path / name, 1, f"{name}.parquet")
         written.append(output_files.written_files(tmp_path / name, of_load(1)))
     ledger.commit(plan, mode="dir", run="a-run", outputs=tuple(written), receipts=False)
-    assert output_files.files_in_effect(ledger, tmp_path / "two") == [
-        f"{tmp_path}/two/load=00000001/two.parquet"
-    ]
+    assert output_files.files_in_effect(ledger, tmp_path / "two") == ["load=00000001/two.parquet"]
 
 
 def test_two_partitionings_of_one_table_are_refused(ledger: Ledger, table: Path) -> None:
@@ -263,7 +260,7 @@ def test_a_ledger_inside_the_table_moves_with_it(table: Path, tmp_path: Path) ->
     moved = table.rename(tmp_path / "moved")
     found = output_files.ledger_of(moved)
     assert found.location == str(moved / "_offsets" / "flights")
-    assert output_files.files_in_effect(found, moved) == [f"{moved}/load=00000001/a.parquet"]
+    assert output_files.files_in_effect(found, moved) == ["load=00000001/a.parquet"]
 
 
 def test_a_moved_ledger_has_to_be_named(ledger: Ledger, table: Path, tmp_path: Path) -> None:
@@ -282,15 +279,15 @@ def test_any_other_directory_is_not_the_output_of_a_load(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("s3a://bucket/table", "not to s3a:.*mode job"),
-        ("hdfs:/table", "not to hdfs:"),
+        ("ftp://host/table", "not to ftp.*mode job"),
+        ("s3a://bucket/day=*", r"contain \* \?"),
         ("/lake/day=*", r"contain \* \?"),
         ("", "must not be empty"),
     ],
 )
 def test_paths_that_cannot_be_published_are_refused(path: str, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
-        output_files.local_path(path)
+        output_files.table_store(path)
 
 
 def test_local_paths_are_absolute_whatever_their_form(
@@ -298,7 +295,7 @@ def test_local_paths_are_absolute_whatever_their_form(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for text in ("table", f"file:{tmp_path}/table", f"file://{tmp_path}/x/../table", str(tmp_path / "table")):
-        assert output_files.local_path(text) == tmp_path / "table"
+        assert output_files.table_store(text).location == str(tmp_path / "table")
 
 
 def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) -> None:
