@@ -35,7 +35,7 @@ demo-duckdb: $(STAMP)  ## Real events into the bundled broker, out of it with Du
 	@$(BIN)/python examples/flight_duckdb.py
 
 test: $(STAMP)  ## Every test a fresh machine can run
-	@$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"
+	@$(BIN)/pytest -n 4 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"
 
 test-unit: $(STAMP)  ## Unit and property tests only: seconds
 	@$(BIN)/pytest tests/unit tests/property

@@ -1,6 +1,6 @@
 """A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
 
-`make test` runs three processes of pytest-xdist: two are too few for two processors, as half of the tests
+`make test` runs four processes of pytest-xdist: two are too few for two processors, as half of the tests
 mostly wait for brokers and sessions of ZooKeeper. A file's tests stay together, as they share fixtures; so do
 all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
 """

@@ -281,7 +281,7 @@ class Load:
         each day, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's writer.
 
         Raises:
-            InvalidConfig: the path is not local, or a column is called ``load`` or ``kl_run``.
+            InvalidConfig: the path is of an unknown store, or a column is called ``load`` or ``kl_run``.
             LoadError: the path belongs to another load, was written in this block before, holds a table of
                 another format, partitioning or types, or what Spark wrote is not on this machine.
             ReceiptMismatch: the number of rows is not that of the receipts.

@@ -6,8 +6,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,38 +17,18 @@ from pyspark_kafkalog.stores.locations import open_store, same_place
 from pyspark_kafkalog.stores.store import Store, SubStore
 from pyspark_kafkalog.stores.store_check import check_store
 from tests.support.command_line import kafkalog
-from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with s3_server() as port:
-        yield port
-
-
-@pytest.fixture
-def gate(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """The server behind a gate, with the environment that names it."""
-    gate = Gate(port)
-    for name, value in {**KEYS, "AWS_ENDPOINT_URL": gate.endpoint}.items():
-        monkeypatch.setenv(name, value)
-    yield gate
-    gate.close()
+from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
 
 
 @pytest.fixture(params=["path", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, gate: Gate) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> Store:
     """A store of each kind, empty: what holds of one holds of the other."""
-    return open_store(tmp_path / "a b" if request.param == "path" else new_url())
+    return open_store(tmp_path / "a b" if request.param == "path" else url)
 
 
 @pytest.fixture
-def s3(gate: Gate) -> Store:
-    return open_store(new_url())
-
-
-def new_url() -> str:
-    return f"s3a://{BUCKET}/{uuid.uuid4()}/a b"
+def s3(url: str) -> Store:
+    return open_store(url)
 
 
 def test_a_record_is_created_once_and_keeps_its_first_content(store: Store) -> None:
@@ -196,14 +174,14 @@ def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> N
 
 
 def test_given_settings_open_a_store_without_the_environment(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_clients, "_given", {})
     for name in (*KEYS, "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name)
     given = {"access_key_id": "AKIA", "secret_access_key": "hush", "region": "r", "endpoint": gate.endpoint}
     object_clients.give_settings(object_clients.address_of(f"s3://{BUCKET}/x"), given)
-    assert open_store(new_url()).create("load.json", b"data")
+    assert open_store(url).create("load.json", b"data")
 
 
 def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
