@@ -18,6 +18,9 @@ REMOTE_SCHEMES = SCHEMES
 """Of URLs that `open_store` takes besides ``file:``."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_DATABRICKS_MOUNT = re.compile(r"/+(Volumes|dbfs)(/|$)")
+_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
+"""Set in every process on a cluster of Databricks; elsewhere the two names are as good as any other."""
 
 
 def open_store(location: str | os.PathLike[str]) -> FileStore:
@@ -39,6 +42,7 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
             )
         text = unquote(parts.path)
     elif url is not None:
+        _refuse_databricks(text, mounted=url[1].lower() == "dbfs")
         raise UnsafeStore(
             f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use s3://, gs:// or abfss://, or a "
             "path or file: URL, local or on a volume that driver and executors share; docs/loads.md, 'Other "
@@ -46,13 +50,25 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
         )
     if not text:
         raise LoadError("the path of the ledgers is empty; it must be a directory")
-    return LocalStore(Path(text).absolute())
+    path = Path(text).absolute()
+    mounted = _DATABRICKS in os.environ and _DATABRICKS_MOUNT.match(str(path)) is not None
+    _refuse_databricks(text, mounted=mounted)
+    return LocalStore(path)
 
 
 def is_remote(location: str) -> bool:
     """Whether `open_store` takes this as a URL of `REMOTE_SCHEMES`."""
     url = _URL.match(location)
     return url is not None and url[1].lower() in REMOTE_SCHEMES
+
+
+def _refuse_databricks(text: str, *, mounted: bool) -> None:
+    if mounted:
+        raise UnsafeStore(
+            f"{masked(text)}: a Databricks volume or DBFS path cannot hold a ledger or a load's table: "
+            "these mounts cannot create a file exclusively. Use the cloud URL behind it (s3://, gs:// or "
+            "abfss://): DESCRIBE VOLUME shows a volume's, dbutils.fs.mounts() that of a DBFS mount"
+        )
 
 
 def same_place(one: str, other: str) -> bool:

@@ -189,10 +189,24 @@ def test_a_store_is_opened_by_path_and_by_file_url(tmp_path: Path, monkeypatch: 
     assert open_store(f"file://localhost{tmp_path}").location == str(tmp_path)
 
 
-@pytest.mark.parametrize("location", ["hdfs://name:8020/x", "dbfs:/x", "file://host/x"])
+@pytest.mark.parametrize("location", ["hdfs://name:8020/x", "ftp://host/x", "file://host/x"])
 def test_other_places_are_refused_with_what_a_store_must_offer(location: str) -> None:
     with pytest.raises(UnsafeStore, match=r"this machine|says what another store must offer"):
         open_store(location)
+
+
+@pytest.mark.parametrize("location", ["/Volumes/c/s/v/x", "/dbfs/x", "//dbfs/x", "file:///Volumes/c/s/v"])
+def test_mounts_of_databricks_are_refused_there_only(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_store(location).location.endswith(location.removeprefix("file:").lstrip("/"))
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    with pytest.raises(UnsafeStore, match=r"Use the cloud URL behind it.*DESCRIBE VOLUME"):
+        open_store(location)
+    assert open_store("/lake/dbfs/x").location == "/lake/dbfs/x"
+
+
+def test_urls_of_dbfs_are_refused_everywhere() -> None:
+    with pytest.raises(UnsafeStore, match="a Databricks volume or DBFS path cannot hold a ledger or a load"):
+        open_store("dbfs:/x")
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: None])
