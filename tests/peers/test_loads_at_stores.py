@@ -1,0 +1,73 @@
+"""Loads whose ledger and files lie in a store that Spark's own writers reach: the whole path, from the first
+load over one that died to a compaction and gc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from tests.peers.conftest import SparkAtS3
+from tests.support.ledger.s3_server import BUCKET
+from tests.support.spark.spark_environments import SparkProcess
+
+
+class Nightly:
+    """A load below ``root``, by a driver of its own that reaches it; the values produced so far."""
+
+    def __init__(self, driver: SparkProcess, root: str, servers: str, topic: str, kind: str) -> None:
+        self._driver, self._root, self._kind = driver, root, kind
+        self._options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+        self._servers, self._topic = servers, topic
+        create_topics(servers, [NewTopic(topic, 2)])
+
+    def produce(self, *values: int) -> None:
+        with kafkalog.Producer({"bootstrap.servers": self._servers}) as producer:
+            for value in values:
+                producer.send(self._topic, str(value).encode(), partition=value // 2 % 2)
+
+    def load(self, job: str = "nightly") -> dict[str, Any]:
+        return self.call(job, kind=self._kind, options=self._options)
+
+    def call(self, job: str, **given: Any) -> dict[str, Any]:
+        found = self._driver.call(f"tests.support.loads.store_jobs:{job}", root=self._root, **given)
+        return dict(found or {})
+
+
+@pytest.fixture(params=["parquet", "orc"])
+def nightly(request: pytest.FixtureRequest, s3a: SparkAtS3, own_broker: Any, topic_name: str) -> Nightly:
+    root = f"s3a://{BUCKET}/{topic_name} {request.param}"  # with a space, as paths have them
+    return Nightly(s3a.process, root, own_broker.bootstrap_servers, topic_name, request.param)
+
+
+def state(*loads: tuple[int, list[int]], dead: tuple[int, list[int]]) -> dict[str, Any]:
+    """What readers should see: the values of each load."""
+    rows = [[load, n] for load, values in loads for n in values]
+    return {
+        "rows": rows,
+        "listed": sorted(n for _, n in rows),
+        "dead": [[dead[0], n] for n in dead[1]],
+        "findings": [],
+    }
+
+
+def test_a_nightly_load_with_all_that_befalls_it(nightly: Nightly) -> None:
+    nightly.produce(*range(10))
+    after_one = state((1, [1, 3, 5, 7, 9]), dead=(1, [0, 2, 4, 6, 8]))
+    assert nightly.load() == {"number": 1, **after_one}
+    assert nightly.load() == {"number": None, **after_one}
+
+    nightly.produce(11, 13)
+    nightly.load("died")
+    after_two = state((1, [1, 3, 5, 7, 9]), (2, [11, 13]), dead=(1, [0, 2, 4, 6, 8]))
+    assert nightly.load() == {"number": 2, **after_two}
+
+    # Of each load one file for each partition, and one of the dead letters: four become two.
+    assert nightly.call("compacted") == {"number": 3, "files": 2, **after_two}
+    cleaned = nightly.call("cleaned")
+    assert cleaned.pop("unlisted") >= 2  # those of the load that died, and Spark's markers beside them
+    assert cleaned == {"replaced": 4, **after_two}
+    nightly.produce(15)
+    assert nightly.load()["rows"] == [*after_two["rows"], [4, 15]]

@@ -1,0 +1,75 @@
+"""A nightly load into a store and all that is done with its table, for `SparkProcess.call`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.loads.manifest import FILES
+from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.stores.locations import open_store
+
+NAME = "nightly"
+
+
+def nightly(spark: Any, *, root: str, kind: str, options: dict[str, str]) -> dict[str, Any]:
+    """One load below ``root``: values that are odd to the table, even ones set aside as dead letters."""
+    with kafkalog.load(spark, name=NAME, offsets=f"{root}/_offsets", **options) as load:
+        judged = load.df.selectExpr("*", "IF(int(string(value)) % 2 = 0, 'even', NULL) reason")
+        good = load.dead_letters(judged)
+        load.write_files(f"{root}/table", good, format=kind, partition_by=["partition"])
+    commit = load.commit
+    return {"number": None if commit is None else commit.number, **_state(spark, root)}
+
+
+def died(spark: Any, *, root: str, kind: str, options: dict[str, str]) -> None:
+    """A load whose block fails after it wrote."""
+    try:
+        with kafkalog.load(spark, name=NAME, offsets=f"{root}/_offsets", **options) as load:
+            load.write_files(f"{root}/table", format=kind, partition_by=["partition"])
+            raise RuntimeError("killed")
+    except RuntimeError:
+        return
+
+
+def compacted(spark: Any, *, root: str) -> dict[str, Any]:
+    """What a compaction put together."""
+    commit = kafkalog.compact(spark, f"{root}/table")
+    assert commit is not None
+    (output,) = commit.outputs
+    return {"number": commit.number, "files": len(output.files), **_state(spark, root)}
+
+
+def cleaned(spark: Any, *, root: str) -> dict[str, Any]:
+    """How many files gc removed, whatever their age."""
+    ledger = kafkalog.Ledger.at(f"{root}/_offsets", NAME)
+    later = SYSTEM_CLOCK.time_ms() + 60_000
+    found = unlisted_files(ledger, later)
+    for one in found:
+        remove_unlisted(ledger, one, later)
+    return {"unlisted": sum(len(one.files) for one in found),
+            "replaced": sum(len(one.replaced) for one in found), **_state(spark, root)}  # fmt: skip
+
+
+def _state(spark: Any, root: str) -> dict[str, Any]:
+    """What readers see, and what verify finds."""
+    ledger = kafkalog.Ledger.at(f"{root}/_offsets", NAME)
+    table = kafkalog.read_load(spark, f"{root}/table")
+    listed = (open_store(f"{root}/table").read(FILES) or b"").decode().splitlines()
+    kind = listed[0].rpartition(".")[2]
+    dead = kafkalog.read_dead(spark, NAME, offsets=f"{root}/_offsets")
+    return {
+        "rows": _values(table, "load"),
+        "listed": sorted(row.n for row in spark.read.format(kind).load(listed).selectExpr(_VALUE).collect()),
+        "dead": _values(dead, "load"),
+        "findings": ledger.verify() + verify_outputs(ledger.lineage()),
+    }
+
+
+_VALUE = "int(string(value)) n"
+
+
+def _values(frame: Any, column: str) -> list[list[int]]:
+    return sorted([row[column], row.n] for row in frame.selectExpr(column, _VALUE).collect())
