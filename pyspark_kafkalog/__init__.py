@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.loads.load import load
     from pyspark_kafkalog.loads.reading import audit, read_load
     from pyspark_kafkalog.loads.sql.reconcile import audit_sql
+    from pyspark_kafkalog.loads.store_keys import use_spark_keys
     from pyspark_kafkalog.producer.producer import Producer
     from pyspark_kafkalog.protocol.v07 import FetchRequest
     from pyspark_kafkalog.types import TopicPartition
@@ -103,6 +104,7 @@ __all__ = [
     "read_arrow",
     "read_dead",
     "read_load",
+    "use_spark_keys",
 ]
 
 _HOMES = {
@@ -152,6 +154,7 @@ _HOMES = {
     "read_arrow": "datasource.read_arrow",
     "read_dead": "loads.dead_letters",
     "read_load": "loads.reading",
+    "use_spark_keys": "loads.store_keys",
 }
 
 

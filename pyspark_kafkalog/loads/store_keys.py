@@ -6,35 +6,32 @@ cannot read Spark's configuration: it has them in its Python worker's environmen
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.stores.locations import is_remote
-from pyspark_kafkalog.stores.object_clients import SETTINGS_VARIABLE, Address, address_of, give_settings
+from pyspark_kafkalog.config.definition import masked
+from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
+from pyspark_kafkalog.stores.hadoop_keys import Get, settings_of
+from pyspark_kafkalog.stores.object_clients import (
+    SETTINGS_VARIABLE,
+    address_of,
+    give_settings,
+    is_object_store,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import SparkSession
-
-_AMBIENT = re.compile(
-    r"(Default|EnvironmentVariable|ContainerCredentials|InstanceProfile|IAMInstance|WebIdentityToken\w*)"
-    r"(AWS)?Credentials?Provider(Chain)?(V2)?|EnvironmentVariableCredentialsProvider"
-)
-_FROM_KEYS = re.compile(r"(Simple|Temporary)AWSCredentialsProvider")
 
 
 def hand_over(spark: SparkSession, location: str) -> None:
-    """Give what Spark's keys say of a ledger's store to this process and to the tasks of this session.
+    """Give what Spark's keys say of the store at a location to this process and to the tasks of this session.
 
     Raises:
-        InvalidConfig: the keys name a provider of credentials that exists in Java only.
+        InvalidConfig: the keys name credentials that only Java can get.
     """
-    if not is_remote(location):
+    if not is_object_store(location):
         return
     address = address_of(location)
-    settings = _settings(address, lambda key: spark.conf.get(f"spark.hadoop.{key}", None))
+    settings = settings_of(address, _keys(spark))
     if not settings:
         return
     text = give_settings(address, settings)
@@ -47,49 +44,43 @@ def hand_over(spark: SparkSession, location: str) -> None:
         spark.dataSource.register(DefaultSource)  # tasks get the environment of the registration
 
 
-def _settings(address: Address, get: Callable[[str], str | None]) -> dict[str, Any]:
-    if address.cloud == "azure":
-        key = get(f"fs.azure.account.key.{address.root.partition('@')[2]}")
-        return {} if key is None else {"account_key": key}
-    if address.cloud != "s3":
-        return {}
+def use_spark_keys(spark: SparkSession, location: str) -> None:
+    """Let all later reads and streams of this session open the store at a URL with Spark's keys.
 
-    def s3a(key: str) -> str | None:
-        return get(f"fs.s3a.bucket.{address.root}.{key}") or get(f"fs.s3a.{key}")
+    ``spark.read`` and ``spark.readStream`` with ``offsetsPath`` at ``s3://``, ``gs://``, ``abfss://`` run in
+    processes that cannot read Spark's configuration, and else know the environment only. `load` and the
+    functions of loads do this by themselves.
 
-    names = {
-        "access_key_id": "access.key",
-        "secret_access_key": "secret.key",
-        "session_token": "session.token",
-        "region": "endpoint.region",
-    }
-    settings: dict[str, Any] = {name: value for name, key in names.items() if (value := s3a(key))}
-    _check_provider(s3a("aws.credentials.provider"), has_keys="secret_access_key" in settings)
-    if "secret_access_key" not in settings and get("hadoop.security.credential.provider.path"):
+    Raises:
+        InvalidConfig: the session is one of Spark Connect; the keys name credentials that only Java has.
+        UnsafeStore: the location is no URL of a store.
+    """
+    if not is_object_store(location):
+        raise UnsafeStore(f"{masked(location)}: Spark's keys are of stores at s3://, gs:// or abfss:// only")
+    if getattr(spark, "_sc", None) is None:
         raise InvalidConfig(
-            "hadoop.security.credential.provider.path names a keystore that only Java can read: for the "
-            "ledger's store set spark.hadoop.fs.s3a.access.key and .secret.key, or AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY on the driver and the executors"
+            "use_spark_keys() cannot reach the processes of a Spark Connect server: set the store's "
+            "credentials in the environment of the server and its executors"
         )
-    endpoint = s3a("endpoint")
-    if endpoint:
-        if "://" not in endpoint:
-            scheme = "http" if (s3a("connection.ssl.enabled") or "").lower() == "false" else "https"
-            endpoint = f"{scheme}://{endpoint}"
-        if (s3a("path.style.access") or "").lower() != "true":
-            endpoint = endpoint.replace("://", f"://{address.root}.", 1)
-            settings["virtual_hosted_style_request"] = True
-        settings["endpoint"] = endpoint
-    return settings
+    hand_over(spark, location)
 
 
-def _check_provider(given: str | None, *, has_keys: bool) -> None:
-    for name in (given or "").split(","):
-        short = name.strip().rpartition(".")[2]
-        if not short or _AMBIENT.fullmatch(short) or (has_keys and _FROM_KEYS.fullmatch(short)):
-            continue
-        raise InvalidConfig(
-            f"spark.hadoop.fs.s3a.aws.credentials.provider is {name.strip()}, which only Java can use: for "
-            "the ledger's store set spark.hadoop.fs.s3a.access.key and .secret.key, or AWS_ACCESS_KEY_ID "
-            "and AWS_SECRET_ACCESS_KEY on the driver and the executors, and leave the provider out"
-        )
+_DEFAULTS = "core-default.xml"
+
+
+def _keys(spark: SparkSession) -> Get:
+    """Hadoop's keys as Spark's own writers see them: the session's, those of ``core-site.xml`` and of the
+    program, and ``spark.hadoop.*``; Hadoop's defaults are left out. In Spark Connect the session's only.
+    """
+    context: Any = getattr(spark, "_jsc", None)
+    hadoop = None if context is None else context.hadoopConfiguration()
+
+    def get(key: str) -> str | None:
+        value = spark.conf.get(key, None)
+        if not value and hadoop is not None:
+            sources = hadoop.getPropertySources(key)
+            if sources is not None and sources[0] != _DEFAULTS:
+                value = hadoop.get(key)
+        return value or spark.conf.get(f"spark.hadoop.{key}", None)
+
+    return get

@@ -25,6 +25,12 @@ SCHEMES = tuple(_CLOUDS)
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 
+def is_object_store(location: str) -> bool:
+    """Whether a location is a URL with one of `SCHEMES`."""
+    scheme, found, _ = location.partition(":/")
+    return bool(found) and scheme.lower() in SCHEMES
+
+
 class Address(NamedTuple):
     """Where a ledger is: ``root`` is a bucket, or container@host; ``prefix`` has no slash at its ends."""
 
@@ -112,6 +118,17 @@ def give_settings(address: Address, settings: dict[str, Any]) -> str:
         return json.dumps(_given, sort_keys=True)
 
 
+_ENDPOINTS = {
+    "s3": ("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "azure": ("endpoint", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    "gs": ("base_url", "GOOGLE_BASE_URL"),
+}
+"""The setting, and variables that name it, the first one first."""
+
+_AZURE_HOSTS = ("dfs.core.windows.net", "blob.core.windows.net")
+"""Of accounts in the cloud that obstore thinks all are in; its other clouds have other ends."""
+
+
 def _settings(address: Address) -> _Settings:
     """What was given, and what obstore does not find by itself in the environment."""
     here = f"{address.cloud}:{address.root}"
@@ -119,9 +136,13 @@ def _settings(address: Address) -> _Settings:
     if given is None:
         given = json.loads(os.environ.get(SETTINGS_VARIABLE) or "{}").get(here)
     settings = dict(given or {})
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and address.cloud == "s3":
-        settings.setdefault("endpoint", endpoint)
+    setting, *variables = _ENDPOINTS[address.cloud]
+    endpoint = next((value for name in variables if (value := os.environ.get(name))), None)
+    host = address.root.rpartition("@")[2].partition(".")[2]
+    if endpoint is None and address.cloud == "azure" and host not in _AZURE_HOSTS:
+        endpoint = "https://" + address.root.rpartition("@")[2].replace(".dfs.", ".blob.", 1)
+    if endpoint:
+        settings.setdefault(setting, endpoint)
     return tuple(sorted(settings.items()))
 
 
@@ -134,7 +155,7 @@ def _open(address: Address, settings: dict[str, Any], location: str) -> Any:
             f"{location}: a ledger in a cloud's store needs obstore: pip install 'pyspark-kafkalog[cloud]'"
         ) from None
     # A plain endpoint is only ever given on purpose.
-    plain = settings.get("endpoint", "").startswith("http:")
+    plain = settings.get(_ENDPOINTS[address.cloud][0], "").startswith("http:")
     given: dict[str, Any] = {**settings, "retry_config": _RETRIES, "client_options": {"allow_http": plain}}
     try:
         if address.cloud == "s3":

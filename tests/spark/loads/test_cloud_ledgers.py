@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.stores import object_clients
 from pyspark_kafkalog.stores.locations import open_store
@@ -25,24 +27,30 @@ class CloudLake(Lake):
         return f"s3a://{BUCKET}/{self.topic.name}"
 
 
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with s3_server() as port:
+        yield port
+
+
 @pytest.fixture
 def lake(
+    port: int,
     spark: Any,
     server: Any,
     new_topic: Callable[..., Topic],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[CloudLake]:
+) -> CloudLake:
     topic = new_topic(partitions=2)
     topic.add(*range(10), partition=0)
     topic.add(*range(10, 15), partition=1)
-    with s3_server() as port:
-        monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
-        monkeypatch.setattr(object_clients, "_given", {})  # this bucket's settings are this test's alone
-        session = spark.newSession()
-        for name, value in s3a_configs(port).items():
-            session.conf.set(name, value)
-        yield CloudLake(session, server.bootstrap_servers, topic, tmp_path)
+    monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
+    monkeypatch.setattr(object_clients, "_given", {})  # this bucket's settings are this test's alone
+    session = spark.newSession()
+    for name, value in s3a_configs(port).items():
+        session.conf.set(name, value)
+    return CloudLake(session, server.bootstrap_servers, topic, tmp_path)
 
 
 def test_a_load_with_its_ledger_in_a_bucket_goes_on_where_the_last_one_ended(lake: CloudLake) -> None:
@@ -64,3 +72,39 @@ def test_a_load_with_its_ledger_in_a_bucket_goes_on_where_the_last_one_ended(lak
     kept = [store.read(f"{NAME}/{name}") for name in ("load.json", "HEAD.json", "plans/00000002.json")]
     assert all(kept)
     assert KEYS["AWS_SECRET_ACCESS_KEY"] not in f"{plan} {claim.read_text()} {kept}"
+
+
+def test_plain_reads_and_streams_have_sparks_keys_where_they_are_asked_to(lake: CloudLake) -> None:
+    kafkalog.use_spark_keys(lake.spark, lake.offsets)
+    given = {
+        "kafka.bootstrap.servers": lake.servers,
+        "subscribe": lake.topic.name,
+        "offsetsPath": lake.offsets,
+    }
+    source = lake.spark.read.format("kafkalog").options(**given, loadName=NAME, commitOffsets="stage")
+    assert source.load().count() == 15
+    head = lake.ledger.head()
+    assert head is not None
+    assert (head.number, head.mode, head.records) == (1, "stage", 15)
+
+    seen: list[list[int]] = []
+
+    def take(frame: Any, number: int) -> None:
+        seen.append(sorted(int(row.value) for row in frame.collect()))
+        if len(seen) == 1:
+            raise RuntimeError("the sink fails")
+
+    def run() -> None:
+        frame = lake.spark.readStream.format("kafkalog").options(
+            **given, streamName="query", startingOffsets="latest"
+        )
+        writer = frame.load().writeStream.foreachBatch(take).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(lake.root / "checkpoint")).start()
+        query.awaitTermination(60)
+
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        run()
+    lake.topic.add(15)
+    run()
+    assert seen == [[], [], [15]]
+    assert open_store(lake.offsets).names("query")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
+from pyspark_kafkalog.loads.store_keys import hand_over, use_spark_keys
 from pyspark_kafkalog.stores import object_clients
 
 
@@ -20,80 +20,59 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
-def session(**keys: str) -> Any:
-    found = {f"spark.hadoop.{name}": value for name, value in keys.items()}
-    return SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: found.get(name, default)))
+class Conf:
+    """What a JVM's Hadoop configuration says, and where each value is from."""
+
+    def __init__(self, found: dict[str, str], defaults: dict[str, str]) -> None:
+        self._found, self._defaults = found, defaults
+
+    def getPropertySources(self, key: str) -> list[str] | None:
+        if key in self._found:
+            return ["core-site.xml"]
+        return ["core-default.xml"] if key in self._defaults else None
+
+    def get(self, key: str) -> str | None:
+        return {**self._defaults, **self._found}.get(key)
 
 
-KEYS = {"fs.s3a.access.key": "AKIA", "fs.s3a.secret.key": "hush"}
+def session(given: dict[str, str], site: dict[str, str] | None = None, *, classic: bool = False) -> Any:
+    """A session that cannot hand anything on, as one of Spark Connect; with ``classic`` it has a JVM."""
+    conf = SimpleNamespace(get=lambda name, default: given.get(name, default))
+    defaults = {"fs.s3a.endpoint": "s3.default", "fs.s3a.aws.credentials.provider": "com.acme.Vault"}
+    hadoop = Conf(site or {}, defaults)
+    context = SimpleNamespace(hadoopConfiguration=lambda: hadoop)
+    return SimpleNamespace(conf=conf, **({"_jsc": context} if classic else {}))
 
 
-@pytest.mark.parametrize(
-    ("keys", "settings"),
-    [
-        ({}, {}),
-        ({"fs.s3a.session.token": "t"}, {"session_token": "t"}),
-        (
-            {
-                "fs.s3a.endpoint": "http://h:9000",
-                "fs.s3a.path.style.access": "true",
-                "fs.s3a.endpoint.region": "r",
-            },
-            {"endpoint": "http://h:9000", "region": "r"},
-        ),
-        (
-            {
-                "fs.s3a.endpoint": "h:9000",
-                "fs.s3a.path.style.access": "true",
-                "fs.s3a.connection.ssl.enabled": "false",
-            },
-            {"endpoint": "http://h:9000"},
-        ),
-        (
-            {"fs.s3a.endpoint": "s3.aws"},
-            {"endpoint": "https://b.s3.aws", "virtual_hosted_style_request": True},
-        ),
-        (
-            {"fs.s3a.bucket.b.endpoint.region": "here", "fs.s3a.bucket.c.endpoint.region": "there"},
-            {"region": "here"},
-        ),
-        ({"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"}, {}),
-    ],
-)
-def test_keys_of_s3a_become_the_settings_of_the_bucket(
-    given: dict[str, Any], keys: dict[str, str], settings: dict[str, Any]
-) -> None:
-    hand_over(session(**KEYS, **keys), "s3://b/ledgers")
-    assert given == {"s3:b": {"access_key_id": "AKIA", "secret_access_key": "hush", **settings}}
+OURS = {"access_key_id": "AKIA", "secret_access_key": "hush"}
 
 
-def test_the_key_of_an_azure_account_is_that_of_its_host(given: dict[str, Any]) -> None:
-    host = "a.dfs.core.windows.net"
-    hand_over(session(**{f"fs.azure.account.key.{host}": "hush"}), f"abfss://c@{host}/ledgers")
-    assert given == {f"azure:c@{host}": {"account_key": "hush"}}
+@pytest.mark.parametrize("prefix", ["spark.hadoop.", ""])
+def test_keys_of_the_session_become_the_settings_of_the_bucket(given: dict[str, Any], prefix: str) -> None:
+    hand_over(
+        session({f"{prefix}fs.s3a.access.key": "AKIA", f"{prefix}fs.s3a.secret.key": "hush"}), "s3://b/l"
+    )
+    assert given == {"s3:b": OURS}
+
+
+def test_keys_of_hadoop_count_as_spark_reads_them_but_not_its_defaults(given: dict[str, Any]) -> None:
+    site = {"fs.s3a.access.key": "AKIA", "fs.s3a.secret.key": "old", "fs.s3a.endpoint.region": "site"}
+    spark = {"fs.s3a.secret.key": "hush", "spark.hadoop.fs.s3a.endpoint.region": "at the start"}
+    hand_over(session(spark, site, classic=True), "s3://b/l")
+    assert given == {"s3:b": {**OURS, "region": "site"}}
 
 
 def test_without_keys_and_at_paths_the_environment_is_left_to_decide(given: dict[str, Any]) -> None:
-    provider = {
-        "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
-    }
-    hand_over(session(**provider), "s3://b/ledgers")
-    hand_over(session(**KEYS), "/lake/_offsets")
+    hand_over(session({}, classic=True), "s3://b/ledgers")
+    hand_over(session({"fs.s3a.access.key": "AKIA", "fs.s3a.secret.key": "hush"}), "/lake/_offsets")
     assert given == {}
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"fs.s3a.aws.credentials.provider": "com.acme.VaultProvider", **KEYS},
-        {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"},
-        {"hadoop.security.credential.provider.path": "jceks://hdfs@nn/keys.jceks"},
-    ],
-)
-def test_a_provider_that_only_java_has_is_refused(keys: dict[str, str]) -> None:
-    with pytest.raises(InvalidConfig, match=r"only Java can (use|read).*AWS_ACCESS_KEY_ID") as e:
-        hand_over(session(**keys), "s3a://b/ledgers")
-    assert "hush" not in str(e.value)
+def test_processes_of_spark_connect_are_out_of_reach_in_words() -> None:
+    with pytest.raises(InvalidConfig, match="environment of the server and its executors"):
+        use_spark_keys(session({}), "s3://b/ledgers")
+    with pytest.raises(UnsafeStore, match="at s3://, gs:// or abfss:// only"):
+        use_spark_keys(session({}), "/lake")
 
 
 def test_a_worker_finds_them_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
