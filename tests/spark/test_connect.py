@@ -19,6 +19,7 @@ from pyspark_kafkalog.config.client import ClientConfig
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.foreign.clients07 import ClientError
 from tests.support.formats.avro_bytes import avro_bytes
+from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.spark.spark_environments import SparkProcess
 
 pytestmark = pytest.mark.clusters
@@ -35,9 +36,13 @@ def do(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Errand]:
         "spark.remote": "local[2]",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
-    process = SparkProcess(directory / "spark.log", configs=configs)
-    yield lambda errand, /, **named: process.call(f"tests.support.spark.spark_errands:{errand}", **named)
-    process.close()
+    # The server's processes find a store by their environment only.
+    with s3_server() as port, pytest.MonkeyPatch.context() as environment:
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            environment.setenv(name, value)
+        process = SparkProcess(directory / "spark.log", configs=configs)
+        yield lambda errand, /, **named: process.call(f"tests.support.spark.spark_errands:{errand}", **named)
+        process.close()
 
 
 @pytest.fixture
@@ -91,13 +96,14 @@ def test_what_is_wrong_is_reported_by_driver_and_tasks(
         do("read", options=options(topic, **ends))
 
 
+@pytest.mark.parametrize("at", ["path", "s3"])
 def test_loads_go_on_where_the_last_one_ended(
-    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path
+    do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path, at: str
 ) -> None:
     topic = new_topic(partitions=2)
+    offsets = str(tmp_path / "offsets") if at == "path" else f"s3a://{BUCKET}/{topic.name}"
     load = {
-        "options": options(topic), "name": "connect",
-        "offsets": str(tmp_path / "offsets"), "path": str(tmp_path / "table"),
+        "options": options(topic), "name": "connect", "offsets": offsets, "path": str(tmp_path / "table"),
     }  # fmt: skip
     topic.add(*range(3))
     assert do("load", **load)["records"] == 3
