@@ -26,9 +26,13 @@ def settings_of(address: Address, get: Get) -> Settings:
     """What the keys say of a bucket or container; empty if they say nothing.
 
     Raises:
-        InvalidConfig: they name credentials that only Java can get, or leave a part of them out.
+        InvalidConfig: they name credentials or an encryption that only Java has, or leave a part of them out.
     """
-    return {"s3": _s3, "azure": _azure, "gs": _gcs}[address.cloud](address, get)
+
+    def trimmed(key: str) -> str | None:
+        return (get(key) or "").strip() or None
+
+    return {"s3": _s3, "azure": _azure, "gs": _gcs}[address.cloud](address, trimmed)
 
 
 _INSTEAD = {
@@ -51,11 +55,14 @@ def _missing(key: str, value: str, needed: str) -> InvalidConfig:
     return InvalidConfig(f"{key} is {value}, and {needed}, which it needs, is not set")
 
 
+_KEYSTORE = "hadoop.security.credential.provider.path"
+
+
 def _of_environment(get: Get, instead: str) -> Settings:
     """No credentials: no key names any, nor a keystore that may hold them."""
-    keystore = get("hadoop.security.credential.provider.path")
+    keystore = get(_KEYSTORE)
     if keystore:
-        raise _only_java("hadoop.security.credential.provider.path", keystore, instead)
+        raise _only_java(_KEYSTORE, keystore, instead)
     return {}
 
 
@@ -72,7 +79,7 @@ def _s3(address: Address, get: Get) -> Settings:
     def s3a(key: str) -> str | None:
         return get(f"fs.s3a.bucket.{address.root}.{key}") or get(f"fs.s3a.{key}")
 
-    settings = _s3_credentials(s3a, get)
+    settings = {**_s3_credentials(s3a, get), **_s3_encryption(s3a)}
     endpoint, region = s3a("endpoint") or "", s3a("endpoint.region")
     of_aws = _AWS_HOST.fullmatch(endpoint.partition("://")[2] or endpoint)
     if of_aws is not None:  # obstore knows these hosts itself, from the region
@@ -101,7 +108,12 @@ def _s3_credentials(s3a: Get, get: Get) -> Settings:
     has_keys = keys.keys() >= {"access_key_id", "secret_access_key"}
     given = s3a("aws.credentials.provider")
     if given is None:
-        return keys if has_keys else _of_environment(get, _INSTEAD["s3"])
+        if has_keys:
+            return keys
+        keystore = s3a("security.credential.provider.path")
+        if keystore:
+            raise _only_java("fs.s3a.security.credential.provider.path", keystore, _INSTEAD["s3"])
+        return _of_environment(get, _INSTEAD["s3"])
     for provider in filter(None, (name.strip() for name in given.split(","))):
         name = provider.rpartition(".")[2]
         if _AMBIENT.fullmatch(name):
@@ -120,14 +132,38 @@ def _s3_credentials(s3a: Get, get: Get) -> Settings:
     raise _missing("fs.s3a.aws.credentials.provider", given, needed)
 
 
+_ENCRYPTIONS = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
+
+
+def _s3_encryption(s3a: Get) -> Settings:
+    """Of the objects that we write: a bucket may refuse others than Spark's."""
+    named = "fs.s3a.encryption.algorithm"
+    method, key = s3a("encryption.algorithm"), s3a("encryption.key")
+    if method is None:
+        return {}
+    if method == "SSE-C":
+        if not key:
+            raise _missing(named, method, "fs.s3a.encryption.key")
+        return {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
+    if method not in _ENCRYPTIONS:
+        raise InvalidConfig(
+            f"{named} is {method}. Python cannot read what Java encrypts before it is sent; use SSE-S3, "
+            "SSE-KMS, DSSE-KMS or SSE-C, or leave the encryption to the bucket"
+        )
+    settings: Settings = {"server_side_encryption": _ENCRYPTIONS[method]}
+    if key and "KMS" in method:
+        settings["sse_kms_key_id"] = key
+    return settings
+
+
 # --- Azure
 
 
 def _azure(address: Address, get: Get) -> Settings:
-    host = address.root.partition("@")[2]
+    container, _, host = address.root.partition("@")
 
     def of_account(key: str) -> str | None:
-        return get(f"{key}.{host}") or get(key)
+        return get(f"{key}.{container}.{host}") or get(f"{key}.{host}") or get(key)
 
     settings = _azure_credentials(of_account, get)
     endpoint = get("fs.azure.abfs.endpoint") or ""
@@ -158,6 +194,10 @@ def _azure_credentials(of_account: Get, get: Get) -> Settings:
     if kind == "OAuth":
         return _azure_oauth(of_account)
     raise _only_java("fs.azure.account.auth.type", kind, _INSTEAD["azure"])
+
+
+_TOKEN_FILE = "/var/run/secrets/azure/tokens/azure-identity-token"
+"""Where the webhook of Azure's workload identity puts it; Hadoop's default."""
 
 
 def _azure_oauth(of_account: Get) -> Settings:
@@ -196,11 +236,16 @@ def _azure_oauth(of_account: Get) -> Settings:
             found = {name: value for name, key in names.items() if (value := oauth(key))}
             return {"credential_type": "managed_identity", **found}
         case "WorkloadIdentityTokenProvider":
+            java = "client.assertion.provider.type"
+            if value := oauth(java):
+                raise _only_java(f"fs.azure.account.oauth2.{java}", value, _INSTEAD["azure"])
+            authority = oauth("msi.authority")
             return {
                 "credential_type": "workload_identity",
                 "client_id": needed("client.id"),
                 "tenant_id": needed("msi.tenant"),
-                "federated_token_file": needed("token.file"),
+                "federated_token_file": oauth("token.file") or _TOKEN_FILE,
+                **({"authority_host": authority.rstrip("/")} if authority else {}),
             }
     raise _only_java(named, provider, _INSTEAD["azure"])
 

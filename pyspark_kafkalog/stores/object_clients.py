@@ -66,12 +66,14 @@ def address_of(location: str) -> Address:
 
 
 _LONG_REASON = 300
+_CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"')
+"""Of a file of credentials that it cannot decode: a private key's bytes, a text."""
 
 
 def reason(error: BaseException) -> str:
-    """What obstore says, without the dump of its error's structure, and on one line."""
+    """What obstore says on one line, without the dump of its error's structure, and without secrets."""
     text = re.sub(r"\s+", " ", str(error).partition("\n\nDebug source:")[0]).strip()
-    return masked(text[:_LONG_REASON])
+    return masked(_CONTENT.sub("...", text)[:_LONG_REASON])
 
 
 _Settings = tuple[tuple[str, Any], ...]

@@ -6,13 +6,17 @@ import pickle
 import subprocess
 import sys
 import threading
+import urllib.request
+from datetime import timedelta
 from pathlib import Path
 
+import obstore
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.stores import lease, object_clients
+from pyspark_kafkalog.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.stores.locations import open_store, same_place
 from pyspark_kafkalog.stores.store import Store, SubStore
 from pyspark_kafkalog.stores.store_check import check_store
@@ -222,3 +226,18 @@ def test_spellings_of_one_bucket_are_one_place() -> None:
     assert same_place("s3://bucket/x", "s3a://bucket/x/")
     assert not same_place("s3://bucket/x", "s3://bucket/y")
     assert not same_place("s3://bucket/x", "/bucket/x")
+
+
+def test_records_are_encrypted_as_sparks_files(gate: Gate, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "arn:aws:kms:us-east-1:1:key/k"
+    keys = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": key}
+    monkeypatch.setattr(object_clients, "_given", {})
+    address = object_clients.address_of(url)
+    object_clients.give_settings(address, settings_of(address, keys.get))
+    assert open_store(url).create("load.json", b"data")
+    client = object_clients.client(address, url)
+    signed = obstore.sign(client, "HEAD", f"{address.prefix}/load.json", timedelta(minutes=1))
+    request = urllib.request.Request(signed, method="HEAD")
+    with urllib.request.urlopen(request) as answer:
+        assert answer.headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert answer.headers["x-amz-server-side-encryption-aws-kms-key-id"] == key

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.stores import object_clients
 from pyspark_kafkalog.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.stores.object_clients import address_of
@@ -28,6 +29,11 @@ TOKEN = {"fs.s3a.session.token": "t"}
 
 def settings(location: str, keys: dict[str, str]) -> dict[str, Any]:
     return settings_of(address_of(location), keys.get)
+
+
+def taken(location: str, found: dict[str, Any]) -> bool:
+    """Whether obstore knows all of these names and values; no request is made."""
+    return object_clients._open(address_of(location), found, location) is not None
 
 
 @pytest.mark.parametrize(
@@ -68,10 +74,26 @@ def settings(location: str, keys: dict[str, str]) -> dict[str, Any]:
         ({PROVIDER: DEFAULT_CHAIN}, {}),
         ({**KEYS, PROVIDER: f"{S3A_AUTH}auth.IAMInstanceCredentialsProvider"}, {}),
         ({**KEYS, PROVIDER: f"{S3A_AUTH}AnonymousAWSCredentialsProvider"}, {"skip_signature": True}),
+        ({"fs.s3a.access.key": " AKIA\n", "fs.s3a.secret.key": "hush ", "fs.s3a.endpoint": " "}, OURS),
+        (
+            {"fs.s3a.bucket.b.encryption.algorithm": "SSE-KMS", "fs.s3a.bucket.b.encryption.key": "arn:k"},
+            {"server_side_encryption": "aws:kms", "sse_kms_key_id": "arn:k"},
+        ),
+        ({"fs.s3a.encryption.algorithm": "DSSE-KMS"}, {"server_side_encryption": "aws:kms:dsse"}),
+        (
+            {"fs.s3a.encryption.algorithm": "SSE-S3", "fs.s3a.encryption.key": "unused"},
+            {"server_side_encryption": "AES256"},
+        ),
+        (
+            {"fs.s3a.encryption.algorithm": "SSE-C", "fs.s3a.encryption.key": "aHVzaA=="},
+            {"server_side_encryption": "sse-c", "sse_customer_key_base64": "aHVzaA=="},
+        ),
     ],
 )
 def test_keys_of_s3a(keys: dict[str, str], expected: dict[str, Any]) -> None:
-    assert settings(S3, keys) == expected
+    found = settings(S3, keys)
+    assert found == expected
+    assert taken(S3, found)
 
 
 OAUTH = {"fs.azure.account.auth.type": "OAuth"}
@@ -90,8 +112,15 @@ CLIENT = {
     ("keys", "expected"),
     [
         ({}, {}),
-        ({f"fs.azure.account.key.{HOST}": "hush"}, {"credential_type": "access_key", "account_key": "hush"}),
+        (
+            {f"fs.azure.account.key.{HOST}": "aHVzaA=="},
+            {"credential_type": "access_key", "account_key": "aHVzaA=="},
+        ),
         ({"fs.azure.account.key.other.dfs.core.windows.net": "hush"}, {}),
+        (
+            {f"fs.azure.account.key.c.{HOST}": "aGVyZQ==", f"fs.azure.account.key.{HOST}": "hush"},
+            {"credential_type": "access_key", "account_key": "aGVyZQ=="},
+        ),
         (
             {
                 f"fs.azure.account.auth.type.{HOST}": "SAS",
@@ -133,13 +162,31 @@ CLIENT = {
             },
         ),
         (
+            {
+                **OAUTH,
+                OAUTH_PROVIDER: f"{AZUREBFS}oauth2.WorkloadIdentityTokenProvider",
+                "fs.azure.account.oauth2.client.id": "id",
+                "fs.azure.account.oauth2.msi.tenant": "tenant",
+                "fs.azure.account.oauth2.msi.authority": "https://login.chinacloudapi.cn/",
+            },
+            {
+                "credential_type": "workload_identity",
+                "client_id": "id",
+                "tenant_id": "tenant",
+                "federated_token_file": "/var/run/secrets/azure/tokens/azure-identity-token",
+                "authority_host": "https://login.chinacloudapi.cn",
+            },
+        ),
+        (
             {"fs.azure.abfs.endpoint": "127.0.0.1:1000", "fs.azure.always.use.https": "false"},
             {"endpoint": "http://127.0.0.1:1000/a"},
         ),
     ],
 )
 def test_keys_of_abfs(keys: dict[str, str], expected: dict[str, Any]) -> None:
-    assert settings(AZURE, keys) == expected
+    found = settings(AZURE, keys)
+    assert found == expected
+    assert taken(AZURE, found)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +230,9 @@ def test_a_key_of_gcs_may_be_given_in_parts() -> None:
         ),
         (S3, {PROVIDER: f"{S3A_AUTH}SimpleAWSCredentialsProvider"}, r"fs\.s3a\.access\.key.*is not set"),
         (S3, {"hadoop.security.credential.provider.path": "jceks://f"}, r"is jceks://f, which only Java"),
+        (S3, {"fs.s3a.bucket.b.security.credential.provider.path": "jceks://f"}, r"is jceks://f, which only"),
+        (S3, {"fs.s3a.encryption.algorithm": "CSE-KMS"}, r"is CSE-KMS\. Python cannot read.*SSE-KMS"),
+        (S3, {"fs.s3a.encryption.algorithm": "SSE-C"}, r"is SSE-C, and fs\.s3a\.encryption\.key"),
         (AZURE, {"hadoop.security.credential.provider.path": "jceks://f"}, r"AZURE_STORAGE_ACCOUNT_KEY"),
         (GCS, {"hadoop.security.credential.provider.path": "jceks://f"}, r"GOOGLE_APPLICATION_CREDENTIALS"),
         (AZURE, {"fs.azure.account.auth.type": "Custom"}, r"auth\.type is Custom, which only Java"),
@@ -195,6 +245,15 @@ def test_a_key_of_gcs_may_be_given_in_parts() -> None:
         (AZURE, {f"fs.azure.account.keyprovider.{HOST}": "x.ShellDecryptionKeyProvider"}, r"only Java"),
         (AZURE, OAUTH, r"is OAuth, and fs\.azure\.account\.oauth\.provider\.type"),
         (AZURE, {**OAUTH, OAUTH_PROVIDER: "x.UserPasswordTokenProvider"}, r"only Java.*AZURE_CLIENT_SECRET"),
+        (
+            AZURE,
+            {
+                **OAUTH,
+                OAUTH_PROVIDER: "x.WorkloadIdentityTokenProvider",
+                "fs.azure.account.oauth2.client.assertion.provider.type": "com.acme.Assertions",
+            },
+            r"com\.acme\.Assertions, which only Java",
+        ),
         (AZURE, {**CLIENT, "fs.azure.account.oauth2.client.secret": ""}, r"oauth2\.client\.secret, which it"),
         (AZURE, {**CLIENT, "fs.azure.account.oauth2.client.endpoint": "tenant"}, r"must be https://login"),
         (GCS, {"fs.gs.auth.type": "ACCESS_TOKEN_PROVIDER"}, r"only Java.*service\.account\.json\.keyfile"),
@@ -209,6 +268,29 @@ def test_what_only_java_has_or_lacks_a_part_is_refused(
     with pytest.raises(InvalidConfig, match=told) as e:
         settings(location, keys)
     assert "hush" not in str(e.value)
+
+
+PEM = "-----BEGIN PRIVATE KEY----- aHVzaA== hush"
+"""In one line, as a configuration may have it."""
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        (
+            json.dumps({"client_email": "e", "private_key_id": "7", "private_key": PEM}),
+            r"pem file: .*: \.\.\.",
+        ),
+        ('"hush"', r"invalid type: string \.\.\., expected struct"),
+    ],
+)
+def test_an_unreadable_key_file_is_not_in_the_error(file: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(file)
+    with pytest.raises(LoadError, match=rf"cannot open gs://b/x: .*{told}") as e:
+        object_clients._open(address_of(GCS), {"service_account": str(path)}, GCS)
+    assert "hush" not in str(e.value)
+    assert ", ".join(map(str, b"hush")) not in str(e.value)
 
 
 @pytest.mark.parametrize(
