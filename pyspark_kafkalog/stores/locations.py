@@ -1,4 +1,4 @@
-"""Which store a location means: a path, a ``file:`` URL, or a URL of an object store."""
+"""Which store a location means: a path, a ``file:`` URL, or a URL of HDFS or an object store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadError, UnsafeStore
+from pyspark_kafkalog.stores.hdfs_store import SCHEME, HdfsStore, hdfs_place
 from pyspark_kafkalog.stores.local_store import LocalStore
 from pyspark_kafkalog.stores.object_clients import SCHEMES, address_of
 from pyspark_kafkalog.stores.object_store import ObjectStore
 from pyspark_kafkalog.stores.store import FileStore
 
-REMOTE_SCHEMES = SCHEMES
+REMOTE_SCHEMES = (*SCHEMES, SCHEME)
 """Of URLs that `open_store` takes besides ``file:``."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -32,8 +33,10 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
     """
     text = os.fspath(location)
     url = _URL.match(text)
-    if is_remote(text):
+    if is_in_cloud(text):
         return ObjectStore(text)
+    if is_remote(text):
+        return HdfsStore(text)
     if url is not None and url[1].lower() == "file":
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
@@ -44,9 +47,9 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
     elif url is not None:
         _refuse_databricks(text, mounted=url[1].lower() == "dbfs")
         raise UnsafeStore(
-            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use s3://, gs:// or abfss://, or a "
-            "path or file: URL, local or on a volume that driver and executors share; docs/loads.md, 'Other "
-            "stores', says what another store must offer"
+            f"{masked(text)}: a ledger cannot be stored in {url[1]!r}. Use s3://, gs://, abfss:// or "
+            "hdfs://, or a path or file: URL, local or on a volume that driver and executors share; "
+            "docs/loads.md, 'Other stores', says what another store must offer"
         )
     if not text:
         raise LoadError("the path of the ledgers is empty; it must be a directory")
@@ -71,8 +74,17 @@ def _refuse_databricks(text: str, *, mounted: bool) -> None:
         )
 
 
+def is_in_cloud(location: str) -> bool:
+    """Whether this is a URL of an object store."""
+    return is_remote(location) and location.partition(":")[0].lower() in SCHEMES
+
+
 def same_place(one: str, other: str) -> bool:
     """Whether two locations, which exist, are of one ledger."""
     if is_remote(one) or is_remote(other):
-        return is_remote(one) and is_remote(other) and address_of(one) == address_of(other)
+        return is_remote(one) and is_remote(other) and _place(one) == _place(other)
     return Path(one).samefile(other)
+
+
+def _place(location: str) -> tuple[str, ...]:
+    return address_of(location) if is_in_cloud(location) else hdfs_place(location)

@@ -19,6 +19,7 @@ from tests.support.datasource.both_connectors import BROKERS, Both
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.ledger.s3_server import s3_server
 from tests.support.spark.spark_environments import SparkProcess, connector_jars, s3a_configs, s3a_jars
 from tests.support.spark.spark_session import running_session
@@ -94,6 +95,25 @@ def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
         process = SparkProcess(log, jars=jars, configs=s3a_configs(port))
         yield SparkAtS3(process, port)
         process.close()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
+    """An HDFS for all tests, each with paths of its own."""
+    try:
+        running = MiniHdfs(tmp_path_factory.mktemp("hdfs")).start()
+    except NotAvailable as e:
+        pytest.skip(f"HDFS is not here: {e}")
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="session")
+def plain_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
+    """A driver process with Spark as it comes from PyPI."""
+    process = SparkProcess(tmp_path_factory.mktemp("plain-spark") / "spark.log")
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")

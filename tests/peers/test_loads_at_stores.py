@@ -9,7 +9,6 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
-from tests.peers.conftest import SparkAtS3
 from tests.support.ledger.s3_server import BUCKET
 from tests.support.spark.spark_environments import SparkProcess
 
@@ -36,10 +35,15 @@ class Nightly:
         return dict(found or {})
 
 
-@pytest.fixture(params=["parquet", "orc"])
-def nightly(request: pytest.FixtureRequest, s3a: SparkAtS3, own_broker: Any, topic_name: str) -> Nightly:
-    root = f"s3a://{BUCKET}/{topic_name} {request.param}"  # with a space, as paths have them
-    return Nightly(s3a.process, root, own_broker.bootstrap_servers, topic_name, request.param)
+@pytest.fixture(params=["s3a parquet", "s3a orc", "hdfs parquet"])
+def nightly(request: pytest.FixtureRequest, own_broker: Any, topic_name: str) -> Nightly:
+    store, kind = request.param.split()
+    if store == "hdfs":
+        driver, top = request.getfixturevalue("plain_spark"), request.getfixturevalue("hdfs").url
+    else:
+        driver, top = request.getfixturevalue("s3a").process, f"s3a://{BUCKET}"
+    root = f"{top}/{topic_name} {kind}"  # with a space, as paths have them
+    return Nightly(driver, root, own_broker.bootstrap_servers, topic_name, kind)
 
 
 def state(*loads: tuple[int, list[int]], dead: tuple[int, list[int]]) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""HDFS as a store, as far as it goes without one: its URLs, and renames whose answer was lost.
+
+A real one is in tests/peers/test_hdfs.py; no server loses the answer to a rename when it is told to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import LoadError, UnsafeStore
+from pyspark_kafkalog.stores import hdfs_store
+from pyspark_kafkalog.stores.hdfs_store import HdfsStore, hdfs_place
+from pyspark_kafkalog.stores.locations import is_in_cloud, is_remote, open_store, same_place
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("hdfs://namenode:8020/lake/_offsets/", ("namenode:8020", "/lake/_offsets")),
+        ("hdfs://lake-ha/a b/day=1", ("lake-ha", "/a b/day=1")),
+        ("HDFS:///lake", ("", "/lake")),
+        ("hdfs://namenode/", ("namenode", "/")),
+        ("hdfs:/lake", ("", "/lake")),
+    ],
+)
+def test_a_url_names_a_cluster_and_a_directory(url: str, place: tuple[str, str]) -> None:
+    assert hdfs_place(url) == place
+    assert (is_remote(url), is_in_cloud(url)) == (True, False)
+    assert isinstance(open_store(url), HdfsStore)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hdfs://alice:hush@namenode/lake", "takes no user"),
+        ("hdfs://namenode/lake?user=alice", "takes no user, query"),
+        ("hdfs://namenode", "it must be hdfs://namenode:8020/path"),
+        ("hdfs://namenode/../lake", r"no \. or \.\."),
+    ],
+)
+def test_any_other_url_is_refused_without_a_secret(url: str, said: str) -> None:
+    with pytest.raises(UnsafeStore, match=said) as e:
+        hdfs_place(url)
+    assert "hush" not in str(e.value)
+
+
+def test_one_directory_has_one_place() -> None:
+    assert same_place("hdfs://namenode:8020/lake/", "hdfs://namenode:8020/lake")
+    assert not same_place("hdfs://namenode:8020/lake", "hdfs://namenode:8020/lakes")
+    assert not same_place("hdfs://lake/x", "s3://lake/x")
+
+
+class Faulty:
+    """A client whose renames take effect or not, and answer as told."""
+
+    def __init__(self, *answers: BaseException | None, takes: bool = True, is_taken: bool = False) -> None:
+        self.answers, self.takes, self.is_taken = list(answers), takes, is_taken
+        self.is_renamed = False
+
+    def rename(self, source: str, target: str) -> None:
+        answer = self.answers.pop(0)
+        if self.is_renamed:
+            raise FileNotFoundError(source)
+        if self.is_taken:
+            raise FileExistsError(target)
+        self.is_renamed = self.takes
+        if answer is not None:
+            raise answer
+
+    def get_file_info(self, path: str) -> object:
+        if self.is_renamed:
+            raise FileNotFoundError(path)
+        return path
+
+
+LOST = OSError("Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("client", "won"),
+    [
+        (Faulty(None), True),
+        (Faulty(LOST, None), True),
+        (Faulty(FileExistsError("the client of HDFS asked twice")), True),
+        (Faulty(None, is_taken=True), False),
+        (Faulty(RuntimeError("RPCError(StandbyException)"), None), True),
+    ],
+    ids=["answered", "answer lost", "asked twice", "taken", "standby"],
+)
+def test_who_renamed_his_own_file_has_the_name(
+    client: Any, won: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdfs_store, "_WAITS_S", (0.0,))
+    assert hdfs_store._rename(client, "/x/.tmp-1", "/x/1.json") is won
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_that_says_what_to_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(hdfs_store._ATTEMPTS_AT_ONE, "dfs.client.failover.max.attempts", "1")
+    with pytest.raises(
+        LoadError, match=r"cannot read hdfs://127\.0\.0\.1:1/lake/load\.json: .*HADOOP_CONF_DIR"
+    ):
+        open_store("hdfs://127.0.0.1:1/lake").read("load.json")
