@@ -116,14 +116,34 @@ class ObjectStore:
 
     def files(self, directory: str) -> Iterator[StoredFile]:
         key = self._key(directory) if directory else self._address.prefix
+        directories: set[str] = set()
+        empty: list[Any] = []
         with self._failures(directory, "list") as store:
             import obstore
 
-            # An empty object named like the directory is a marker that some tools leave.
             for found in obstore.list(store, prefix=f"{key}/" if key else None):
                 for one in found:
-                    if one["size"] or not one["path"].endswith("/"):
+                    directories.update(_above(one["path"], directories))
+                    if one["size"]:
                         yield self._stored(one)
+                    else:
+                        empty.append(one)
+            for one in empty:
+                if one["path"] not in directories and not self._is_marker(store, one["path"]):
+                    yield self._stored(one)
+
+    def _is_marker(self, store: Any, path: str) -> bool:
+        """Whether an empty object stands for a directory, as S3A's, EMR's and ABFS's do."""
+        if path.endswith(("/", "_$folder$")):
+            return True
+        if self._address.cloud != "azure" or path.rpartition("/")[2].startswith(("_", ".")):
+            return False
+        import obstore
+
+        try:
+            return bool(obstore.get(store, path).attributes.get("hdi_isfolder") == "true")
+        except FileNotFoundError:
+            return False
 
     def file(self, name: str) -> StoredFile | None:
         key = self._key(name)
@@ -246,6 +266,12 @@ class _Reader(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+def _above(path: str, known: set[str]) -> Iterator[str]:
+    """The directories that a path lies in, from the lowest up to one that is known."""
+    while (path := path.rpartition("/")[0]) and path not in known:
+        yield path
 
 
 def _definite() -> tuple[type[BaseException], ...]:

@@ -20,8 +20,16 @@ from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
+from tests.support.foreign.object_stores import azurite, azurite_program
 from tests.support.ledger.s3_server import s3_server
-from tests.support.spark.spark_environments import SparkProcess, connector_jars, s3a_configs, s3a_jars
+from tests.support.spark.spark_environments import (
+    SparkProcess,
+    abfs_configs,
+    abfs_jars,
+    connector_jars,
+    s3a_configs,
+    s3a_jars,
+)
 from tests.support.spark.spark_session import running_session
 
 _numbers = itertools.count()
@@ -83,6 +91,13 @@ class SparkAtS3(NamedTuple):
     port: int
 
 
+class SparkAtAzure(NamedTuple):
+    """A driver process whose session writes to ``url``, a container."""
+
+    process: SparkProcess
+    url: str
+
+
 @pytest.fixture(scope="session")
 def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
     """Spark with the suite's S3 server; all tests share it, each with paths of its own."""
@@ -114,6 +129,22 @@ def plain_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProce
     process = SparkProcess(tmp_path_factory.mktemp("plain-spark") / "spark.log")
     yield process
     process.close()
+
+
+@pytest.fixture(scope="session")
+def abfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtAzure]:
+    """Spark with Azurite; all tests share it, each with paths of its own."""
+    directory = tmp_path_factory.mktemp("abfs")
+    try:
+        jars = abfs_jars()
+        azurite_program()
+    except NotAvailable as e:
+        pytest.skip(f"Hadoop's abfs or Azurite is not here: {e}")
+    with azurite(directory / "azurite.log") as server:
+        configs = abfs_configs(server.environment["AZURE_STORAGE_ENDPOINT"])
+        process = SparkProcess(directory / "spark.log", jars=jars, configs=configs)
+        yield SparkAtAzure(process, server.url)
+        process.close()
 
 
 @pytest.fixture(scope="session")

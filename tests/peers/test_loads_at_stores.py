@@ -9,15 +9,18 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from tests.peers.conftest import SparkAtAzure
 from tests.support.ledger.s3_server import BUCKET
 from tests.support.spark.spark_environments import SparkProcess
 
 
 class Nightly:
-    """A load below ``root``, by a driver of its own that reaches it; the values produced so far."""
+    """A load below ``root``, by a driver of its own that reaches it; its table has directories of ``by``."""
 
-    def __init__(self, driver: SparkProcess, root: str, servers: str, topic: str, kind: str) -> None:
-        self._driver, self._root, self._kind = driver, root, kind
+    def __init__(
+        self, driver: SparkProcess, root: str, servers: str, topic: str, kind: str, by: list[str]
+    ) -> None:
+        self._driver, self._root, self._kind, self.by = driver, root, kind, by
         self._options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         self._servers, self._topic = servers, topic
         create_topics(servers, [NewTopic(topic, 2)])
@@ -28,22 +31,26 @@ class Nightly:
                 producer.send(self._topic, str(value).encode(), partition=value // 2 % 2)
 
     def load(self, job: str = "nightly") -> dict[str, Any]:
-        return self.call(job, kind=self._kind, options=self._options)
+        return self.call(job, kind=self._kind, by=self.by, options=self._options)
 
     def call(self, job: str, **given: Any) -> dict[str, Any]:
         found = self._driver.call(f"tests.support.loads.store_jobs:{job}", root=self._root, **given)
         return dict(found or {})
 
 
-@pytest.fixture(params=["s3a parquet", "s3a orc", "hdfs parquet"])
+@pytest.fixture(params=["s3a parquet", "s3a orc", "abfs parquet", "hdfs parquet"])
 def nightly(request: pytest.FixtureRequest, own_broker: Any, topic_name: str) -> Nightly:
     store, kind = request.param.split()
+    by = ["partition"]
     if store == "hdfs":
         driver, top = request.getfixturevalue("plain_spark"), request.getfixturevalue("hdfs").url
+    elif store == "abfs":
+        driver, top = request.getfixturevalue("abfs")
+        by = []  # ABFS commits no task with two directories at Azurite, which lists directories before files
     else:
         driver, top = request.getfixturevalue("s3a").process, f"s3a://{BUCKET}"
     root = f"{top}/{topic_name} {kind}"  # with a space, as paths have them
-    return Nightly(driver, root, own_broker.bootstrap_servers, topic_name, kind)
+    return Nightly(driver, root, own_broker.bootstrap_servers, topic_name, kind, by)
 
 
 def state(*loads: tuple[int, list[int]], dead: tuple[int, list[int]]) -> dict[str, Any]:
@@ -68,10 +75,21 @@ def test_a_nightly_load_with_all_that_befalls_it(nightly: Nightly) -> None:
     after_two = state((1, [1, 3, 5, 7, 9]), (2, [11, 13]), dead=(1, [0, 2, 4, 6, 8]))
     assert nightly.load() == {"number": 2, **after_two}
 
-    # Of each load one file for each partition, and one of the dead letters: four become two.
-    assert nightly.call("compacted") == {"number": 3, "files": 2, **after_two}
+    # Of each load one file for each partition: four become one in each directory.
+    assert nightly.call("compacted") == {"number": 3, "files": 2 if nightly.by else 1, **after_two}
     cleaned = nightly.call("cleaned")
     assert cleaned.pop("unlisted") >= 2  # those of the load that died, and Spark's markers beside them
     assert cleaned == {"replaced": 4, **after_two}
     nightly.produce(15)
     assert nightly.load()["rows"] == [*after_two["rows"], [4, 15]]
+
+
+def test_what_marks_a_directory_is_no_file_of_the_load(
+    abfs: SparkAtAzure, own_broker: Any, topic_name: str
+) -> None:
+    """ABFS marks each by an empty blob."""
+    root = f"{abfs.url}/{topic_name}"
+    nightly = Nightly(abfs.process, root, own_broker.bootstrap_servers, topic_name, "parquet", ["partition"])
+    nightly.produce(*range(6))
+    assert nightly.load() == {"number": 1, **state((1, [1, 3, 5]), dead=(1, [0, 2, 4]))}
+    assert nightly.call("cleaned")["unlisted"] == 0

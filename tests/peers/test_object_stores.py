@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import obstore
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
@@ -153,6 +154,13 @@ def test_records_hints_and_files(store: FileStore) -> None:
         opened.seek(-70_000, os.SEEK_END)
         assert opened.read() == data[-70_000:]
     assert store.file("table/load=1") is None
+    client = object_clients.client(object_clients.address_of(store.location), store.location)
+    for name in ("load=1", "load=2", "load=2/_SUCCESS", "load=2/b.parquet"):
+        marker = {"hdi_isfolder": "true"} if name == "load=1" else {}
+        key = f"{object_clients.address_of(store.location).prefix}/table/{name}"
+        obstore.put(client, key, b"", attributes=marker, use_multipart=False)
+    names = [file.name for file in store.files("table")]
+    assert sorted(names) == [f"table/load={n}" for n in ("1/a.parquet", "2/_SUCCESS", "2/b.parquet")]
 
 
 def test_a_lock_is_taken_over_by_one_of_those_who_wait(

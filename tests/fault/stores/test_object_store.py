@@ -18,7 +18,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.stores import lease, object_clients
 from pyspark_kafkalog.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.stores.locations import open_store, same_place
-from pyspark_kafkalog.stores.store import Store, SubStore
+from pyspark_kafkalog.stores.store import FileStore, Store, SubStore
 from pyspark_kafkalog.stores.store_check import check_store
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> Store:
 
 
 @pytest.fixture
-def s3(url: str) -> Store:
+def s3(url: str) -> FileStore:
     return open_store(url)
 
 
@@ -241,3 +241,11 @@ def test_records_are_encrypted_as_sparks_files(gate: Gate, url: str, monkeypatch
     with urllib.request.urlopen(request) as answer:
         assert answer.headers["x-amz-server-side-encryption"] == "aws:kms"
         assert answer.headers["x-amz-server-side-encryption-aws-kms-key-id"] == key
+
+
+def test_what_marks_a_directory_is_no_file(s3: FileStore) -> None:
+    for name in ("load=1", "load=1/a.parquet", "load=2_$folder$", "load=3/_SUCCESS", "load=3/cut.parquet"):
+        s3.replace(f"table/{name}", b"data" if name.endswith("a.parquet") else b"")
+    found = [(file.name, file.bytes) for file in s3.files("table")]
+    files = [("table/load=1/a.parquet", 4), ("table/load=3/_SUCCESS", 0), ("table/load=3/cut.parquet", 0)]
+    assert sorted(found) == files

@@ -72,7 +72,7 @@ def azurite(log: Path) -> Iterator[ForeignStore]:
     path = f"/{ACCOUNT}/{BUCKET}?restype=container"
     with _running(command, log, port, "PUT", path, b"", _signed(path)):
         yield ForeignStore(
-            f"abfss://{BUCKET}@{ACCOUNT}.dfs.core.windows.net",
+            f"abfs://{BUCKET}@{ACCOUNT}.dfs.core.windows.net",
             {
                 "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
                 "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{ACCOUNT}",

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import ROOT, announce, fetched, with_maven
+from tests.support.foreign.object_stores import ACCOUNT, ACCOUNT_KEY
 from tests.support.ledger.s3_server import KEYS
 from tests.support.spark.spark_session import environment_of
 
@@ -64,6 +66,26 @@ def s3a_configs(port: int) -> dict[str, str]:
         "path.style.access": "true",
     }
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in keys.items()}
+
+
+def abfs_jars() -> list[Path]:
+    """What the suite's Spark needs for ``abfss://``. Raises `NotAvailable` as `connector_jars`."""
+    return sorted(with_maven("spark-abfs", "Hadoop's abfs", _SOURCES / "abfs" / "pom.xml").glob("*.jar"))
+
+
+def abfs_configs(endpoint: str) -> dict[str, str]:
+    """What a session needs beside the JARs to reach Azurite at ``abfs://``; ``abfss://`` is TLS."""
+    host = f"{ACCOUNT}.dfs.core.windows.net"
+    keys = {
+        f"account.key.{host}": ACCOUNT_KEY,
+        "abfs.endpoint": urlsplit(endpoint).netloc,
+        "always.use.https": "false",
+        "account.hns.enabled": "false",
+        "fns.account.service.type": "BLOB",
+        # The other one checks names of hosts.
+        "networking.library": "JDK_HTTP_URL_CONNECTION",
+    }
+    return {f"spark.hadoop.fs.azure.{name}": value for name, value in keys.items()}
 
 
 def warehouse_configs(directory: Path) -> dict[str, str]:
@@ -143,6 +165,7 @@ def _fetch_all() -> None:
         announce(f"PySpark {version}", lambda version=version: older_pyspark(version))  # type: ignore[misc]
     announce("Delta Lake and Iceberg", warehouse_jars)
     announce("Hadoop's s3a", s3a_jars)
+    announce("Hadoop's abfs", abfs_jars)
 
 
 if __name__ == "__main__":
