@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -221,14 +222,13 @@ class ObjectStore:
     def _failures(self, name: str, verb: str) -> Iterator[Any]:
         """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
         store = client(self._address, self.location)
-        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+        from obstore.exceptions import BaseError
 
         where = f"{self.location}/{name}" if name else self.location
         try:
             yield store
         except (BaseError, OSError) as e:
-            denied = isinstance(e, PermissionDeniedError | UnauthenticatedError)
-            remedy = "check the credentials and what they allow" if denied else "check the store"
+            remedy = "check the credentials and what they allow" if _is_denied(e) else "check the store"
             if isinstance(e, FileNotFoundError):
                 remedy = "check that the bucket or container exists"
             raise LoadError(f"cannot {verb} {where}: {reason(e)}; {remedy}") from None
@@ -272,6 +272,17 @@ def _above(path: str, known: set[str]) -> Iterator[str]:
     """The directories that a path lies in, from the lowest up to one that is known."""
     while (path := path.rpartition("/")[0]) and path not in known:
         yield path
+
+
+_NO_LOGIN = re.compile("token request|federated token|>InvalidAuthenticationInfo<")
+"""In failures that obstore has no class for."""
+
+
+def _is_denied(error: BaseException) -> bool:
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    return refused or _NO_LOGIN.search(str(error)) is not None
 
 
 def _definite() -> tuple[type[BaseException], ...]:

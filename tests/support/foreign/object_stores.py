@@ -12,6 +12,7 @@ import hmac
 import http.client
 import json
 import re
+import ssl
 import subprocess
 import threading
 import time
@@ -26,6 +27,7 @@ from urllib.parse import quote, unquote
 from tests.support.foreign.apache_kafka import free_ports
 from tests.support.foreign.fetched import ROOT, announce, fetched, with_maven
 from tests.support.ledger.s3_server import BUCKET, KEYS
+from tests.support.network.certificates import Authority
 
 _AZURITE = "azurite@3.35.0"
 _GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
@@ -62,20 +64,26 @@ def s3mock_jars() -> Path:
 
 
 @contextmanager
-def azurite(log: Path) -> Iterator[ForeignStore]:
-    """Azure's Blob service, from its makers."""
+def azurite(log: Path, authority: Authority | None = None) -> Iterator[ForeignStore]:
+    """Azure's Blob service, from its makers; with an authority by TLS, and tokens of OAuth log in too."""
     (port,) = free_ports(1)
+    scheme, tls, context = "http", [], None
+    if authority is not None:
+        pem = str(authority.issue("azurite", "127.0.0.1"))
+        scheme, tls = "https", ["--cert", pem, "--key", pem, "--oauth", "basic"]
+        context = ssl.create_default_context(cafile=authority.file)
     command = [
         "env", f"AZURITE_ACCOUNTS={ACCOUNT}:{ACCOUNT_KEY}", str(azurite_program()), "--inMemoryPersistence",
         "--skipApiVersionCheck", "--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort", str(port),
+        *tls,
     ]  # fmt: skip
     path = f"/{ACCOUNT}/{BUCKET}?restype=container"
-    with _running(command, log, port, "PUT", path, b"", _signed(path)):
+    with _running(command, log, port, "PUT", path, b"", _signed(path), context):
         yield ForeignStore(
             f"abfs://{BUCKET}@{ACCOUNT}.dfs.core.windows.net",
             {
                 "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
-                "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port}/{ACCOUNT}",
+                "AZURE_STORAGE_ENDPOINT": f"{scheme}://127.0.0.1:{port}/{ACCOUNT}",
             },
         )
 
@@ -123,7 +131,14 @@ def s3mock(log: Path) -> Iterator[ForeignStore]:
 
 @contextmanager
 def _running(
-    command: Sequence[str], log: Path, port: int, method: str, path: str, body: bytes, headers: dict[str, str]
+    command: Sequence[str],
+    log: Path,
+    port: int,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[None]:
     """The server, once it has answered the request that makes the bucket."""
     with log.open("wb") as output:
@@ -132,7 +147,7 @@ def _running(
         until = time.monotonic() + _START_SECONDS
         while True:
             try:
-                status, _, answer = _ask(port, method, path, body, headers)
+                status, _, answer = _ask(port, method, path, body, headers, tls)
                 assert status in (200, 201), answer
                 break
             except OSError:
@@ -146,9 +161,17 @@ def _running(
 
 
 def _ask(
-    port: int, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    port: int,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    if tls is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    else:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
     try:
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()
