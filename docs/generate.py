@@ -19,6 +19,7 @@ from pyspark_kafkalog.config.mirror import (
     TARGET_07_LEFT_OUT,
     TARGET_LEFT_OUT,
     MirrorConfig,
+    SourceConfig,
     Target07Config,
 )
 from pyspark_kafkalog.config.producer import ProducerConfig
@@ -71,7 +72,8 @@ Written by `make docs` from pyspark_kafkalog/config/mirror.py.
 """
 MIRROR_SOURCE_HEADING = """\
 The source: properties of ConsumerConnector. groupid is required, a different one for each target.
-For another source add its name to sources, and its properties below source.<name>.
+For another source add its name to sources, and its properties below source.<name>. A source without
+ZooKeeper has bootstrap.servers instead, and the properties of Consumer: group.id and others.
 """
 MIRROR_TARGET_HEADING = """\
 The target (target.protocol=0.8): properties of Producer. Without target.compression.type messages
@@ -92,7 +94,7 @@ def mirror_file() -> str:
         [
             properties_file(MirrorConfig, MIRROR_HEADING, own),
             properties_file(
-                ConnectorConfig, MIRROR_SOURCE_HEADING, source,
+                SourceConfig, MIRROR_SOURCE_HEADING, source,
                 prefix=f"{SOURCE}main.", left_out=SOURCE_LEFT_OUT,
             ),
             properties_file(
@@ -155,9 +157,10 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     (
         "Mirror",
         "In `conf/mirror.properties`, for `kafkalog mirror`. The file also has each source's properties "
-        "below `source.<name>.` (*ConsumerConnector*), and the target's below `target.`: *Producer* for "
-        "`target.protocol=0.8`, *ClassicProducer* and `target.delivery.timeout.ms` for 0.7. Some are set by "
-        "the mirror: [clients.md](clients.md#mirroring).",
+        "below `source.<name>.` (*ConsumerConnector*; with `bootstrap.servers` *Consumer*), and the "
+        "target's below `target.`: *Producer* for `target.protocol=0.8`, "
+        "*ClassicProducer* and `target.delivery.timeout.ms` for 0.7. Some are set by the mirror: "
+        "[clients.md](clients.md#mirroring).",
         MirrorConfig,
         None,
     ),

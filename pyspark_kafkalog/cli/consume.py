@@ -35,7 +35,7 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
-from pyspark_kafkalog.columnar.engine import AbortedTransactions, Answer, Block
+from pyspark_kafkalog.columnar.engine import Answer, Block
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.errors import (
@@ -47,6 +47,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]

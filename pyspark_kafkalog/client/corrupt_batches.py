@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
-from pyspark_kafkalog.columnar.engine import AbortedTransactions
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
@@ -26,6 +25,7 @@ from pyspark_kafkalog.formats.message_set import (
     is_sound,
     next_sound,
 )
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import TopicPartition
 
 log = logging.getLogger(__name__)

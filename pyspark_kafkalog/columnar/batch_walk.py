@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from pyspark_kafkalog.columnar.engine import (
-    AbortedTransactions,
     Answer,
     BatchRun,
     Block,
@@ -35,10 +34,6 @@ from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     MAGIC,
-    TRANSACTIONAL_BIT,
-    ControlType,
-    control_type,
-    decode_records,
     read_header,
     read_header_fields,
     verify_crc,
@@ -47,6 +42,7 @@ from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES, parse_records
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import Record
 
 _LENGTH_POSITION = 8
@@ -324,14 +320,9 @@ class BatchWalk:
         """
         if self._aborted is None or producer_id < 0:
             return not attributes & CONTROL_BIT
-        self._aborted.advance(last_offset)
-        if attributes & CONTROL_BIT:
-            header = read_header(self._data, pos)
-            records = decode_records(self._data, pos, header, self._max_batch_bytes, check_crc=False)
-            if records and control_type(records[0]) is ControlType.ABORT:
-                self._aborted.end(producer_id)
-            return False
-        return not (attributes & TRANSACTIONAL_BIT and producer_id in self._aborted)
+        return not self._aborted.hides(
+            self._data, pos, attributes, producer_id, last_offset, self._max_batch_bytes
+        )
 
 
 def block_records(block: Block) -> list[Record]:

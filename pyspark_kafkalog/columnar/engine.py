@@ -12,7 +12,6 @@ and v1, and `entry_walk` those of 0.7.
 
 from __future__ import annotations
 
-import heapq
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -289,36 +289,6 @@ class Engine(Walks, Protocol):
     def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
         """Empty ones with room for so much, ``blocks`` coming first."""
         ...
-
-
-class AbortedTransactions:
-    """Which batches belong to transactions that were aborted, within one fetch answer.
-
-    *Not thread-safe: belongs to one answer.* The broker lists with every answer the aborted transactions
-    that reach into it, so nothing is kept from one answer to the next.
-    Source: Kafka protocol guide, Fetch, ``aborted_transactions``.
-    """
-
-    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
-        self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in listed]
-        heapq.heapify(self._upcoming)
-        self._aborted: set[int] = set()
-
-    def advance(self, last_offset: int) -> None:
-        """Note the transactions that begin at ``last_offset`` or before."""
-        while self._upcoming and self._upcoming[0][0] <= last_offset:
-            self._aborted.add(heapq.heappop(self._upcoming)[1])
-
-    def end(self, producer_id: int) -> None:
-        """Note an abort marker: what the producer sends after it belongs to another transaction."""
-        self._aborted.discard(producer_id)
-
-    def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self._aborted
-
-    def producers(self) -> set[int]:
-        """Whose transactions may be among those to come, or are."""
-        return self._aborted.union(producer_id for _, producer_id in self._upcoming)
 
 
 Aborted = Sequence[tuple[int, int]] | AbortedTransactions | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.client07 import (
     PROTOCOL_07,
     PROTOCOL_08,
@@ -23,6 +24,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import IsolationLevel
 
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 """Where a group's offsets are stored."""
@@ -34,7 +36,19 @@ _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait without limit", lambda v
 
 
 @dataclass(frozen=True)
-class ConnectorConfig(ZooKeeperConfig, Client07Config):
+class SimpleConsumerConfig(Client07Config):
+    """The properties of `SimpleConsumer`."""
+
+    isolation_level: str = prop_of(ConsumerConfig, "isolation_level")
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """`isolation_level` as the protocol's number."""
+        return IsolationLevel[self.isolation_level.upper()]
+
+
+@dataclass(frozen=True)
+class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     """The properties of `ConsumerConnector`."""
 
     group_id: str = prop(
@@ -127,7 +141,7 @@ class ConnectorConfig(ZooKeeperConfig, Client07Config):
 
 
 @dataclass(frozen=True)
-class Source07Config(ZooKeeperConfig, Client07Config):
+class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
     """A Spark read from Kafka 0.7: exactly one of ``zookeeper.connect`` and ``broker.list`` is set."""
 
     protocol: str = prop(

@@ -23,6 +23,8 @@ from pyspark_kafkalog.config.definition import (
     warn_unknown,
     with_families,
 )
+from pyspark_kafkalog.config.group_consumer import EARLIEST, LATEST, GroupConsumerConfig
+from pyspark_kafkalog.config.group_consumer import NONE as GROUP_NONE
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
@@ -96,6 +98,32 @@ class MirrorConfig(Config):
             raise InvalidConfig(f"either whitelist or blacklist must be given; {given}")
 
 
+_COMMITTED: str = prop(
+    "isolation.level", "read_committed", str, check=one_of("read_uncommitted", "read_committed"),
+    doc="Whether records of open and aborted transactions are copied: at the target they would be as good as "
+        "any other.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceConfig(ConnectorConfig):
+    """The properties of a source that is found through ZooKeeper."""
+
+    isolation_level: str = _COMMITTED
+
+
+@dataclass(frozen=True)
+class BrokersSourceConfig(GroupConsumerConfig):
+    """The properties of a source that is given by ``bootstrap.servers``."""
+
+    isolation_level: str = _COMMITTED
+    auto_offset_reset: str = prop(
+        "auto.offset.reset", EARLIEST, str, check=one_of(EARLIEST, LATEST, GROUP_NONE), section="Offsets",
+        doc="Where to start if the group has committed no offset, or one that the log does not have: the "
+            "log's start, its end, or (none) an error.",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Target07Config(ClassicProducerConfig):
     """The properties of a target on 0.7's wire."""
@@ -122,6 +150,12 @@ SOURCE_LEFT_OUT = {
 }
 """Fields of a source's configuration that users cannot set, and why."""
 
+BROKERS_SOURCE_LEFT_OUT = {
+    "enable_auto_commit": "a mirror commits after delivery",
+    "auto_commit_interval_ms": "use offset.commit.interval.ms, for all sources",
+}
+"""The same for a source that is given by ``bootstrap.servers``."""
+
 TARGET_LEFT_OUT = {"transactional_id": "a mirror delivers at least once, without transactions"}
 """Fields of a target's configuration that users cannot set, and why."""
 
@@ -145,7 +179,7 @@ class Mirroring:
     """A mirror's whole configuration."""
 
     mirror: MirrorConfig
-    sources: Mapping[str, ConnectorConfig]
+    sources: Mapping[str, SourceConfig | BrokersSourceConfig]
     target: ProducerConfig | Target07Config
     keep_codec: bool
     """Whether messages keep their compression: the target's properties set no codec."""
@@ -159,10 +193,11 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
     )
     target_class = Target07Config if own.target_protocol == PROTOCOL_07 else ProducerConfig
     known = own_names | {TARGET + name for name in _names_of(target_class)}
-    known |= {f"{SOURCE}{one}.{name}" for one in own.sources for name in _names_of(ConnectorConfig)}
     properties = with_families(target_class, properties, TARGET)
     for one in own.sources:
-        properties = with_families(ConnectorConfig, properties, f"{SOURCE}{one}.")
+        source_class = _source_class(properties, f"{SOURCE}{one}.", source)
+        known |= {f"{SOURCE}{one}.{name}" for name in (*_names_of(source_class), "protocol")}
+        properties = with_families(source_class, properties, f"{SOURCE}{one}.")
     for name in properties:
         if name not in known:
             warn_unknown(name, known, source)
@@ -176,17 +211,46 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
     return Mirroring(own, sources, target, keep_codec=codec_names.isdisjoint(given))
 
 
-def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: str) -> ConnectorConfig:
+def _source_class(
+    properties: Mapping[str, object], prefix: str, source: str
+) -> type[SourceConfig] | type[BrokersSourceConfig]:
+    """Which properties a source has: with ``bootstrap.servers`` those of `Consumer`."""
+    if not any(prefix + name in properties for name in _names_of(BrokersSourceConfig, "bootstrap_servers")):
+        return SourceConfig
+    for name in _names_of(SourceConfig, "zookeeper_connect"):
+        if prefix + name in properties:
+            raise InvalidConfig(
+                f"{source}: {prefix}bootstrap.servers and {prefix}{name} are both given; a source has one: "
+                "brokers of 0.7 and groups in ZooKeeper need zookeeper.connect"
+            )
+    if properties.get(f"{prefix}protocol", PROTOCOL_08) != PROTOCOL_08:
+        raise InvalidConfig(
+            f"{source}: {prefix}protocol={properties[prefix + 'protocol']} is not allowed with "
+            f"bootstrap.servers, which is today's wire; allowed: {PROTOCOL_08}, or zookeeper.connect"
+        )
+    return BrokersSourceConfig
+
+
+def _source(
+    own: MirrorConfig, name: str, given: Mapping[str, object], source: str
+) -> SourceConfig | BrokersSourceConfig:
     prefix = f"{SOURCE}{name}."
-    _refuse(ConnectorConfig, SOURCE_LEFT_OUT, given, prefix, source)
-    if given.keys().isdisjoint(_names_of(ConnectorConfig, "group_id")):
+    cls = _source_class(given, "", source)
+    by_brokers = cls is BrokersSourceConfig
+    _refuse(cls, BROKERS_SOURCE_LEFT_OUT if by_brokers else SOURCE_LEFT_OUT, given, prefix, source)
+    if given.keys().isdisjoint(_names_of(cls, "group_id")):
         # With the default group two mirrors into different targets would share the messages.
         raise InvalidConfig(
-            f"{source}: {prefix}groupid is missing: mirrors with the same group share the messages, so each "
-            "target needs its own group"
+            f"{source}: {prefix}{'group.id' if by_brokers else 'groupid'} is missing: mirrors with the same "
+            "group share the messages, so each target needs its own group"
         )
-    fixed = {"autocommit.enable": True, "autocommit.interval.ms": own.offset_commit_interval_ms}
-    return _parsed(ConnectorConfig, given, fixed, prefix, source)
+    interval = own.offset_commit_interval_ms
+    fixed: dict[str, object] = {"autocommit.enable": True, "autocommit.interval.ms": interval}
+    if by_brokers:
+        given = {name: value for name, value in given.items() if name != "protocol"}
+        fixed = {"enable.auto.commit": False, "auto.commit.interval.ms": interval}
+    found: SourceConfig | BrokersSourceConfig = _parsed(cls, given, fixed, prefix, source)
+    return found
 
 
 def _target(
@@ -215,7 +279,9 @@ def _parsed(
 
 
 def _check(
-    own: MirrorConfig, sources: Mapping[str, ConnectorConfig], target: ProducerConfig | Target07Config
+    own: MirrorConfig,
+    sources: Mapping[str, SourceConfig | BrokersSourceConfig],
+    target: ProducerConfig | Target07Config,
 ) -> None:
     """Checks across the parts."""
     if not isinstance(target, Target07Config):
@@ -226,6 +292,8 @@ def _check(
             "target.partitioner.class: with target.broker.list partitions are chosen at random"
         )
     for name, one in sources.items():
+        if isinstance(one, BrokersSourceConfig):
+            continue
         same = (one.connect, one.zookeeper_prefix_07) == (
             target.zookeeper_connect,
             target.zookeeper_prefix_07,

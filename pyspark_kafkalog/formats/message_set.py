@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format
+from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format, read_header
 from pyspark_kafkalog.formats.batch import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, LegacyFormat, messages
 from pyspark_kafkalog.formats.legacy import codec_at as entry_codec_at
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
@@ -170,14 +171,18 @@ def coded_records(
     start_offset: int,
     max_bytes: int,
     expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
+    aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """`records` frame by frame, each with its codec; ``expected`` is for the first frame."""
+    """`records` frame by frame, each with its codec; ``expected`` is for the first frame.
+
+    ``aborted``: only committed records.
+    """
     view = memoryview(buf)
     for frame in frames(view, start_offset=_LOWEST):
         first, last = frame.first_offset, frame.last_offset
         if not expected.has(first, last):
             raise expected.refuse(first, last)
-        if last >= start_offset:
+        if _is_wanted(view, frame, aborted, max_bytes) and last >= start_offset:
             found = ENTRIES.records(view, frame, max_bytes=max_bytes)
             if not frame.first_is_known:
                 found = _after(expected, found)
@@ -186,6 +191,14 @@ def coded_records(
                 (record for record in found if record.offset >= start_offset),
             )
         expected = expected.after(last)
+
+
+def _is_wanted(view: memoryview, frame: Frame, aborted: AbortedTransactions | None, max_bytes: int) -> bool:
+    pos = frame.position
+    if aborted is None or magic_at(view, pos) != MAGIC:
+        return True
+    header = read_header(view, pos)
+    return not aborted.hides(view, pos, header.attributes, header.producer_id, frame.last_offset, max_bytes)
 
 
 def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Record]:

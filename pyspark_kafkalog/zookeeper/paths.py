@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -133,9 +133,8 @@ class Subscription:
         if self.pattern == STATIC:
             return dict(self.streams)
         ((text, count),) = self.streams.items()
-        passes = _topic_filter(text)
-        wanted = self.pattern == WHITE_LIST
-        return {topic: count for topic in topics if passes(topic) is wanted}
+        matches, wanted = topic_regex(text).fullmatch, self.pattern == WHITE_LIST
+        return {topic: count for topic in topics if (matches(topic) is not None) is wanted}
 
 
 def write_cluster_id(cluster_id: str) -> bytes:
@@ -157,14 +156,16 @@ def read_offset(data: bytes) -> int:
     return number_of(data, "an offset")
 
 
-def _topic_filter(text: str) -> Callable[[str], bool]:
-    """0.7's syntax of a filter: commas mean "or", blanks and quotes around it are ignored."""
+def topic_regex(text: str) -> re.Pattern[str]:
+    """0.7's syntax of a filter: commas mean "or", blanks and quotes around it are ignored.
+
+    Raises `InvalidConfig` for an invalid regular expression.
+    """
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
-        compiled = re.compile(expression)
+        return re.compile(expression)
     except re.error as e:
         raise InvalidConfig(f"{text!r} is not a regular expression for topics: {e}") from e
-    return lambda topic: compiled.fullmatch(topic) is not None
 
 
 def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> Subscription:

@@ -16,7 +16,8 @@ from pyspark_kafkalog.client.groups import CommittedOffset, commit_offsets, comm
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08, Client07Config
+from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.consumer07 import SimpleConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -36,12 +37,15 @@ from pyspark_kafkalog.protocol.api import fetch, list_offsets
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 
 _NO_OFFSET = -1
 
 _TIMES_SINCE = 1
 """The version of ListOffsets that returns one offset for a time instead of several of segments."""
+
+_TRANSACTIONS_SINCE = 2
+"""The version of ListOffsets that has isolation levels: brokers of a lower one have no transactions."""
 
 T = TypeVar("T")
 
@@ -81,7 +85,7 @@ class BrokerReader07:
     """*Not thread-safe: one thread at a time.* 0.7's wire."""
 
     def __init__(
-        self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
+        self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
         self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
         self.peer = self._connection.peer
@@ -120,11 +124,12 @@ class BrokerReader08:
     """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions."""
 
     def __init__(
-        self, host: str, port: int, config: Client07Config, *, deadline: Deadline, clock: Clock
+        self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
         self._connection = Connection(
             host, port, config.for_todays_wire((host, port)), deadline=deadline, clock=clock
         )
+        self._isolation = config.isolation
         self.peer = self._connection.peer
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
@@ -149,10 +154,15 @@ class BrokerReader08:
             <= high_watermark
             < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
         ):
-            # Apache Kafka notes it before it reads, so records appended meanwhile may be above it.
+            # Apache Kafka notes it before it reads, so records appended meanwhile may be above it. What
+            # read_committed answers ends at the last stable offset, for which LATEST asks then.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
             high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
-        return FetchedSet(answer.error_code, data, BatchSets(high_watermark))
+        aborted = None
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            listed = answer.aborted_transactions or ()
+            aborted = tuple((one.producer_id, one.first_offset) for one in listed)
+        return FetchedSet(answer.error_code, data, BatchSets(high_watermark, aborted))
 
     def _ask(
         self, wanted: Sequence[FetchRequest], deadline: Deadline
@@ -169,6 +179,7 @@ class BrokerReader08:
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=min(sum(one.max_bytes for one in wanted), (1 << 31) - 1),
+            isolation_level=int(self._isolation),
             topics=tuple(fetch.FetchTopic(topic=name, partitions=tuple(p)) for name, p in topics.items()),
         )
         answer = self._connection.request(request, deadline=deadline)
@@ -205,7 +216,9 @@ class BrokerReader08:
     def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
         """The response for the one partition."""
         tp = f"{request.topic}-{request.partition}"
-        many = self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE
+        version = self._connection.version(ApiKey.LIST_OFFSETS)
+        many = version < _TIMES_SINCE
+        isolation = int(self._isolation) if version >= _TRANSACTIONS_SINCE else 0
         wanted = list_offsets.ListOffsetsPartition(
             partition_index=request.partition,
             timestamp=timestamp,
@@ -213,7 +226,7 @@ class BrokerReader08:
         )
         topic = list_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
         answer: Any = self._connection.request(
-            list_offsets.ListOffsetsRequest(topics=(topic,)), deadline=deadline
+            list_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,)), deadline=deadline
         )
         part = next((part for topic in answer.topics for part in topic.partitions), None)
         if part is None:
@@ -240,23 +253,24 @@ class SimpleConsumer:
             for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
                 ...
 
-    ``config`` has the properties of `Client07Config`, with ``protocol`` 0.7 by default; `InvalidConfig` names
-    a wrong one. In 0.7 an offset is a byte's position, and the messages alone say which is next. The first
-    call connects; a broken connection is opened again once within a call. Every call raises `ConnectionLost`
-    if the broker cannot be reached or does not answer within ``socket.timeout.ms``.
+    ``config`` has the properties of `SimpleConsumerConfig`, with ``protocol`` 0.7 by default;
+    `InvalidConfig` names a wrong one. In 0.7 an offset is a byte's position, and the messages alone say which
+    is next. The first call connects; a broken connection is opened again once within a call. Every call
+    raises `ConnectionLost` if the broker cannot be reached or does not answer within ``socket.timeout.ms``.
+    With ``isolation.level=read_committed`` a log ends before its first open transaction; 0.7 has none.
     """
 
     def __init__(
         self,
         host: str,
         port: int,
-        config: Mapping[str, object] | Client07Config | None = None,
+        config: Mapping[str, object] | SimpleConsumerConfig | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Does not connect yet."""
-        if not isinstance(config, Client07Config):
-            config = parse(Client07Config, config or {}, source="consumer")
+        if not isinstance(config, SimpleConsumerConfig):
+            config = parse(SimpleConsumerConfig, config or {}, source="consumer")
         self.config = config
         self._host, self._port, self._clock = host, port, clock
         self._lock = threading.Lock()

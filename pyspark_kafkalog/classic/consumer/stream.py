@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -12,9 +13,10 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import message_set, v07
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
+from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BLACK_LIST, WHITE_LIST, PartitionKey, Subscription
+from pyspark_kafkalog.zookeeper.paths import BLACK_LIST, WHITE_LIST, PartitionKey, Subscription, topic_regex
 
 _LENGTH_BYTES = 4
 _BATCH_START_BYTES = 12
@@ -74,13 +76,16 @@ class BatchSets:
     """*Thread-safe: immutable.* Sets since 0.8: messages of v0 and v1 and record batches, in any
     order. The first entry may begin before the requested offset, and ends at or after it.
 
-    Control records are skipped, so the next offset may be beyond the last message: see `end`. It stops
-    before an entry with unexpected offsets, for which the other methods raise.
+    Control records are skipped, and the records of aborted transactions if they are told, so the next offset
+    may be beyond the last message: see `end`. It stops before an entry with unexpected offsets, for which the
+    other methods raise.
     """
 
-    def __init__(self, high_watermark: int = -1) -> None:
-        """``high_watermark`` is above all offsets; -1 if unknown."""
-        self._high_watermark = high_watermark
+    def __init__(self, high_watermark: int = -1, aborted: Sequence[tuple[int, int]] | None = None) -> None:
+        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted`` is what the response lists,
+        (producer id, first offset); None: all records.
+        """
+        self._high_watermark, self._aborted = high_watermark, aborted
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         for _, records in self.records(data, offset, max_bytes):
@@ -91,7 +96,11 @@ class BatchSets:
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
         return message_set.coded_records(
-            data, start_offset=offset, max_bytes=max_bytes, expected=self._expected(offset)
+            data,
+            start_offset=offset,
+            max_bytes=max_bytes,
+            expected=self._expected(offset),
+            aborted=None if self._aborted is None else AbortedTransactions(self._aborted),
         )
 
     def end(self, data: memoryview, offset: int) -> int:
@@ -376,6 +385,12 @@ class TopicFilter:
     def allows(self, topic: str) -> bool:
         """Whether ``topic`` is consumed."""
         return bool(self.subscription(1).chosen([topic]))
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """What matches the whole names of the topics that are consumed."""
+        matching = topic_regex(self.expression).pattern
+        return re.compile(matching if self._pattern == WHITE_LIST else rf"(?!(?:{matching})\Z)[\s\S]*")
 
     def subscription(self, streams: int) -> Subscription:
         """The subscription to register. Raises `InvalidConfig` for less than one stream."""

@@ -6,8 +6,8 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
-from pyspark_kafkalog.classic.consumer.stream import Blacklist, MessageStream, TopicFilter, Whitelist
+from pyspark_kafkalog.classic.consumer.stream import Blacklist, MessageMetadata, TopicFilter, Whitelist
+from pyspark_kafkalog.classic.mirror.mirror_source import LAG_SECONDS, MirrorSource, source_of
 from pyspark_kafkalog.classic.mirror.mirror_target import MirrorTarget, target_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.mirror import Mirroring
@@ -15,8 +15,6 @@ from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.types import INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
-
-_LAG_SECONDS = 5.0
 
 
 class NotMirrored(KafkaError):
@@ -40,16 +38,15 @@ class SourceProgress:
 class Mirror:
     """*Thread-safe.* Copies topics from its sources to its target, at least once, until it is stopped.
 
-    Every source is read by a `ConsumerConnector` with a thread for each stream. Before each commit, periodic
-    or because partitions go to another mirror of the group, it waits for the target, and commits nothing if a
-    message was not delivered. Owns connectors, target and threads.
+    Before each commit of a source, periodic or because partitions go to another mirror of the group, it waits
+    for the target, and commits nothing if a message was not delivered. Owns sources, target and threads.
     """
 
     def __init__(self, config: Mirroring, *, clock: Clock = SYSTEM_CLOCK) -> None:
         """Does not connect yet."""
         self._config, self._clock = config, clock
         self._target: MirrorTarget | None = None
-        self._sources: list[_Source] = []
+        self._sources: list[MirrorSource] = []
         self._lost_lock = threading.Lock()  # guards the three below
         self._lost_count = 0
         self._lost_error: KafkaError | None = None
@@ -66,20 +63,16 @@ class Mirror:
             ConnectionLost: ZooKeeper of the target or a source does not answer.
         """
         chosen = topics_of(self._config)
-        target = self._target = target_of(self._config, self._lost, clock=self._clock)
+        self._target = target_of(self._config, self._lost, clock=self._clock)
         try:
             for name, config in self._config.sources.items():
-                connector = ConsumerConnector(config, before_commit=self._settle, clock=self._clock)
-                source = _Source(name, connector)
+                streams = self._config.mirror.num_streams
+                source = source_of(name, config, chosen, streams, self, clock=self._clock)
                 self._sources.append(source)
-                streams = connector.create_message_streams_by_filter(chosen, self._config.mirror.num_streams)
-                source.copiers = [_Copier(self, name, stream, target) for stream in streams]
+                source.start()
         except BaseException:
             self._shut_down()
             raise
-        for source in self._sources:
-            for copier in source.copiers:
-                copier.start()
         self._lag_thread.start()
         return self
 
@@ -122,14 +115,20 @@ class Mirror:
         """The progress of each source. Cheap."""
         return [
             SourceProgress(
-                source.name,
-                sum(copier.message_count for copier in source.copiers),
-                sum(copier.byte_count for copier in source.copiers),
-                len(source.connector.owned),
-                source.lag,
+                source.name, source.message_count, source.byte_count, source.partition_count, source.lag
             )
             for source in self._sources
         ]
+
+    def copy(self, source: str, where: MessageMetadata) -> None:
+        """For a source: pass a message on to the target."""
+        self._begun().send(source, where)
+
+    def settle(self) -> None:
+        """For a source, before it commits: wait until everything is delivered, or raise `NotMirrored`."""
+        self._check_lost()
+        self._begun().flush()
+        self._check_lost()
 
     def failed(self, error: KafkaError) -> None:
         """A source cannot be read further."""
@@ -150,14 +149,10 @@ class Mirror:
             _log.error("%d message(s) were not delivered to the target: %s", count, error)
         return not abort
 
-    def _settle(self) -> None:
-        """Before a commit: wait until everything is delivered, or raise `NotMirrored`."""
-        target = self._target
-        if target is None:
-            raise InvalidRequest("the mirror has no target")
-        self._check_lost()
-        target.flush()
-        self._check_lost()
+    def _begun(self) -> MirrorTarget:
+        if self._target is None:
+            raise InvalidRequest("the mirror has not been started")
+        return self._target
 
     def _check_lost(self) -> None:
         if self.aborted:
@@ -167,22 +162,21 @@ class Mirror:
             )
 
     def _shut_down(self) -> None:
-        """Close the target last: connectors commit when they end, and wait for the target before."""
+        """Close the target last: sources commit when they end, and wait for the target before."""
         self._ended.set()
         aborted = self.aborted
         if aborted and self._target is not None:
             # Messages after the lost ones must not be delivered before them.
             self._target.close(at_once=True)
-        copiers = [copier for source in self._sources for copier in source.copiers]
-        for copier in copiers:
-            copier.end()
+        for source in self._sources:
+            source.end_reading()
         if self._target is not None and not aborted:
-            # Now, so that connectors need not wait while they leave.
+            # Now, so that sources need not wait while they leave.
             self._target.flush()
         if self._lag_thread.is_alive():
-            self._lag_thread.join(_LAG_SECONDS)
+            self._lag_thread.join(LAG_SECONDS)
         for source in self._sources:
-            source.connector.shutdown()
+            source.close()
         if self._target is not None:
             self._target.close(at_once=aborted)
 
@@ -190,54 +184,10 @@ class Mirror:
         while not self._ended.is_set():
             for source in self._sources:
                 try:
-                    source.lag = sum(source.connector.lag().values())
+                    source.measure_lag()
                 except KafkaError as e:
                     _log.debug("the lag of source %s is unknown: %s", source.name, e)
-                    source.lag = None
-            self._ended.wait(_LAG_SECONDS)
-
-
-class _Source:
-    """A cluster that is read. `lag` is written by the thread that measures it."""
-
-    def __init__(self, name: str, connector: ConsumerConnector) -> None:
-        self.name, self.connector = name, connector
-        self.copiers: list[_Copier] = []
-        self.lag: int | None = None
-
-
-class _Copier:
-    """Copies one stream to the target. Its counters are written by its thread and read by any."""
-
-    def __init__(self, mirror: Mirror, source: str, stream: MessageStream, target: MirrorTarget) -> None:
-        self.message_count = self.byte_count = 0
-        self._mirror, self._source, self._stream, self._target = mirror, source, stream, target
-        self._thread = threading.Thread(
-            target=self._run, name=f"kafkalog-mirror-{source}-{stream.number}", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop reading, and return when everything read is passed to the target."""
-        self._stream.close()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            for message, where in self._stream:
-                if self._mirror.aborted:
-                    return
-                self._target.send(self._source, where)
-                self.message_count += 1
-                self.byte_count += len(message) + len(where.record.key or b"")
-        except KafkaError as e:
-            self._mirror.failed(e)
-        except Exception as e:
-            _log.exception("mirroring source %s failed", self._source)
-            self._mirror.failed(KafkaError(f"mirroring source {self._source} failed: {e!r}"))
+            self._ended.wait(LAG_SECONDS)
 
 
 def topics_of(config: Mirroring) -> TopicFilter:

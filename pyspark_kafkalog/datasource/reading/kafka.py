@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-    from pyspark_kafkalog.columnar.engine import AbortedTransactions
     from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+    from pyspark_kafkalog.formats.transactions import AbortedTransactions
     from pyspark_kafkalog.ledger.plan import PartitionFacts
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 

@@ -51,6 +51,34 @@ def test_each_message_has_an_offset_of_its_own(consumer: SimpleConsumer, topic: 
     assert [(r.offset, r.key, r.value, r.timestamp) for r in records] == [(9, b"k", b"m9", 1_009_000)]
 
 
+def test_committed_records_end_before_the_first_open_transaction(
+    running_broker: EmbeddedBroker, consumer: SimpleConsumer, topic_name: str
+) -> None:
+    create_topics(running_broker.bootstrap_servers, [NewTopic(topic_name, 1)])
+    properties = {"bootstrap.servers": running_broker.bootstrap_servers, "transactional.id": topic_name}
+    read_committed = {"protocol": "0.8", "isolation.level": "read_committed"}
+    with (
+        Producer(properties) as producer,
+        SimpleConsumer("127.0.0.1", running_broker.port, read_committed) as committed,
+    ):
+        producer.init_transactions()
+        for value, end in [(b"good", "commit"), (b"bad", "abort"), (b"open", "")]:
+            producer.begin_transaction()
+            producer.send(topic_name, value)
+            producer.flush()
+            if end:
+                getattr(producer, f"{end}_transaction")()
+        found = committed.fetch(topic_name, 0, 0)
+        assert listed(found) == listed(found) == [(b"good", 1)], "each time it is read"
+        assert found.next_offset == 4
+        assert listed(committed.fetch(topic_name, 0, 4)) == []
+        assert committed.get_offsets_before(topic_name, 0, LATEST_TIMESTAMP) == [4]
+        assert listed(consumer.fetch(topic_name, 0, 0)) == [(b"good", 1), (b"bad", 3), (b"open", 5)]
+        assert consumer.get_offsets_before(topic_name, 0, LATEST_TIMESTAMP) == [5]
+        producer.commit_transaction()
+        assert listed(committed.fetch(topic_name, 0, 4)) == [(b"open", 5)]
+
+
 def test_several_partitions_are_fetched_at_once(consumer: SimpleConsumer, topic: str) -> None:
     sets = consumer.multifetch(
         [FetchRequest(topic, 0, 8, 1000), FetchRequest(topic, 1, 0, 1000), FetchRequest(topic, 5, 0, 1000),

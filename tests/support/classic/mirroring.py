@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker.embedded import EmbeddedBroker
@@ -11,6 +12,7 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import NewRecord, Record
 from tests.support.command_line import COMMAND, environment
@@ -29,9 +31,16 @@ class Side:
     """*Not thread-safe.* A cluster of one broker, by one of its wires."""
 
     def __init__(self, broker: EmbeddedBroker, zookeeper: str, protocol: str) -> None:
-        self.protocol, self._broker, self._zookeeper = protocol, broker, zookeeper
         port = broker.port_of("KAFKA07" if protocol == "0.7" else "PLAINTEXT")
+        self.protocol, self._zookeeper = protocol, zookeeper
         self.address = (broker.host, port)
+
+    @classmethod
+    def at(cls, host: str, port: int) -> Side:
+        """A broker of another make, on today's wire, without ZooKeeper."""
+        side = cls.__new__(cls)
+        side.protocol, side._zookeeper, side.address = "0.8", "", (host, port)
+        return side
 
     def write(
         self,
@@ -78,6 +87,36 @@ class Side:
         """The properties by which a mirror reads from here."""
         given = PROMPT | {"zookeeper.connect": self._zookeeper, "protocol": self.protocol} | properties
         return {f"source.{name}.{key}": value for key, value in given.items()}
+
+    def as_source_by_brokers(self, name: str, **properties: object) -> dict[str, object]:
+        """The same without ZooKeeper."""
+        given = {
+            "bootstrap.servers": "{}:{}".format(*self.address), "group.id": "mirror",
+            "session.timeout.ms": 6000, "heartbeat.interval.ms": 100, "metadata.max.age.ms": 200,
+        } | properties  # fmt: skip
+        return {f"source.{name}.{key}": value for key, value in given.items()}
+
+    @contextmanager
+    def transactions(self, topic: str) -> Iterator[Producer]:
+        """A committed transaction of 0 and 1, an aborted one of 2 and 3, a committed one of 4, and one of 5
+        that is open: its producer.
+        """
+        server = {"bootstrap.servers": "{}:{}".format(*self.address)}
+        with Producer({**server, "transactional.id": topic}) as producer:
+            producer.init_transactions()
+            for values, committed in [((0, 1), True), ((2, 3), False), ((4,), True)]:
+                producer.begin_transaction()
+                for value in values:
+                    producer.send(topic, b"%d" % value, partition=0)
+                producer.flush()
+                if committed:
+                    producer.commit_transaction()
+                else:
+                    producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"5", partition=0)
+            producer.flush()
+            yield producer
 
     def as_target(self, **properties: object) -> dict[str, object]:
         """The properties by which a mirror writes to here."""

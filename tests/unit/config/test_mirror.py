@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.classic.mirror.mirror import topics_of
-from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE_LEFT_OUT,
     TARGET_07_LEFT_OUT,
     TARGET_LEFT_OUT,
+    BrokersSourceConfig,
     MirrorConfig,
     Mirroring,
+    SourceConfig,
     Target07Config,
     mirror_config,
 )
@@ -27,6 +28,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 CONF = Path(__file__).resolve().parents[3] / "conf" / "mirror.properties"
 OLD = {"target.protocol": "0.7", "target.zookeeper.connect": "zk:2181/target"}
 NEW = {"target.bootstrap.servers": "kafka:9092"}
+BROKERS = NEW | {"sources": "b", "source.b.bootstrap.servers": "kafka:9092"}
 
 
 def config(**properties: object) -> Mirroring:
@@ -43,7 +45,7 @@ def configured(properties: dict[str, object]) -> Mirroring:
 def test_the_file_is_the_defaults_with_one_source_on_this_machine(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         read = mirror_config(load_properties(CONF), source=str(CONF))
-    source = ConnectorConfig(
+    source = SourceConfig(
         zookeeper_connect="localhost:2181", group_id="mirror", auto_commit_interval_ms=60_000
     )
     assert read == Mirroring(
@@ -59,7 +61,7 @@ def test_the_file_has_each_property_of_either_target() -> None:
     named = set(re.findall(r"^#?([\w.*]+)=", CONF.read_text(encoding="utf-8"), re.MULTILINE))
     expected = {item.name for item in describe(MirrorConfig)}
     expected |= {
-        f"source.main.{item.name}" for item in describe(ConnectorConfig) if item.field not in SOURCE_LEFT_OUT
+        f"source.main.{item.name}" for item in describe(SourceConfig) if item.field not in SOURCE_LEFT_OUT
     }
     expected |= {
         f"target.{item.name}" for item in describe(ProducerConfig) if item.field not in TARGET_LEFT_OUT
@@ -78,7 +80,22 @@ def test_each_source_has_properties_of_its_own() -> None:
     assert {
         name: (one.connect, one.protocol, one.group_id, one.auto_commit_interval_ms)
         for name, one in found.items()
+        if isinstance(one, SourceConfig)
     } == {"a": ("zk:2181", "0.7", "g", 50), "b": ("other:2181", "0.8", "group1", 50)}
+
+
+def test_a_source_with_bootstrap_servers_has_the_properties_of_todays_consumer() -> None:
+    given = {
+        "sources": "b", "source.b.bootstrap.servers": "kafka:9092", "source.b.group.id": "g",
+        "source.b.protocol": "0.8", "source.b.client.id": "m1", "offset.commit.interval.ms": "50",
+    }  # fmt: skip
+    (source,) = configured(NEW | given).sources.values()
+    assert isinstance(source, BrokersSourceConfig)
+    assert (source.bootstrap_servers, source.group_id, source.client_id) == ("kafka:9092", "g", "m1")
+    assert (source.enable_auto_commit, source.auto_commit_interval_ms) == (False, 50)
+    assert (source.isolation_level, source.auto_offset_reset) == ("read_committed", "earliest")
+    (other,) = configured(NEW | given | {"source.b.isolation.level": "read_uncommitted"}).sources.values()
+    assert other.isolation_level == "read_uncommitted"
 
 
 def test_a_target_of_0_7_has_the_properties_of_the_first_producer() -> None:
@@ -133,6 +150,16 @@ def test_an_unknown_name_is_reported_with_the_nearest_one(
         (NEW | {"blacklist": "x"}, "either whitelist or blacklist must be given; both are"),
         (NEW | {"whitelist": None}, "either whitelist or blacklist must be given; neither is"),
         ({}, r"target\.\*: test: bootstrap\.servers is missing"),
+        (
+            NEW | {"source.a.bootstrap.servers": "kafka:9092"},
+            r"test: source\.a\.bootstrap\.servers and source\.a\.zk\.connect are both given",
+        ),
+        (BROKERS, r"test: source\.b\.group\.id is missing: .* its own group"),
+        (
+            BROKERS | {"source.b.protocol": "0.7"},
+            r"source\.b\.protocol=0\.7 is not allowed with bootstrap\.servers.*allowed: 0\.8, or zookeeper",
+        ),
+        (BROKERS | {"source.b.enable.auto.commit": "true"}, r"source\.b\.enable\.auto\.commit cannot be set"),
         (NEW | {"source.a.groupid": "a/b"}, r"source\.a\.\*: test: groupid=a/b is not allowed"),
         (NEW | {"source.a.auto.commit.enable": "true"}, r"source\.a\.auto\.commit\.enable cannot be set"),
         (NEW | {"target.acks": "0"}, r"target\.acks=0 is not allowed in a mirror.*allowed: all"),
