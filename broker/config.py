@@ -36,6 +36,7 @@ from pyspark_kafkalog.config.definition import (
     Config,
     between,
     describe,
+    not_empty,
     not_negative,
     one_of,
     parse_layers,
@@ -276,6 +277,11 @@ class BrokerConfig(Config):
     log_retention_bytes: int = prop(
         "log.retention.bytes", -1, int, aliases=("log.retention.size",), check=unlimited_or_not_negative,
         unit="bytes", doc="Size of a partition above which its oldest segments are deleted.",
+    )  # fmt: skip
+    log_retention_policy: str | None = prop(
+        "log.retention.policy", None, str, check=not_empty,
+        doc="Class of your own that decides what is deleted, as module:Class, instead of age and size; it is "
+            "asked for topics whose cleanup.policy has delete.",
     )  # fmt: skip
     log_retention_check_interval_ms: int = prop(
         "log.retention.check.interval.ms", 300_000, int, check=positive, unit="ms",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, TypeAlias
 
 from broker.config import LogConfig
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 _JUST_WRITTEN_MS = 3_600_000
@@ -87,6 +89,53 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
     if config.retention_bytes >= 0:
         policies.append(BySize(config.retention_bytes))
     return Either(tuple(policies))
+
+
+PolicyMaker: TypeAlias = Callable[[LogConfig], RetentionPolicy]
+"""Makes the policy that a topic's properties ask for."""
+
+
+def policy_named(name: str) -> PolicyMaker:
+    """The policy ``module:Class`` of a user, for topics whose ``cleanup.policy`` has delete.
+
+    The class is called with a topic's `LogConfig` before each look at one of its logs. If it fails, or
+    answers with what is no number of segments, nothing is deleted and `KafkaError` says so.
+
+    Raises `InvalidConfig`: there is no such class.
+    """
+    module, _, cls = name.partition(":")
+    try:
+        made = getattr(import_module(module), cls)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise InvalidConfig(
+            f"log.retention.policy={name} is not a class that can be imported: {e}; allowed: module:Class"
+        ) from e
+    if not callable(made):
+        raise InvalidConfig(f"log.retention.policy={name} cannot be called; allowed: module:Class")
+    return lambda config: _Own(name, made, config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A user's policy; nothing that it does deletes more than it says, or ends the thread that asks."""
+
+    name: str
+    make: Callable[[LogConfig], RetentionPolicy]
+    config: LogConfig
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        if "delete" not in self.config.cleanup_policy:
+            return 0
+        try:
+            count = self.make(self.config).expired(segments, now_ms)
+        except Exception as e:
+            raise KafkaError(f"log.retention.policy={self.name} failed; nothing is deleted: {e!r}") from e
+        if not isinstance(count, int) or not 0 <= count <= len(segments):
+            raise KafkaError(
+                f"log.retention.policy={self.name} answered {count!r} for {len(segments)} segments; "
+                "nothing is deleted"
+            )
+        return count
 
 
 def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:

@@ -19,6 +19,7 @@ from broker.group.consumer_group import Settings
 from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from broker.log.generations import SINCE_08
+from broker.log.retention import policy_named, policy_of
 from broker.metrics import Metrics
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
@@ -90,6 +91,7 @@ class Broker:
             max_open_files=_open_files(config.log_open_files_max),
             node_id=config.node_id,
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
+            retention=policy_named(policy) if (policy := config.log_retention_policy) else policy_of,
             flushed=self.metrics.log_flush_seconds.observe,
             grown=self._fetches.appended,
             truncate_missing=config.log_missing_segments == "truncate",

@@ -19,7 +19,7 @@ from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_t
 from broker.log.family import Grown, KnownProducer
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
-from broker.log.retention import RetentionPolicy, policy_of
+from broker.log.retention import PolicyMaker, policy_of
 from broker.store.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
 from broker.store.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -77,7 +77,7 @@ class LogManager:
         max_open_files: int = MAX_OPEN_FILES,
         node_id: int = 0,
         name_cluster: Callable[[str | None], str] = keep_or_make,
-        retention: Callable[[LogConfig], RetentionPolicy] = policy_of,
+        retention: PolicyMaker = policy_of,
         flushed: Callable[[float], object] = lambda _: None,
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
@@ -409,7 +409,7 @@ class LogManager:
             try:
                 gone = log.retire(self._retention(config), self._clock.time_ms())
             except KafkaError as e:
-                _logger.warning("%s", e)
+                _logger.warning("%s: %s", log.topic_partition, e)
                 continue
             self._doomed.add_files(gone, config.file_delete_delay_ms)
         self._doomed.purge()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import psutil
 import pytest
 
 import broker
-from broker.embedded import start_broker
+from broker.embedded import BrokerNotStarted, start_broker
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, batch
+
+MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
 
 def gone(pid: int, seconds: float = 20) -> bool:
@@ -76,6 +79,26 @@ def test_records_of_long_ago_stay_unless_retention_is_asked_for() -> None:
         warned = "written less than an hour ago"  # said after the records are gone
         assert eventually(lambda: warned in deleting.log_file.read_text())
         assert [r.value for r in kept.read("t")] == [b"x"]
+
+
+def test_a_retention_policy_of_the_users_own_is_the_one_that_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manual's example: what was written before today goes."""
+    (example,) = re.findall(r"```python\n(from itertools .*?)```", MANUAL.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "own_policy.py").write_text(example, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    own = {"log.retention.check.interval.ms": 20, "log.retention.policy": "own_policy:SinceMidnight"}
+    with start_broker(own) as running, RawClient(running.port) as client:
+        for topic in ("mixed", "old"):
+            client.create_topic(topic)
+        client.produce("mixed", batch(b"1", timestamp=1_370_000_000_000))
+        client.produce("mixed", batch(b"2", timestamp=int(time.time() * 1000)))
+        client.produce("old", batch(b"1", timestamp=1_370_000_000_000))
+        assert eventually(lambda: client.offset_at("old", -2).offset == 1)
+        assert [r.value for r in client.read("mixed", client.offset_at("mixed", -2).offset)][-1] == b"2"
+    with pytest.raises(BrokerNotStarted, match=r"log\.retention\.policy=own_policy:No .*: module:Class"):
+        start_broker(own | {"log.retention.policy": "own_policy:No"})
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,17 @@ from uuid import uuid4
 import pytest
 
 from broker.config import LogConfig
-from broker.log.retention import ByAge, BySize, Either, SegmentFacts, just_written, policy_of
+from broker.log.retention import (
+    ByAge,
+    BySize,
+    Either,
+    SegmentFacts,
+    just_written,
+    policy_named,
+    policy_of,
+)
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import OffsetOutOfRange
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
@@ -35,6 +43,45 @@ def test_by_age_segments_go_from_the_oldest_on_until_one_is_young_enough(now: in
 def test_by_size_segments_go_while_those_after_them_are_enough(limit: int, count: int) -> None:
     segments = _facts((10, 0), (20, 0), (30, 0))
     assert BySize(limit).expired(segments, 0) == count
+
+
+class OfOwn:
+    """Answers with the number that stands in ``retention.bytes``; below 0 it fails."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self.count = config.retention_bytes
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        if self.count < 0:
+            raise ZeroDivisionError
+        return self.count
+
+
+OWN = f"{__name__}:OfOwn"
+
+
+def test_a_policy_of_the_users_decides_where_the_cleanup_policy_deletes() -> None:
+    segments = _facts((1, 0), (1, 0))
+    made = policy_named(OWN)
+    assert made(LogConfig(retention_bytes=1)).expired(segments, 0) == 1
+    assert made(LogConfig(retention_bytes=1, cleanup_policy=("compact",))).expired(segments, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(3, "OfOwn answered 3 for 2 segments"), (-1, r"OfOwn failed.*ZeroDivisionError")],
+)
+def test_a_policy_that_fails_deletes_nothing(answer: int, said: str) -> None:
+    with pytest.raises(KafkaError, match=said):
+        policy_named(OWN)(LogConfig(retention_bytes=answer)).expired(_facts((1, 0), (1, 0)), 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere:Class", f"{__name__}:Nothing", "OfOwn", ":OfOwn", f"{__name__}:OWN"]
+)
+def test_a_policy_that_is_no_class_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"log\.retention\.policy={name} .*allowed: module:Class"):
+        policy_named(name)
 
 
 def test_either_policy_suffices() -> None:
