@@ -161,7 +161,8 @@ def _open(address: Address, settings: dict[str, Any], location: str) -> Any:
     given: dict[str, Any] = {**settings, "retry_config": _RETRIES, "client_options": {"allow_http": plain}}
     try:
         if address.cloud == "s3":
-            return S3Store(address.root, **given)
+            # We remove one object at a time, and not all that speaks S3's API removes many.
+            return S3Store(address.root, disable_bulk_delete=True, **given)
         if address.cloud == "gs":
             return GCSStore(address.root, **given)
         container, _, host = address.root.partition("@")
