@@ -135,16 +135,16 @@ class ObjectStore:
 
     def _is_marker(self, store: Any, path: str) -> bool:
         """Whether an empty object stands for a directory, as S3A's, EMR's and ABFS's do."""
-        if path.endswith(("/", "_$folder$")):
+        if path.endswith("_$folder$"):
             return True
-        if self._address.cloud != "azure" or path.rpartition("/")[2].startswith(("_", ".")):
+        if path.rpartition("/")[2].startswith(("_", ".")):
             return False
         import obstore
 
         try:
             return bool(obstore.get(store, path).attributes.get("hdi_isfolder") == "true")
-        except FileNotFoundError:
-            return False
+        except FileNotFoundError:  # its name ends with a slash, which obstore does not tell
+            return True
 
     def file(self, name: str) -> StoredFile | None:
         key = self._key(name)

@@ -10,6 +10,7 @@ import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
+import boto3
 import obstore
 import pytest
 
@@ -243,9 +244,11 @@ def test_records_are_encrypted_as_sparks_files(gate: Gate, url: str, monkeypatch
         assert answer.headers["x-amz-server-side-encryption-aws-kms-key-id"] == key
 
 
-def test_what_marks_a_directory_is_no_file(s3: FileStore) -> None:
+def test_what_marks_a_directory_is_no_file(s3: FileStore, gate: Gate) -> None:
     for name in ("load=1", "load=1/a.parquet", "load=2_$folder$", "load=3/_SUCCESS", "load=3/cut.parquet"):
         s3.replace(f"table/{name}", b"data" if name.endswith("a.parquet") else b"")
+    prefix = object_clients.address_of(s3.location).prefix
+    boto3.client("s3", endpoint_url=gate.endpoint).put_object(Bucket=BUCKET, Key=f"{prefix}/table/load=4/")
     found = [(file.name, file.bytes) for file in s3.files("table")]
     files = [("table/load=1/a.parquet", 4), ("table/load=3/_SUCCESS", 0), ("table/load=3/cut.parquet", 0)]
     assert sorted(found) == files
