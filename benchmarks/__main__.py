@@ -80,7 +80,8 @@ BENCHMARKS = (
     ),
     Benchmark("stages", "Stages of a read: processor seconds for one GB"),
     Benchmark("memory", "Memory of a worker"),
-    Benchmark("loads", "Loads"),
+    Benchmark("loads", "Loads", "at_paths"),
+    Benchmark("loads", "Loads, with their ledger in an object store", "at_a_store"),
 )
 
 

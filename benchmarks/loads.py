@@ -7,15 +7,19 @@ the ledger, the counting of what was read, and forcing the files to disk. And a 
 planned from, against one with 10.
 
 The broker's log is in memory; ledger and Parquet files of the loads are on the disk that holds temporary
-files.
+files. In `PARTS` the ledger is in an object store besides, moto's, whose answers take 50 ms longer.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +34,9 @@ from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan
+from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 CORES = 2
@@ -44,24 +50,62 @@ SHARE_GOAL = 20.0
 COMMITS = (10, 10_000)
 PARTITIONS = 8
 PLANS_GOAL = 0.9
+STORE_DELAY_S = 0.05
+PLAN_LIMIT_S = 2.0
+"""Limit for a plan and a commit after 10,000 others in a store with that delay."""
+NOTES_VARIABLE = "KAFKALOG_BENCHMARK_NOTES"
+"""Directory in which tasks note their seconds, in the environment of Spark's workers."""
 
 
-def run(rounds: int = 7) -> list[Row]:
-    """All rows of this question; about four minutes."""
+def at_paths(rounds: int = 7) -> list[Row]:
+    """Ledgers on the disk; about four minutes."""
     return [*_load_rows(rounds), _planning_row(rounds)]
 
 
-def _load_rows(rounds: int) -> list[Row]:
+def at_a_store(rounds: int = 7) -> list[Row]:
+    """Ledgers in an object store; about six minutes."""
+    with _slow_store() as gate:
+        return [*_load_rows(rounds, f"s3a://{BUCKET}", gate), _planning_row_at(gate)]
+
+
+PARTS: dict[str, Callable[[int], list[Row]]] = {"at_paths": at_paths, "at_a_store": at_a_store}
+
+
+@contextmanager
+def _slow_store() -> Iterator[Gate]:
+    """A server of S3 whose answers take `STORE_DELAY_S` longer, and the environment that names it."""
+    with s3_server() as port:
+        gate = Gate(port)
+        with _environment({**KEYS, "AWS_ENDPOINT_URL": gate.endpoint}):
+            gate.delay_s = STORE_DELAY_S
+            yield gate
+        gate.close()
+
+
+@contextmanager
+def _environment(given: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    yield
+    for name, value in before.items():
+        os.environ.pop(name)
+        if value is not None:
+            os.environ[name] = value
+
+
+def _load_rows(rounds: int, store: str | None = None, gate: Gate | None = None) -> list[Row]:
     with (
         tempfile.TemporaryDirectory(dir=MEMORY) as log_dir,
         tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory() as notes,
+        _environment({NOTES_VARIABLE: notes}),
         start_broker({"log.retention.ms": -1}, data_dir=Path(log_dir)) as running,
         session(CORES) as spark,
     ):
         for number in range(TASKS):
             fill(running.port, f"large-{number}", VALUE_BYTES, ROWS // TASKS)
             fill(running.port, f"small-{number}", VALUE_BYTES, COMPARED_ROWS // TASKS)
-        loads = _Loads(spark, running.bootstrap_servers, Path(directory))
+        loads = _Loads(spark, running.bootstrap_servers, Path(directory), store or directory, gate)
         spark.dataSource.register(TimedSource)
         return [loads.share("large"), loads.against_plain("small", min(rounds, 3))]
 
@@ -69,8 +113,10 @@ def _load_rows(rounds: int) -> list[Row]:
 class _Loads:
     """Loads of the topics that begin with a word, each with a ledger and a path of its own."""
 
-    def __init__(self, spark: Any, servers: str, directory: Path) -> None:
+    def __init__(self, spark: Any, servers: str, directory: Path, ledgers: str, gate: Gate | None) -> None:
+        """``ledgers`` is where they are, ``gate`` before that store."""
         self.spark, self.servers, self.directory = spark, servers, directory
+        self.ledgers, self.gate = ledgers, gate
 
     def options(self, topics: str) -> dict[str, str]:
         return {
@@ -88,7 +134,8 @@ class _Loads:
         return load
 
     def _load(self, topics: str) -> kafkalog.Load:
-        load = kafkalog.load(self.spark, name="measured", offsets=self.new_path(), **self.options(topics))
+        offsets = f"{self.ledgers}/{uuid.uuid4().hex}"
+        load = kafkalog.load(self.spark, name="measured", offsets=offsets, **self.options(topics))
         load.ledger = Timed(load.ledger)
         return load
 
@@ -100,22 +147,25 @@ class _Loads:
     def share(self, topics: str) -> Row:
         """How much of a load passes inside calls into its ledger."""
         self.load("small")  # Spark and its workers are started, the kernels are loaded
+        requests = self.gate.count if self.gate else 0
         began = time.perf_counter()
         load = self.load(topics)
         seconds = time.perf_counter() - began
         tasks = seconds_in_tasks(load.ledger.location)
         in_ledger = load.ledger.seconds + sum(tasks)
         commit = load.commit
+        counted = f"; {self.gate.count - requests} requests" if self.gate else ""
+        where = f", in a store with {STORE_DELAY_S * 1e3:.0f} ms to each answer" if self.gate else ""
         return Row(
             f"load of {commit.records / 1e6:.0f} M records of {VALUE_BYTES} B to Parquet: the load against "
-            "its ledger calls",
+            f"its ledger calls{where}",
             seconds,
             in_ledger,
             seconds / in_ledger,
             SHARE_GOAL,
             "s",
             f"ledger: {in_ledger / seconds:.2%} of the load; driver {load.ledger.seconds * 1e3:.0f} ms, "
-            f"a task {sum(tasks) / len(tasks) * 1e3:.0f} ms, {len(tasks)} tasks",
+            f"a task {sum(tasks) / len(tasks) * 1e3:.0f} ms, {len(tasks)} tasks{counted}",
         )
 
     def against_plain(self, topics: str, rounds: int) -> Row:
@@ -169,14 +219,18 @@ class TimedReader(LoadReader):
         timed = Timed(ledger)
         self._ledger = timed  # type: ignore[assignment]
         yield from super().read(partition)
-        notes = Path(ledger.location) / "seconds"
+        notes = _notes_of(ledger.location)
         notes.mkdir(exist_ok=True)
         (notes / uuid.uuid4().hex).write_text(repr(timed.seconds))
 
 
 def seconds_in_tasks(location: str) -> list[float]:
     """What `TimedReader` left."""
-    return [float(note.read_text()) for note in Path(location, "seconds").iterdir()]
+    return [float(note.read_text()) for note in _notes_of(location).iterdir()]
+
+
+def _notes_of(location: str) -> Path:
+    return Path(os.environ[NOTES_VARIABLE], hashlib.sha256(location.encode()).hexdigest())
 
 
 def _planning_row(rounds: int) -> Row:
@@ -188,6 +242,39 @@ def _planning_row(rounds: int) -> Row:
         f"next plan of a ledger of {COMMITS[1]:,} commits, {PARTITIONS} partitions",
         many, few, goal=PLANS_GOAL, unit="plans/s",
     )  # fmt: skip
+
+
+def _planning_row_at(gate: Gate) -> Row:
+    """A plan and a commit in a store that has 10,000 of them."""
+    url = f"s3a://{BUCKET}/{uuid.uuid4().hex}"
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        _planner(Path(directory), COMMITS[1])
+        store, delay_s = open_store(url), gate.delay_s
+        root = Path(directory, str(COMMITS[1]))
+        files = [path for path in root.rglob("*") if path.is_file()]
+        gate.delay_s = 0
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda path: store.replace(str(path.relative_to(root)), path.read_bytes()), files))
+        gate.delay_s = delay_s
+    seconds, counts = [], []
+    for _ in range(5):
+        ledger, requests = Ledger.at(url, "long"), gate.count
+        began = time.perf_counter()
+        plan = ledger.write_plan(_next_plan(ledger))
+        seconds.append(time.perf_counter() - began)
+        counts.append(gate.count - requests)
+        ledger.commit(plan, mode="job", run="benchmark", receipts=False)
+    middle = sorted(seconds)[len(seconds) // 2]
+    return Row(
+        f"next plan of a ledger of {COMMITS[1]:,} commits in a store with {STORE_DELAY_S * 1e3:.0f} ms to "
+        "each answer",
+        middle,
+        PLAN_LIMIT_S,
+        PLAN_LIMIT_S / middle,
+        1.0,
+        "s",
+        f"peer: the limit; {max(counts)} requests",
+    )
 
 
 def _planner(directory: Path, commits: int) -> Callable[[], None]:
@@ -228,4 +315,4 @@ def _next_plan(ledger: Ledger) -> Plan:
 
 
 if __name__ == "__main__":
-    print(table(run()))
+    print(table([row for part in PARTS.values() for row in part(7)]))

@@ -107,7 +107,7 @@ def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
         pytest.skip(f"Hadoop's s3a is not here: {e}")
     with s3_server() as port:
         log = tmp_path_factory.mktemp("s3a") / "spark.log"
-        process = SparkProcess(log, jars=jars, configs=s3a_configs(port))
+        process = SparkProcess(log, jars=jars, configs=s3a_configs(f"http://127.0.0.1:{port}"))
         yield SparkAtS3(process, port)
         process.close()
 

@@ -21,12 +21,13 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.stores import object_clients
 from pyspark_kafkalog.stores.locations import open_store
 from tests.support.foreign.fetched import ROOT, NotAvailable
+from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.foreign.object_stores import azurite
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.spark.spark_environments import abfs_configs, abfs_jars, s3a_configs, s3a_jars
 from tests.support.spark.spark_session import environment_of
 
-S3, AZURE = (
+S3, AZURE, HDFS = (
     part.partition("\n")[2]
     for part in re.split(r"^## On ", (ROOT / "docs" / "stores.md").read_text(encoding="utf-8"), flags=re.M)[
         1:
@@ -49,8 +50,9 @@ class Site(NamedTuple):
 
 def configuration(section: str, jars: list[Path], more: Mapping[str, str]) -> str:
     """The page's, with these JARs instead of those that Spark would fetch."""
-    (shown,) = (block for block in blocks(section) if block.startswith("spark.jars.packages"))
-    kept = [line for line in shown.splitlines() if not line.startswith("spark.jars.")]
+    shown = [block for block in blocks(section) if block.startswith("spark.jars.packages")]
+    assert len(shown) == (1 if jars else 0)
+    kept = [line for block in shown for line in block.splitlines() if not line.startswith("spark.jars.")]
     given = {"spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false", **more}
     return "\n".join([*kept, *(f"{name} {value}" for name, value in given.items())])
 
@@ -71,7 +73,7 @@ def s3_site(_: Path) -> Iterator[Site]:
         urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset-auth", b"0", plain)).close()
         login = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
         environment = {**login, "AWS_REGION": KEYS["AWS_REGION"], "AWS_ENDPOINT_URL": endpoint}
-        more = {name: value for name, value in s3a_configs(port).items() if not name.endswith(".key")}
+        more = {name: value for name, value in s3a_configs(endpoint).items() if not name.endswith(".key")}
         yield Site(f"s3a://{BUCKET}/page", configuration(S3, jars, more), environment)
 
 
@@ -84,7 +86,16 @@ def azure_site(directory: Path) -> Iterator[Site]:
         yield Site(f"{server.url}/page", configuration(AZURE, jars, more), server.environment)
 
 
-@pytest.fixture(params=[s3_site, azure_site], ids=["S3", "Azure"])
+def hdfs_site(directory: Path) -> Iterator[Site]:
+    """Hadoop's HDFS, without Kerberos."""
+    server = MiniHdfs(directory).start()
+    try:
+        yield Site(f"{server.url}/lake", configuration(HDFS, [], {}), {})
+    finally:
+        server.kill()
+
+
+@pytest.fixture(params=[s3_site, azure_site, hdfs_site], ids=["S3", "Azure", "HDFS"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     try:
         yield from request.param(tmp_path)

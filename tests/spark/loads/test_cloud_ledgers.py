@@ -48,7 +48,7 @@ def lake(
     monkeypatch.setattr(spark.sparkContext, "environment", {**spark.sparkContext.environment})
     monkeypatch.setattr(object_clients, "_given", {})  # this bucket's settings are this test's alone
     session = spark.newSession()
-    for name, value in s3a_configs(port).items():
+    for name, value in s3a_configs(f"http://127.0.0.1:{port}").items():
         session.conf.set(name, value)
     return CloudLake(session, server.bootstrap_servers, topic, tmp_path)
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -58,18 +58,30 @@ def _ask(
         connection.close()
 
 
-_CONDITIONS = ("if-none-match", "if-match")
+CONDITIONS = ("if-none-match", "if-match")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    """With the usual 5 some of a burst of Hadoop's connections stay half open, and it waits for a minute."""
 
 
 class Gate:
     """*Thread-safe.* Passes requests on; ``script`` says what happens to the next PUTs instead.
 
     "lost": passed on, and the connection dropped without an answer. 5xx or 4xx: refused with this status.
-    "late 5xx": passed on, and answered so. With ``ignores_conditions`` it is a store that ignores them.
+    "late 5xx": passed on, and answered so. "slow": passed on after a second. "away": the connection dropped.
+    With ``ignores_conditions`` it is a store that ignores them. ``weather`` is asked where the script has
+    nothing: what happens to a request, given its headers, in lower case. Each answer takes ``delay_s``
+    longer; ``count`` is that of the requests.
     """
 
     def __init__(self, port: int) -> None:
         self.script: list[str] = []
+        self.delay_s = 0.0
+        self.count = 0
+        self.weather: Callable[[Mapping[str, str]], str] = lambda _: ""
         self.ignores_conditions = False
         gate, lock = self, threading.Lock()
 
@@ -81,12 +93,23 @@ class Gate:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                with lock:
-                    fault = gate.script.pop(0) if self.command == "PUT" and gate.script else ""
-                status, headers, answer = 0, [], b""
                 sent = dict(self.headers)
+                with lock:
+                    gate.count += 1
+                    if self.command == "PUT" and gate.script:
+                        fault = gate.script.pop(0)
+                    else:
+                        fault = gate.weather({name.lower(): value for name, value in sent.items()})
+                time.sleep(gate.delay_s)
+                status, headers, answer = 0, [], b""
+                if fault == "away":
+                    self.close_connection = True
+                    return
+                if fault == "slow":
+                    time.sleep(1)
+                    fault = ""
                 if gate.ignores_conditions:
-                    sent = {name: sent[name] for name in sent if name.lower() not in _CONDITIONS}
+                    sent = {name: sent[name] for name in sent if name.lower() not in CONDITIONS}
                 if not fault.isdigit():
                     status, headers, answer = _ask(port, self.command, self.path, body, sent)
                 if fault == "lost":
@@ -107,13 +130,13 @@ class Gate:
                 length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else len(answer)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
-                self.wfile.write(answer)
+                if self.command != "HEAD":
+                    self.wfile.write(answer)
 
         for method in ("GET", "PUT", "HEAD", "DELETE", "POST"):
             setattr(Handler, f"do_{method}", Handler.answer)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True

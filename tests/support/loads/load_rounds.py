@@ -67,7 +67,7 @@ class LoadRound:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"loads, seed {self.seed}")
         self.directory.mkdir(exist_ok=True)
-        self.ledger = Ledger.at(self.directory / "offsets", NAME)
+        self.ledger = Ledger.at(self.offsets, NAME)
         self.options = {
             "kafka.bootstrap.servers": self.broker.bootstrap_servers,
             "subscribe": self.topic.name,
@@ -78,9 +78,14 @@ class LoadRound:
         self.note(f"seed {self.seed!r}: {self.options}, transformed={self.transformed}")
 
     @property
-    def path(self) -> Path:
+    def offsets(self) -> str:
+        """Where ledgers are."""
+        return str(self.directory / "offsets")
+
+    @property
+    def path(self) -> str:
         """The output."""
-        return self.directory / "table"
+        return str(self.directory / "table")
 
     def run(self, steps: list[str]) -> None:
         """The steps: methods by their names, with spaces."""
@@ -212,7 +217,7 @@ class LoadRound:
         self._have_nothing_pending()
         point = self.rng.choice([None, "before listing files", "before commit", "commit linked"])
         before = self._head()
-        order = {"do": "compact", "path": str(self.path), "die": point}
+        order = {"do": "compact", "path": self.path, "die": point}
         answer = self._ask(self.drivers.pick(self.rng), order)
         self.note(f"compaction, killed at {point}: {answer}")
         assert answer["ok"] or answer["error"] == _DIED, answer
@@ -264,7 +269,7 @@ class LoadRound:
         """What a reader sees now is what is committed now."""
         if not any(commit.outputs for commit in self.ledger.lineage()):
             return
-        self.note(f"seen: {check_table(self._read({'path': str(self.path)}), self.ledger)} rows")
+        self.note(f"seen: {check_table(self._read({'path': self.path}), self.ledger)} rows")
 
     def _read(self, what: dict[str, str]) -> Path:
         """A file with what a reader sees."""
@@ -371,8 +376,8 @@ class LoadRound:
         return {
             "do": "load",
             "name": NAME,
-            "offsets": str(self.directory / "offsets"),
-            "path": str(self.path),
+            "offsets": self.offsets,
+            "path": self.path,
             "options": self.options,
             "on_pending": on_pending,
             "transformed": self.transformed,
@@ -394,7 +399,7 @@ class LoadRound:
 
     def read_again(self, number: int) -> None:
         """Every task of a plan once more, here; each leaves its receipt again."""
-        load = {"loadName": NAME, "offsetsPath": str(self.directory / "offsets"), "loadPlan": str(number)}
+        load = {"loadName": NAME, "offsetsPath": self.offsets, "loadPlan": str(number)}
         source = DefaultSource({**self.options, **load})
         reader = source.reader(source.schema())
         rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))

@@ -203,9 +203,10 @@ def _install() -> None:
     from pyspark_kafkalog.loads import output_files
     from pyspark_kafkalog.loads.sql.database import Session
     from pyspark_kafkalog.stores.local_store import LocalStore
+    from pyspark_kafkalog.stores.object_store import ObjectStore
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: LocalStore, name: str, data: bytes) -> Any:
+        def call(self: Any, name: str, data: bytes) -> Any:
             kind = _record(name)
             _come_to(f"before {kind}")
             result = plain(self, name, data)
@@ -214,9 +215,17 @@ def _install() -> None:
 
         return call
 
-    LocalStore.create = surrounded(LocalStore.create)  # type: ignore[method-assign]
-    LocalStore.replace = surrounded(LocalStore.replace)  # type: ignore[method-assign]
-    link, listing, hold, commit = os.link, output_files.written_files, LocalStore.hold, Session.commit
+    def unless_lockless(hold: Callable[..., Any]) -> Callable[..., Any]:
+        def held(self: Any, name: str, holder: str) -> Any:
+            return nullcontext() if _lockless and name.endswith("/.lock") else hold(self, name, holder)
+
+        return held
+
+    for store in (LocalStore, ObjectStore):
+        for method in ("create", "replace"):
+            setattr(store, method, surrounded(getattr(store, method)))
+        store.hold = unless_lockless(store.hold)  # type: ignore[assignment,method-assign]
+    link, listing, commit = os.link, output_files.written_files, Session.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -228,16 +237,12 @@ def _install() -> None:
         _come_to("before listing files")
         return listing(*args)
 
-    def faulty_hold(self: LocalStore, name: str, holder: str) -> Any:
-        return nullcontext() if _lockless and name.endswith("/.lock") else hold(self, name, holder)
-
     def faulty_commit(self: Session) -> None:
         _come_to("before sql commit")
         commit(self)
         _come_to("after sql commit")
 
     Session.commit = faulty_commit  # type: ignore[method-assign]
-    LocalStore.hold = faulty_hold  # type: ignore[method-assign,assignment]
     os.link = faulty_link
     output_files.written_files = faulty_listing
 
@@ -249,6 +254,8 @@ class Refused(Exception):
 def _load(spark: Any, order: dict[str, Any]) -> dict[str, Any]:
     import pyspark_kafkalog as kafkalog
 
+    for key, value in order.get("session", {}).items():
+        spark.conf.set(key, value)
     with kafkalog.load(
         spark,
         name=order["name"],

@@ -56,16 +56,21 @@ def s3a_jars() -> list[Path]:
     return sorted(with_maven("spark-s3a", "Hadoop's s3a", _SOURCES / "s3a" / "pom.xml").glob("*.jar"))
 
 
-def s3a_configs(port: int) -> dict[str, str]:
-    """What a session needs beside the JARs, or for a ledger alone, to reach the server of `s3_server`."""
+def s3a_configs(endpoint: str) -> dict[str, str]:
+    """What a session is started with to reach the server of `s3_server`, beside the JARs."""
+    return {f"spark.hadoop.{name}": value for name, value in s3a_keys(endpoint).items()}
+
+
+def s3a_keys(endpoint: str) -> dict[str, str]:
+    """The same as keys of a running session, for a ledger alone."""
     keys = {
         "access.key": KEYS["AWS_ACCESS_KEY_ID"],
         "secret.key": KEYS["AWS_SECRET_ACCESS_KEY"],
-        "endpoint": f"http://127.0.0.1:{port}",
+        "endpoint": endpoint,
         "endpoint.region": KEYS["AWS_REGION"],
         "path.style.access": "true",
     }
-    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in keys.items()}
+    return {f"fs.s3a.{name}": value for name, value in keys.items()}
 
 
 def abfs_jars() -> list[Path]:
