@@ -40,9 +40,11 @@ from broker.store.manager import LogManager
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 
 if TYPE_CHECKING:
+    from broker.cluster.membership import Membership
     from broker.server.registration import Registration
     from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
 
@@ -104,7 +106,8 @@ class Broker:
             self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
-        self._topics = Topics(self._logs, config, self._registration)
+        self._membership = self._make_membership()
+        self._topics = Topics(self._logs, config, self._membership)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
         self._cleanings = Scheduler(clock)
@@ -287,10 +290,29 @@ class Broker:
         wires = dict.fromkeys(KAFKA07 if protocol == KAFKA07 else PLAINTEXT for protocol in spoken)
         return Registration(self.config, [*wires], self._clock)
 
+    def _make_membership(self) -> Membership | None:
+        registration = self._registration
+        if registration is None or registration.registry is None or registration.ownership is None:
+            return None
+        from broker.cluster.membership import Membership
+
+        return Membership(
+            self._logs,
+            registration.registry,
+            registration.ownership,
+            forget=self._forget_topic,
+            changed=registration.changed,
+        )
+
+    def _forget_topic(self, name: str) -> Steps[None]:
+        return self._groups.forgetting_topic(name)
+
     def _register(self, listeners: Listeners) -> None:
         if self._registration is None:
             return
         self._topics.watch(self._registration.changed)
+        member = self._membership
+        topics = self._topics.all if member is None else member.served
         addresses: dict[str, tuple[str, int]] = {}
         nodes = []
         for name, (host, port) in self.advertised().items():
@@ -299,7 +321,7 @@ class Broker:
             if protocol != KAFKA07:
                 nodes.append(ListenerNode(name, protocol, host, port))
         try:
-            self._registration.start(addresses, self._topics.all, nodes)
+            self._registration.start(addresses, topics, nodes, member)
         except BaseException:
             self._fetches.close()
             listeners.stop(0)

@@ -168,7 +168,7 @@ def altered(
         try:
             if times[kind, name] > 1:
                 raise InvalidRequest(f"resource {name!r} is in the request {times[kind, name]} times")
-            _alter(kind, name, change, ctx, validate_only=validate_only)
+            yield from _alter(kind, name, change, ctx, validate_only=validate_only)
         except KafkaError as e:
             results.append(Altered(ctx.refused(e), str(e), kind, name))
         else:
@@ -177,7 +177,7 @@ def altered(
     return results
 
 
-def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
+def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> Steps[None]:
     if kind == ResourceType.BROKER:
         ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER, acls.CLUSTER_NAME)
         settings = ctx.services.settings
@@ -187,8 +187,7 @@ def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only:
     if kind != ResourceType.TOPIC:
         raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
     ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
-    topics = ctx.services.topics
-    topics.alter(name, change(topics.get(name).overrides), validate_only=validate_only)
+    yield from ctx.services.topics.altering(name, change, validate_only=validate_only)
 
 
 def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:

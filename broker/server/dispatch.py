@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import GeneratorType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from broker.cluster.ownership import Ownership
 from broker.config import BrokerConfig
 from broker.group.coordinator import GroupCoordinator
 from broker.metrics import Metrics
@@ -21,7 +22,7 @@ from broker.security.principal import Principal, Session
 from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
-from broker.server.served_logs import Ownership, ServedLogs
+from broker.server.served_logs import ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from broker.cluster.membership import Membership
+from broker.cluster.ownership import LiveBroker, Ownership
+from broker.cluster.registry import TopicRegistry
 from broker.config import BrokerConfig
 from broker.disk.data_directory import new_cluster_id
 from broker.endpoint import KAFKA07, PLAINTEXT
 from broker.offsets.offset_records import INTERNAL_TOPICS, CommittedOffset
-from broker.server.served_logs import Ownership, RegisteredElsewhere
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import (
@@ -26,12 +27,14 @@ from pyspark_kafkalog.errors import (
     ServerError,
 )
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, ListenerNode, MalformedNode, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, Layout, ListenerNode, layout_of
 from pyspark_kafkalog.zookeeper.registries import (
     BrokerIdInUse,
     agree_on_cluster,
     broker_at,
+    brokers,
     read_group_offset,
+    watch_brokers,
     write_group_offset,
 )
 from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent, session_of
@@ -60,45 +63,10 @@ class Presence:
             if topic.generation != self.generation or name in INTERNAL_TOPICS:
                 continue
             try:
-                found |= self.layout.topic_nodes(name, self.node.id, len(topic.partitions))
+                found |= self.layout.topic_nodes(name, self.node.id, len(topic.partitions), topic.partitions)
             except InvalidConfig as e:
                 _log.warning("topic %r is not registered: %s", name, e)
         return found
-
-
-class Claim:
-    """*Thread-safe.* Partitions of today's wire that are about to be made here, claimed in ZooKeeper first.
-
-    ``_lock`` guards what follows it and is never held while ZooKeeper is asked.
-    """
-
-    def __init__(self, registration: Registration, topic: str, numbers: range) -> None:
-        self._registration = registration
-        self._topic = topic
-        self._numbers = numbers
-        self._lock = threading.Lock()
-        self._held = False
-        self._released = False
-
-    def make(self) -> None:
-        """Claim the partitions. Waits for ZooKeeper: not for a thread that serves requests.
-
-        Raises:
-            RegisteredElsewhere: another broker has one of them.
-            ServerError: LEADER_NOT_AVAILABLE, which clients retry: ZooKeeper cannot be asked.
-        """
-        self._registration.take(self._topic, self._numbers)
-        with self._lock:
-            self._held, late = True, self._released
-        if late:
-            self.release()
-
-    def release(self) -> None:
-        """The partitions are made, or will not be: from now on the topics say what is registered."""
-        with self._lock:
-            held, self._held, self._released = self._held, False, True
-        if held:
-            self._registration.give_back(self._topic, self._numbers)
 
 
 class Registration:
@@ -108,10 +76,10 @@ class Registration:
     registers in the caller's thread, so that an id in use ends the start. From then on one thread,
     ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
     after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
-    registering thread touches, and updates ``ownership`` with the partitions that belong to other brokers.
+    registering thread touches.
 
-    A `claim` makes its node in the claimer's thread; ``_claimed``, guarded by ``_lock``, keeps it from being
-    removed until the topic is there, and ``_given_back`` hands it to the registering thread.
+    With a listener of today's wire there is an ``ownership``, which it tells who is there, and a ``registry``
+    of the cluster's topics. The work of a `Membership` is done by the same thread, which a watch wakes.
     """
 
     def __init__(self, config: BrokerConfig, protocols: Sequence[str], clock: Clock) -> None:
@@ -136,11 +104,13 @@ class Registration:
         self._topics: Callable[[], Mapping[str, StoredTopic]] = dict
         self._made: dict[str, bytes] = {}
         self._made_in = 0
-        self.ownership = Ownership() if PLAINTEXT in protocols else None
-        self._others: dict[TopicPartition, int] = {}
-        self._lock = threading.Lock()
-        self._claimed: Counter[str] = Counter()
-        self._given_back: queue.SimpleQueue[tuple[int, str, bytes]] = queue.SimpleQueue()
+        self.ownership: Ownership | None = None
+        self.registry: TopicRegistry | None = None
+        if PLAINTEXT in protocols:
+            layout = JsonLayout(config.zookeeper_prefix)
+            self.ownership = Ownership(config.node_id)
+            self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id())
+        self._membership: Membership | None = None
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -176,10 +146,12 @@ class Registration:
         addresses: Mapping[str, tuple[str, int]],
         topics: Callable[[], Mapping[str, StoredTopic]],
         listeners: Sequence[ListenerNode] = (),
+        membership: Membership | None = None,
     ) -> None:
         """Register under the address of each wire, with the topics that there are, and from then on.
 
         ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
+        ``membership`` keeps what is on the disk as the cluster's registry says.
 
         Raises:
             BrokerIdInUse: another broker has our id.
@@ -188,57 +160,20 @@ class Registration:
         """
         since_ms = self._clock.time_ms()
         self._topics = topics
+        self._membership = membership
         for protocol, (layout, generation) in self._spelled.items():
             host, port = addresses.get(protocol, ("", -1))
             named = tuple(listeners) if protocol == PLAINTEXT else ()
             node = BrokerNode(self._config.node_id, host, port, since_ms, named)
             self._presences.append(Presence(layout, generation, node))
         self._await_predecessor()
+        if self.ownership is not None:
+            layout = self._spelled[PLAINTEXT][0]
+            watch_brokers(self._session, layout, self.changed)
+            self._session.watch_node(layout.topics, lambda _: self.changed())
         if not self._settle():
             self.changed()
         self._thread.start()
-
-    def claim(self, topic: str, numbers: range) -> Claim:
-        """A claim on partitions that are to be made. Does not ask ZooKeeper yet."""
-        return Claim(self, topic, numbers)
-
-    def take(self, topic: str, numbers: range) -> None:
-        """`Claim.make`. The first partition stands for all: every broker makes that one first."""
-        if self.ownership is None:
-            return
-        if not self.ownership.known or not self._session.connected:
-            raise ServerError(
-                ErrorCode.LEADER_NOT_AVAILABLE,
-                f"topic {topic!r}: ZooKeeper does not answer, so another broker may have it; try again",
-            )
-        layout, path, data = self._first(topic, numbers)
-        try:
-            there = {int(name) for name in self._session.children(layout.topic(topic)) if name.isdecimal()}
-            for number in sorted(there.intersection(numbers)):
-                self._check_mine(topic, number)
-            with self._lock:
-                self._claimed[path] += 1
-            try:
-                self._session.create(path, data, ephemeral=True)
-            except BaseException as e:
-                with self._lock:
-                    self._claimed[path] -= 1
-                if not isinstance(e, NodeExists):
-                    raise
-                self._check_mine(topic, numbers.start)
-                raise RegisteredElsewhere(f"topic {topic!r} is being made by another broker") from None
-        except ConnectionLost as e:
-            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r} is not made: {e}") from e
-
-    def give_back(self, topic: str, numbers: range) -> None:
-        """`Claim.release`. Returns at once."""
-        if self.ownership is None:
-            return
-        _, path, data = self._first(topic, numbers)
-        with self._lock:
-            self._claimed[path] -= 1
-        self._given_back.put((self._session.credentials[0], path, data))
-        self.changed()
 
     def changed(self) -> None:
         """Topics were created, deleted or widened. Returns at once."""
@@ -293,75 +228,41 @@ class Registration:
         session = self._session.credentials[0]
         if session != self._made_in:
             self._made, self._made_in = {}, session
-        while not self._given_back.empty():
-            made_in, path, data = self._given_back.get()
-            if made_in == session:
-                self._made.setdefault(path, data)
-        topics = self._topics()
         wanted: dict[str, bytes] = {}
         for presence in self._presences:
             layout, node = presence.layout, presence.node
             path = layout.broker(node.id)
             if not self._make(path, layout.write_broker(node)):
-                raise BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
-            wanted |= {path: self._made[path]} | presence.nodes(topics)
-        with self._lock:
-            claimed = {path for path, count in self._claimed.items() if count}
-        for path in self._made.keys() - wanted.keys() - claimed:
+                in_use = BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
+                if self.ownership is not None:
+                    self.ownership.refuse(str(in_use))
+                raise in_use
+            wanted[path] = self._made[path]
+        done = self._settle_topics()
+        topics = self._topics()
+        for presence in self._presences:
+            wanted |= presence.nodes(topics)
+        for path in self._made.keys() - wanted.keys():
             self._remove(path)
-        refused = {path for path, data in wanted.items() if not self._make(path, data)}
-        self._update_owners(refused, topics)
-        return not refused
+        refused = [path for path, data in wanted.items() if not self._make(path, data)]
+        if self.registry is not None:
+            self.registry.tidy()
+        return done and not refused
 
-    def _update_owners(self, refused: set[str], topics: Mapping[str, StoredTopic]) -> None:
-        """Update which partitions belong to other brokers, and log what has changed."""
+    def _settle_topics(self) -> bool:
+        """Know who is there, and have on the disk what the cluster's registry says; False to try again."""
         if self.ownership is None:
-            return
-        others = {}
-        if refused:
-            layout, generation = self._spelled[PLAINTEXT]
-            for name, topic in topics.items():
-                for number in topic.partitions if topic.generation == generation else ():
-                    if layout.topic_child(name, str(number)) in refused:
-                        others[TopicPartition(name, number)] = self._owner(name, number)
-        before, self._others = self._others, others
-        self.ownership.update(others)
-        for broker, found in _by_topic(others.items() - before.items()).items():
-            for name, numbers in found.items():
-                _log.error(
-                    "topic %s: partitions %s are not served here: broker %d has registered them in "
-                    "ZooKeeper, and brokers do not share topics on today's wire; delete the topic at one of "
-                    "them, or give each a zookeeper.prefix of its own",
-                    name, _ranges(numbers), broker,
-                )  # fmt: skip
-        for partition in sorted(before.keys() - others.keys()):
-            _log.info("%s is served here from now on", partition)
-
-    def _first(self, topic: str, numbers: range) -> tuple[Layout, str, bytes]:
-        """The node that claims these partitions while they are made."""
-        layout = self._spelled[PLAINTEXT][0]
-        path = layout.topic_child(topic, str(numbers.start))
-        return layout, path, layout.topic_nodes(topic, self._config.node_id, numbers.start + 1)[path]
-
-    def _check_mine(self, topic: str, number: int) -> None:
-        """Raises `RegisteredElsewhere` where another session has the partition's node."""
-        path = self._spelled[PLAINTEXT][0].topic_child(topic, str(number))
-        there = self._session.read(path)
-        if there is not None and there.owner != self._session.credentials[0]:
-            raise RegisteredElsewhere(
-                f"broker {self._owner(topic, number)} has partition {number} of topic {topic!r} ({path} in "
-                "ZooKeeper), and brokers do not share topics on today's wire; use that broker or another name"
+            return True
+        found = brokers(self._session, self._spelled[PLAINTEXT][0])
+        self.ownership.see_brokers(
+            LiveBroker(
+                each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
             )
-
-    def _owner(self, topic: str, number: int) -> int:
-        """The id of the broker whose node the partition's is; -1 where it does not say."""
-        layout = self._spelled[PLAINTEXT][0]
-        there = self._session.read(layout.topic_child(topic, str(number)))
-        try:
-            found = [] if there is None else layout.read_partitions(str(number), there.data)
-        except MalformedNode:
-            return -1
-        return found[0].broker if found else -1
+            for each in found.values()
+        )
+        done = self._membership is None or self._membership.settle()
+        self.ownership.serve()
+        return done
 
     def _make(self, path: str, data: bytes) -> bool:
         """Have a node of ours hold ``data``; False while another's is there."""
@@ -386,27 +287,11 @@ class Registration:
         self._made.pop(path)
         if there is None or there.owner != self._made_in or not self._session.delete(path, there.version):
             return
-        while (path := path.rpartition("/")[0]) not in roots and self._session.delete(path):
-            pass
-
-
-def _by_topic(others: Iterable[tuple[TopicPartition, int]]) -> dict[int, dict[str, list[int]]]:
-    """The numbers of partitions by broker and topic, in order."""
-    found: dict[int, dict[str, list[int]]] = {}
-    for partition, broker in sorted(others):
-        found.setdefault(broker, {}).setdefault(partition.topic, []).append(partition.partition)
-    return found
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """``0-3, 7`` for ascending numbers."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ", ".join("-".join(map(str, part)) for part in parts)
+        while (path := path.rpartition("/")[0]) not in roots:
+            there = self._session.read(path)
+            # The record of a topic is the cluster's.
+            if there is None or there.data or not self._session.delete(path, there.version):
+                return
 
 
 class ZooKeeperOffsets:

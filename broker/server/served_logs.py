@@ -10,64 +10,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
+from broker.cluster.ownership import Ownership
 from broker.log.aborted import AbortedTransaction
 from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
 from broker.network.reply import Region
+from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.store.manager import DirectoryContents, LogManager
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.errors import ErrorCode, ServerError, UnknownTopicOrPartition
 from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
-
-
-class RegisteredElsewhere(KafkaError):
-    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
-
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-class Ownership:
-    """*Thread-safe: what it holds is replaced as a whole.* Who owns the partitions in our logs.
-
-    Brokers do not share topics on today's wire yet: if two served the same partition, each would have half of
-    its records. `Registration` updates this from ZooKeeper. Topics of 0.7 are exempt: there each broker has
-    its own partitions.
-    """
-
-    def __init__(self) -> None:
-        self._others: Mapping[TopicPartition, int] | None = None
-
-    def update(self, others: Mapping[TopicPartition, int]) -> None:
-        """The partitions in our logs that another broker has registered, and the ids of those brokers."""
-        self._others = others
-
-    @property
-    def known(self) -> bool:
-        """Whether there was an update yet."""
-        return self._others is not None
-
-    @property
-    def version(self) -> object:
-        """A different object after each update: what was derived from an older one is out of date."""
-        return self._others
-
-    def is_ours(self, partition: TopicPartition) -> bool:
-        """Whether this broker may serve the partition."""
-        others = self._others
-        return others is not None and partition not in others
-
-    def check(self, partition: TopicPartition) -> None:
-        """Raises `RegisteredElsewhere` where another broker has the partition, or there was no update yet."""
-        others = self._others
-        if others is None:
-            raise RegisteredElsewhere(f"{partition}: this broker is not registered in ZooKeeper yet")
-        if partition in others:
-            raise RegisteredElsewhere(
-                f"{partition} is not served here: broker {others[partition]} has registered it in ZooKeeper"
-            )
-
 
 LEADER_EPOCH = 0
 
@@ -234,11 +188,10 @@ class ServedLogs:
 
         A topic of another family is UNSUPPORTED_FOR_MESSAGE_FORMAT; raises `RegisteredElsewhere` as well.
         """
-        log = self._logs.log(partition)
+        log = self._find(partition)
         if log.family is not self.family:
             raise self._foreign(log)
-        if self._ownership is not None:
-            self._ownership.check(partition)
+        self._check(partition)
         return log
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
@@ -246,10 +199,9 @@ class ServedLogs:
 
         A topic of another family is refused only where that has no view.
         """
-        log = self._logs.log(partition)
+        log = self._find(partition)
         if log.family is self.family:
-            if self._ownership is not None:
-                self._ownership.check(partition)
+            self._check(partition)
             return log
         view = self._views.get(log.family.generation)
         if view is None:
@@ -262,8 +214,10 @@ class ServedLogs:
         return self._logs.delete_records(partition, offset)
 
     def check_exists(self, partition: TopicPartition) -> None:
-        """Refuse a partition that is not there, or whose disk is not; any family will do."""
-        self._logs.log(partition)
+        """Refuse a partition that is not there, or whose disk is not; any family will do, and any owner."""
+        topic = None if self._ownership is None else self._ownership.topic(partition.topic)
+        if topic is None or partition.partition not in topic.stored.partitions:
+            self._logs.log(partition)
 
     def directories(self, wanted: set[TopicPartition] | None) -> list[DirectoryContents]:
         """The data directories with those of the partitions ``wanted`` that they have; None is all."""
@@ -277,6 +231,21 @@ class ServedLogs:
     def files_per_answer(self) -> int:
         """Files that one answer may keep open now: `LogManager.files_per_answer`."""
         return self._logs.files_per_answer()
+
+    def _find(self, partition: TopicPartition) -> Log:
+        """The log, of any family. Raises `RegisteredElsewhere` where the partition is another broker's."""
+        try:
+            return self._logs.log(partition)
+        except UnknownTopicOrPartition:
+            ownership = self._ownership
+            topic = None if ownership is None else ownership.topic(partition.topic)
+            if ownership is not None and topic is not None and partition.partition in topic.stored.partitions:
+                ownership.check(partition)
+            raise
+
+    def _check(self, partition: TopicPartition) -> None:
+        if self._ownership is not None and partition.topic not in INTERNAL_TOPICS:
+            self._ownership.check(partition)
 
     def _foreign(self, log: Log) -> ServerError:
         return ServerError(

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
+from broker.cluster.ownership import Ownership, is_shared, spread
 from broker.config import BrokerConfig
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, family_of
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.served_logs import LEADER_EPOCH, Ownership
+from broker.server.served_logs import LEADER_EPOCH
 from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
@@ -38,7 +39,7 @@ from pyspark_kafkalog.steps import Job, Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.server.registration import Registration
+    from broker.cluster.membership import Membership
 
 MAX_PARTITIONS = 10_000
 """Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
@@ -57,23 +58,23 @@ class Topics:
     Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
     topic twice. ``_changing`` is held while `watch`'s callback runs.
 
-    With a ``registration`` partitions of today's wire are claimed in ZooKeeper before they are made.
+    With a ``membership`` the topics of today's wire are the cluster's, with the partitions of all brokers:
+    what is to change of them is registered in ZooKeeper first.
 
     Topics are made in steps. A client that leaves meanwhile leaves the rest of them in ``_left``: what it
     asked for is done all the same, as at other brokers, by `go_on`.
     """
 
-    def __init__(
-        self, logs: LogManager, config: BrokerConfig, registration: Registration | None = None
-    ) -> None:
+    def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
         self._logs = logs
-        self._registration = registration
+        self._membership = membership
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
         self._left: deque[Steps[Any]] = deque()
         # By id, with the snapshot that they were taken from; replaced as one, so that no lock is needed.
         self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
+        self._merged: tuple[object, object, Mapping[str, StoredTopic]] = (None, None, {})
 
     def watch(self, changed: Callable[[], object]) -> None:
         """Have ``changed`` called after a topic was made, widened or deleted, in the thread that did it.
@@ -84,18 +85,28 @@ class Topics:
 
     def all(self) -> Mapping[str, StoredTopic]:
         """Every topic by name."""
-        return self._logs.topics()
+        here = self._logs.topics()
+        view = None if self._membership is None else self._membership.ownership.view
+        if view is None:
+            return here
+        known, seen, merged = self._merged
+        if known is not here or seen is not view:
+            of_all = {name: topic.stored for name, topic in view.topics.items()}
+            own = {name: topic for name, topic in here.items() if not is_shared(name, topic)}
+            merged = {**of_all, **own}
+            self._merged = here, view, merged
+        return merged
 
     def get(self, name: str) -> StoredTopic:
         """The topic of this name. Raises `UnknownTopicOrPartition`."""
         try:
-            return self._logs.topics()[name]
+            return self.all()[name]
         except KeyError:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
 
     def name_of(self, topic_id: UUID) -> str:
         """The name of the topic with this id. Raises `UnknownTopicId`."""
-        topics = self._logs.topics()
+        topics = self.all()
         known, names = self._names
         if known is not topics:
             names = {topic.topic_id: name for name, topic in topics.items()}
@@ -116,7 +127,7 @@ class Topics:
             InvalidConfig: an override is unknown or has a value it cannot have.
         """
         family, properties = family_and_properties(overrides)
-        topics = self._logs.topics()
+        topics = self.all()
         family.check_name(name, topics)
         if name in topics:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
@@ -124,33 +135,66 @@ class Topics:
         self._logs.defaults.overridden(properties)
 
     def create(
-        self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partition_count: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        owners: Sequence[int] | None = None,
     ) -> StoredTopic:
         """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
 
         Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
-        Raises `RegisteredElsewhere`, also if ZooKeeper cannot be asked.
+        ``owners`` are the brokers of its partitions; without, those that are there have them in turn.
+        Raises `ServerError` REQUEST_TIMED_OUT if ZooKeeper cannot be asked.
         """
-        return run_steps(self._creating(name, partition_count, overrides or {}))
+        return run_steps(self._creating(name, partition_count, overrides or {}, owners))
 
     def creating(
-        self, name: str, partition_count: int | None = None, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partition_count: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        owners: Sequence[int] | None = None,
     ) -> Steps[StoredTopic]:
         """`create` in steps, which `go_on` takes if the caller does not."""
-        return self._to_the_end(self._creating(name, partition_count, overrides or {}))
+        return self._to_the_end(self._creating(name, partition_count, overrides or {}, owners))
 
     def _creating(
-        self, name: str, partition_count: int | None, overrides: Mapping[str, str]
+        self,
+        name: str,
+        partition_count: int | None,
+        overrides: Mapping[str, str],
+        owners: Sequence[int] | None,
     ) -> Steps[StoredTopic]:
         count = self._config.num_partitions if partition_count is None else partition_count
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
-        made = self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
-        yield from self._claimed(name, family.generation, range(count), made)
+        member = self._membership
+        if member is None or family is not SINCE_08 or name in INTERNAL_TOPICS:
+            yield from self._logs.creating_topic(
+                name, uuid4(), count, properties, generation=family.generation
+            )
+            made = self._logs.topics().get(name)
+        else:
+            member.ownership.check_known()
+            member.hold(name)
+            try:
+                topic = yield partial(
+                    member.registry.create,
+                    name,
+                    uuid4(),
+                    lambda view: owners or spread(view, member.ownership.live_ids, count),
+                    properties,
+                    lambda topics: family.check_name(name, topics),
+                )
+                yield from member.making(name, topic)
+            finally:
+                member.release(name)
+            made = topic.stored
         _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
         with self._changing:
             self._changed()
-        return self.get(name)
+        return made if made is not None else self.get(name)
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
         """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
@@ -161,47 +205,61 @@ class Topics:
 
     def getting_or_creating(self, name: str, generation: str = SINCE_08.generation) -> Steps[StoredTopic]:
         """`get_or_create` in steps, which `go_on` takes if the caller does not."""
-        existing = self._logs.topics().get(name)
+        existing = self.all().get(name)
         if existing is not None:
             return existing
         try:
             return (yield from self.creating(name, overrides={GENERATION_PROPERTY: generation}))
         except TopicAlreadyExists:
-            made_by_another = self._logs.topics().get(name)
+            made_by_another = self.all().get(name)
             if made_by_another is None:  # not whole yet: clients ask again
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made") from None
             return made_by_another
+        except ServerError as e:
+            if e.code is ErrorCode.REQUEST_TIMED_OUT:  # who only asks for a topic asks again after this code
+                raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
+            raise
 
-    def adding_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Steps[None]:
-        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not."""
-        return self._to_the_end(self._adding_partitions(name, total, validate_only=validate_only))
+    def adding_partitions(
+        self, name: str, total: int, owners: Sequence[int] | None = None, *, validate_only: bool = False
+    ) -> Steps[None]:
+        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not.
+        ``owners`` are the brokers of the new ones, as `create` has them.
+        """
+        return self._to_the_end(self._adding_partitions(name, total, owners, validate_only=validate_only))
 
-    def _adding_partitions(self, name: str, total: int, *, validate_only: bool) -> Steps[None]:
-        present = len(self.get(name).partitions)
+    def _adding_partitions(
+        self, name: str, total: int, owners: Sequence[int] | None, *, validate_only: bool
+    ) -> Steps[None]:
+        topic = self.get(name)
+        present = len(topic.partitions)
         if total <= present:
             raise InvalidPartitions(
                 f"topic {name!r} has {present} partitions already; {total} would not be an increase"
             )
         check_partition_count(total)
-        if not validate_only:
-            added = range(present, total)
-            made = self._logs.adding_partitions(name, total)
-            yield from self._claimed(name, self.get(name).generation, added, made)
-            _log.info("topic %s now has %d partitions", name, total)
-            with self._changing:
-                self._changed()
-
-    def _claimed(self, name: str, generation: str, numbers: range, making: Steps[None]) -> Steps[None]:
-        """The same steps, which are taken only if no other broker has these partitions."""
-        if self._registration is None or generation != SINCE_08.generation or name in INTERNAL_TOPICS:
-            yield from making
+        if validate_only:
             return
-        claim = self._registration.claim(name, numbers)
-        try:
-            yield claim.make
-            yield from making
-        finally:
-            claim.release()
+        member = self._membership
+        if member is None or not is_shared(name, topic):
+            yield from self._logs.adding_partitions(name, total)
+        else:
+            member.ownership.check_known()
+            member.hold(name)
+            try:
+                wider = yield partial(
+                    member.registry.widen,
+                    name,
+                    topic.topic_id,
+                    total,
+                    lambda view, added: owners or spread(view, member.ownership.live_ids, added),
+                )
+                yield from member.making(name, wider)
+            finally:
+                member.release(name)
+        _log.info("topic %s now has %d partitions", name, total)
+        with self._changing:
+            self._changed()
 
     def go_on(self) -> None:
         """Make what clients asked for that have left since."""
@@ -236,22 +294,39 @@ class Topics:
             except Exception as e:
                 go_on = partial(steps.throw, e)
 
-    def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Have the topic set these properties for itself and no others; its logs follow at once.
+    def altering(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
+    ) -> Steps[None]:
+        """Have the topic set for itself what ``change`` makes of the properties that it sets now, and no
+        others; its logs follow at once.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
             InvalidConfig: a property is unknown, has a value it cannot have, or can never change.
         """
-        if GENERATION_PROPERTY in overrides:
+        topic = self.get(name)
+        overrides = self._changed_overrides(change, topic.overrides)
+        if validate_only:
+            return
+        member = self._membership
+        if member is not None and is_shared(name, topic):
+            member.ownership.check_known()
+            overrides = yield partial(
+                member.registry.configure, name, partial(self._changed_overrides, change)
+            )
+        if name in self._logs.topics():
+            with self._changing:
+                self._logs.set_overrides(name, overrides)
+        _log.info("topic %s now has the properties %s", name, dict(overrides))
+
+    def _changed_overrides(
+        self, change: Callable[[Mapping[str, str]], Mapping[str, str]], overrides: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        after = change(overrides)
+        if GENERATION_PROPERTY in after:
             raise InvalidConfig(f"{GENERATION_PROPERTY} is given when a topic is created, and is fixed then")
-        with self._changing:
-            self.get(name)
-            if validate_only:
-                self._logs.defaults.overridden(overrides)
-                return
-            self._logs.set_overrides(name, overrides)
-            _log.info("topic %s now has the properties %s", name, dict(overrides))
+        self._logs.defaults.overridden(after)
+        return after
 
     def deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
         """Delete the topic and its logs, in steps, which `go_on` takes if the caller does not. Once it is not
@@ -263,11 +338,20 @@ class Topics:
     def _deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
-        self.get(name)
-        deleting = self._logs.deleting_topic(name)
-        next(deleting)
-        yield from goes_too()
-        yield from deleting
+        topic, member = self.get(name), self._membership
+        shared = None if member is None or not is_shared(name, topic) else member.ownership.topic(name)
+        if member is not None and shared is not None:
+            member.ownership.check_known()
+            member.hold(name)
+            try:
+                yield from member.deleting(name, shared, goes_too)
+            finally:
+                member.release(name)
+        else:
+            deleting = self._logs.deleting_topic(name)
+            next(deleting)
+            yield from goes_too()
+            yield from deleting
         _log.info("deleted topic %s", name)
         with self._changing:
             self._changed()
@@ -297,8 +381,8 @@ _ENTRY_BYTES = 200
 
 
 class WrittenTopics:
-    """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: it leads every partition but
-    those of today's wire that another broker has registered.
+    """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: without an ``ownership`` it
+    leads every partition, else those of today's wire are led by their owners, if they are there.
     """
 
     def __init__(
@@ -313,52 +397,82 @@ class WrittenTopics:
         )
         self._lock = threading.Lock()
 
-    def of(self, name: str, topic: StoredTopic, version: int, operations: int) -> WrittenTopic:
-        """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed."""
+    def of(
+        self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
+    ) -> WrittenTopic:
+        """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed,
+        and ``brokers`` those that the answer names.
+        """
         key = name, version, operations
-        owners = None if self._ownership is None else self._ownership.version  # before it is asked
+        leaders = self._leaders(name, topic, brokers)
         with self._lock:
             found = self._kept.get(key)
-            if found is not None and found[0] is topic and found[1] is owners:
+            if found is not None and found[0] is topic and found[1] == leaders:
                 self._kept.move_to_end(key)
                 return found[2]
-        written = written_topic(self._described(name, topic, operations), version)
+        written = written_topic(self._described(name, topic, operations, brokers), version)
         with self._lock:
             self._forget(key)
-            self._kept[key] = topic, owners, written
+            self._kept[key] = topic, leaders, written
             self._size += _ENTRY_BYTES + len(written.data)
             while self._size > self._max_bytes and self._kept:
                 self._forget(next(iter(self._kept)))
         return written
+
+    def _leaders(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> object:
+        """What the leaders follow from."""
+        ownership = self._ownership
+        if ownership is None or not is_shared(name, topic):
+            return None
+        shared = ownership.topic(name)
+        if shared is None:
+            return ownership.known
+        return ownership.known, shared.owners, shared.pending, ownership.lost, brokers
 
     def _forget(self, key: tuple[str, int, int]) -> None:
         found = self._kept.pop(key, None)
         if found is not None:
             self._size -= _ENTRY_BYTES + len(found[2].data)
 
-    def _described(self, name: str, topic: StoredTopic, operations: int) -> MetadataResponseTopic:
-        ownership = self._ownership
-        if topic.generation != SINCE_08.generation or name in INTERNAL_TOPICS:
-            ownership = None
+    def _described(
+        self, name: str, topic: StoredTopic, operations: int, brokers: frozenset[int]
+    ) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
-            partitions=tuple(
-                MetadataResponsePartition(
-                    partition_index=partition,
-                    leader_id=self._node_id,
-                    leader_epoch=LEADER_EPOCH,
-                    replica_nodes=(self._node_id,),
-                    isr_nodes=(self._node_id,),
-                )
-                if ownership is None or ownership.is_ours(TopicPartition(name, partition))
-                # Its owner is not among the brokers of this answer.
-                else MetadataResponsePartition(
-                    error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=partition, leader_id=-1
-                )
-                for partition in topic.partitions
-            ),
+            partitions=tuple(self._partitions(name, topic, brokers)),
             topic_authorized_operations=operations,
         )
+
+    def _partitions(
+        self, name: str, topic: StoredTopic, brokers: frozenset[int]
+    ) -> Iterator[MetadataResponsePartition]:
+        me, ownership = self._node_id, self._ownership
+        if not is_shared(name, topic):
+            ownership = None
+        shared = None if ownership is None else ownership.topic(name)
+        for number in topic.partitions:
+            owner, led = me, True
+            if ownership is not None:
+                known = shared is not None and number < len(shared.owners)
+                owner = shared.owners[number] if shared is not None and known else -1
+                led = shared is not None and number not in shared.pending
+                if owner == me:
+                    led = ownership.is_ours(TopicPartition(name, number))
+            if led and owner in brokers:
+                yield MetadataResponsePartition(
+                    partition_index=number,
+                    leader_id=owner,
+                    leader_epoch=LEADER_EPOCH,
+                    replica_nodes=(owner,),
+                    isr_nodes=(owner,),
+                )
+            else:  # its owner is not among the brokers of this answer, or cannot serve it
+                yield MetadataResponsePartition(
+                    error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=number,
+                    leader_id=-1,
+                    replica_nodes=() if owner < 0 else (owner,),
+                )

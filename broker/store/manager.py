@@ -31,7 +31,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.steps import Steps
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import TopicPartition, encode_id
 
 MAX_OPEN_FILES = 512
 """Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
@@ -42,6 +42,11 @@ _DISK_THREADS = 8
 """
 _MANY_LOGS = 16
 """Fewer than these are flushed one after the other."""
+
+ASIDE_DIRECTORY = ".aside"
+"""Where partitions go that other brokers own: nothing in it is ever removed."""
+
+_REGISTRY = "registry.id"
 
 _T = TypeVar("_T")
 
@@ -225,8 +230,10 @@ class LogManager:
         overrides: Mapping[str, str] | None = None,
         *,
         generation: str = SINCE_08.generation,
+        numbers: Sequence[int] | None = None,
     ) -> Steps[None]:
         """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
+        ``numbers`` are its partitions that this broker has, ascending, where others have the rest.
 
         About one step for each partition. Where they are not taken to their end the topic is not there; the
         next start removes what is left.
@@ -241,7 +248,8 @@ class LogManager:
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         config = self._defaults.overridden(overrides or {})
-        topic = StoredTopic(topic_id, tuple(range(partition_count)), dict(overrides or {}), generation)
+        here = tuple(range(partition_count) if numbers is None else numbers)
+        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation)
         with self._lock:
             if name in self._topics or name in self._making or name in self._leaving:
                 raise TopicAlreadyExists(f"topic {name} exists")
@@ -258,8 +266,11 @@ class LogManager:
             with self._lock:
                 self._making.discard(name)
 
-    def adding_partitions(self, name: str, total: int) -> Steps[None]:
+    def adding_partitions(
+        self, name: str, total: int, *, numbers: Sequence[int] | None = None
+    ) -> Steps[None]:
         """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
+        ``numbers`` are the new ones that this broker has, where others have the rest.
 
         About one step for each.
 
@@ -275,7 +286,7 @@ class LogManager:
                 raise InvalidPartitions(f"topic {name} is being given more partitions already")
             self._making.add(name)
         try:
-            added = range(len(old.partitions), total)
+            added = range(len(old.partitions), total) if numbers is None else numbers
             config = self._defaults.overridden(old.overrides)
             logs = yield from self._make_partitions(name, old, added, config)
             with self._lock:
@@ -285,7 +296,8 @@ class LogManager:
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
                 for log in logs.values():
                     log.config = self._defaults.overridden(now.overrides)
-                topic = StoredTopic(now.topic_id, tuple(range(total)), now.overrides, now.generation)
+                here = tuple(sorted({*now.partitions, *added}))
+                topic = StoredTopic(now.topic_id, here, now.overrides, now.generation)
                 self._commit(name, topic, self._stores[name], logs)
         finally:
             with self._lock:
@@ -387,6 +399,76 @@ class LogManager:
             with self._lock:
                 self._leaving.discard(name)
         self._doomed.purge()
+
+    def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
+        """Have these partitions of a topic with this id no more, but keep all that is in them, and a copy of
+        the topic's record, in ``.aside/<topic id>`` of their data directories.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            StorageError: the disk refused; the next call goes on.
+        """
+        with self._lock:
+            topic, store = self._topic(name), self._stores[name]
+            if topic.topic_id != topic_id:
+                raise UnknownTopicOrPartition(f"topic {name} was made anew")
+            gone = {TopicPartition(name, number) for number in numbers}
+            left = tuple(n for n in topic.partitions if TopicPartition(name, n) not in gone)
+            records = TopicStore(store.path, self._files)
+            places = {p: (log.directory, log.path) for p, log in self._logs.items() if p in gone}
+            places |= {p: (log.directory, log.path) for p, log in self._offline.items() if p in gone}
+            try:
+                for partition, (directory, path) in places.items():
+                    aside = directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
+                    if not aside.exists():
+                        self._files.make_directory(aside.parent)
+                        self._files.make_directory(aside)
+                        records.set_aside(name, aside)
+                    log = self._logs.get(partition)
+                    if log is not None:
+                        log.flush()
+                        log.drop()
+                    if path.exists():
+                        self._files.rename(path, _free(aside / path.name))
+                    if log is not None:
+                        log.drop()
+                    self._files.sync_directory(aside)
+                    self._files.sync_directory(directory.path)
+                rest = StoredTopic(topic.topic_id, left, topic.overrides, topic.generation)
+                if left:
+                    records.put(name, rest)
+                else:
+                    records.remove(name)
+            except OSError as e:
+                raise store.refused(f"setting partitions of {name} aside", e) from e
+            self._logs = {tp: log for tp, log in self._logs.items() if tp not in gone}
+            self._offline = {tp: log for tp, log in self._offline.items() if tp not in gone}
+            topics = {n: t for n, t in self._topics.items() if n != name}
+            if left:
+                topics[name] = rest
+            else:
+                del self._stores[name]
+            self._topics = MappingProxyType(topics)
+
+    def has_joined(self, registry: str) -> bool:
+        """Whether this data was in the cluster's registry with this id before. Raises `StorageError`."""
+        return any(meta.get(_REGISTRY) == registry for _, meta in self._metas())
+
+    def join(self, registry: str) -> None:
+        """Note durably that this data is in the cluster's registry with this id. Raises `StorageError`."""
+        for directory, meta in self._metas():
+            if meta.get(_REGISTRY) != registry:
+                try:
+                    directory.write_meta({**meta, _REGISTRY: registry})
+                except OSError as e:
+                    raise directory.refused("writing meta.properties", e) from e
+
+    def _metas(self) -> Iterable[tuple[DataDirectory, dict[str, str]]]:
+        for directory in self._online():
+            try:
+                yield directory, directory.read_meta()
+            except OSError as e:
+                raise directory.refused("reading meta.properties", e) from e
 
     def flush_due(self) -> None:
         """Flush what has waited for ``flush.ms``, and note how far each log is on the disk."""
@@ -579,6 +661,14 @@ def _for_each(logs: Sequence[Log], work: Callable[[Log], _T]) -> list[_T | None]
         return [one(log) for log in logs]
     with ThreadPoolExecutor(_DISK_THREADS, "kafkalog-disk") as threads:
         return list(threads.map(one, logs))
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first one with a number behind it that nothing has."""
+    found, number = path, 1
+    while found.exists():
+        found, number = path.with_name(f"{path.name}~{number}"), number + 1
+    return found
 
 
 class DelayedRemoval:

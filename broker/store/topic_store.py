@@ -2,8 +2,9 @@
 
 A topic exists from the moment its record is durable until the record says that it is being deleted; its
 partition directories are made before and removed after. So whatever a crash leaves of a creation or a
-deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``,
-``generation``, ``deleting``, and the topic's own as ``config.<name>``.
+deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``, their number,
+``partitions.here`` where other brokers have some of them, ``generation``, ``deleting``, and the topic's own
+as ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _CONFIG = "config."
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic as it is kept; ``overrides`` are the properties that it sets for itself."""
+    """A topic as it is kept, with the numbers of its partitions here, ascending; ``overrides`` are the
+    properties that it sets for itself.
+    """
 
     topic_id: UUID
     partitions: tuple[int, ...]
@@ -87,11 +90,14 @@ class TopicStore:
 
     def put(self, name: str, topic: StoredTopic, *, deleting: bool = False) -> None:
         """Write a topic's record, durably. Raises `OSError`."""
+        count = topic.partitions[-1] + 1
         fields = {
             "topic.id": encode_id(topic.topic_id),
-            "partitions": str(len(topic.partitions)),
+            "partitions": str(count),
             "generation": topic.generation,
         }
+        if len(topic.partitions) < count:
+            fields["partitions.here"] = ",".join(map(str, topic.partitions))
         if deleting:
             fields["deleting"] = "true"
         fields |= {_CONFIG + key: value for key, value in topic.overrides.items()}
@@ -102,6 +108,11 @@ class TopicStore:
         """Forget a topic, durably. Raises `OSError`."""
         self._files.remove(self._record(name))
         self._files.sync_directory(self.path)
+
+    def set_aside(self, name: str, target: Path) -> None:
+        """Keep a copy of a topic's record in another directory. Raises `OSError`."""
+        data = read_file(self._files, self._record(name))
+        replace_file(self._files, target / (file_name(name) + TOPIC_SUFFIX), data, durable=True)
 
     def _record(self, name: str) -> Path:
         return topic_record(self.path.parent, name)
@@ -164,9 +175,11 @@ def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
     """
     try:
         fields = parse_properties(data.decode("utf-8"))
+        here = fields.get("partitions.here")
+        numbers = range(int(fields["partitions"])) if here is None else map(int, here.split(","))
         topic = StoredTopic(
             decode_id(fields["topic.id"]),
-            tuple(range(int(fields["partitions"]))),
+            tuple(numbers),
             {key.removeprefix(_CONFIG): value for key, value in fields.items() if key.startswith(_CONFIG)},
             fields["generation"],
         )

@@ -63,8 +63,8 @@ class MalformedNode(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A live broker; ``since_ms`` is when it registered, -1 if unknown. ``listeners`` are written where one
-    of them is not PLAINTEXT; then host and port may be empty and -1.
+    """A live broker; ``since_ms`` is when it registered, -1 if unknown. ``listeners`` are those of today's
+    wire: written where one of them is not PLAINTEXT; then host and port may be empty and -1.
     """
 
     id: int
@@ -269,8 +269,12 @@ class Layout(ABC):
         """The znode whose children describe the topic's partitions."""
 
     @abstractmethod
-    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
-        """The znodes that register ``partitions`` partitions of the topic on a broker."""
+    def topic_nodes(
+        self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
+    ) -> dict[str, bytes]:
+        """The znodes that register ``partitions`` partitions of the topic on a broker; where brokers share
+        them, perhaps only those with these ``numbers``.
+        """
 
     @abstractmethod
     def topic_child(self, topic: str, child: str) -> str:
@@ -316,7 +320,13 @@ class V07Layout(Layout):
     def topic(self, topic: str) -> str:
         return f"{self.topics}/{_name(topic)}"
 
-    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
+    def topic_nodes(
+        self,
+        topic: str,
+        broker: int,
+        partitions: int,
+        numbers: Collection[int] | None = None,  # noqa: ARG002
+    ) -> dict[str, bytes]:
         return {f"{self.topic(topic)}/{broker}": b"%d" % partitions}
 
     def topic_child(self, topic: str, child: str) -> str:
@@ -379,11 +389,14 @@ class JsonLayout(Layout):
     def topic(self, topic: str) -> str:
         return f"{self.topics}/{_name(topic)}/partitions"
 
-    def topic_nodes(self, topic: str, broker: int, partitions: int) -> dict[str, bytes]:
+    def topic_nodes(
+        self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
+    ) -> dict[str, bytes]:
         # Without replicas there is no election, so epochs do not change.
         state = {"controller_epoch": 1, "leader": broker, "version": 1, "leader_epoch": 0, "isr": [broker]}
         data = json_bytes(state)
-        return {self.topic_child(topic, str(number)): data for number in range(partitions)}
+        here = range(partitions) if numbers is None else numbers
+        return {self.topic_child(topic, str(number)): data for number in here}
 
     def topic_child(self, topic: str, child: str) -> str:
         return f"{self.topic(topic)}/{child}/state"
@@ -432,7 +445,9 @@ class JsonLayout(Layout):
         if not isinstance(host, str) or not host or not is_count(port) or not is_port(str(port)):
             raise MalformedNode(f"broker {broker}: host and port", data)
         since = str(fields.get("timestamp", ""))
-        return BrokerNode(broker, host, int(str(port)), int(since) if NUMBER.fullmatch(since) else -1)
+        return BrokerNode(
+            broker, host, int(str(port)), int(since) if NUMBER.fullmatch(since) else -1, _listeners(fields)
+        )
 
     def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
         return json_bytes(
@@ -450,6 +465,19 @@ class JsonLayout(Layout):
         if not isinstance(counts, dict):
             raise MalformedNode("a subscription", data)
         return subscription_of(counts, fields.get("pattern", STATIC), data)
+
+
+def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
+    """Every address in a broker's znode that can be read."""
+    endpoints, protocols = fields.get("endpoints"), fields.get("listener_security_protocol_map")
+    named = protocols if isinstance(protocols, dict) else {}
+    found = []
+    for text in endpoints if isinstance(endpoints, list) else ():
+        each = _ENDPOINT.fullmatch(str(text))
+        if each is not None and is_port(each[3]):
+            protocol = str(named.get(each[1], each[1]))
+            found.append(ListenerNode(each[1], protocol, each[2].strip("[]"), int(each[3])))
+    return tuple(found)
 
 
 def layout_of(config: ZooKeeperConfig, protocol: str) -> Layout:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.dispatch import Context, handles
-from broker.server.served_logs import RegisteredElsewhere
+from broker.server.handlers.metadata import live_brokers
 from pyspark_kafkalog.errors import (
     ErrorCode,
-    InvalidPartitions,
     InvalidRequest,
     InvalidTopic,
     KafkaError,
@@ -49,21 +49,33 @@ def _widen(
             # A group's partition follows from their number: with another one its offsets could not be found.
             raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")
         present = len(topics.get(wanted.name).partitions)
-        _check_assignments(wanted, wanted.count - present, ctx.services.config.node_id)
-        yield from topics.adding_partitions(wanted.name, wanted.count, validate_only=validate_only)
-    except KafkaError as refused:
-        # A client would ask again and again for what is another broker's.
-        e = InvalidPartitions(str(refused)) if isinstance(refused, RegisteredElsewhere) else refused
+        owners = _assigned(wanted, wanted.count - present, ctx)
+        yield from topics.adding_partitions(wanted.name, wanted.count, owners, validate_only=validate_only)
+    except KafkaError as e:
         return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 
 
-def _check_assignments(wanted: CreatePartitionsTopic, added: int, node_id: int) -> None:
-    """Each added partition's brokers, if given, can only be this one."""
+def _assigned(wanted: CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
+    """The brokers of the added partitions, if the client says so."""
     if wanted.assignments is None or added <= 0:
-        return
-    if len(wanted.assignments) != added or any(a.broker_ids != (node_id,) for a in wanted.assignments):
+        return None
+    if len(wanted.assignments) != added:
         raise ServerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} new partitions need {added} assignments, each to broker {node_id} alone",
+            f"{added} new partitions need {added} assignments, not {len(wanted.assignments)}",
         )
+    return owners_of([each.broker_ids for each in wanted.assignments], live_brokers(ctx))
+
+
+def owners_of(assignments: Sequence[Sequence[int]], brokers: Collection[int]) -> tuple[int, ...]:
+    """The one broker that each assignment names, of those that are there.
+    Raises `ServerError`: one names another, or several.
+    """
+    if any(len(each) != 1 or each[0] not in brokers for each in assignments):
+        names = ", ".join(map(str, sorted(brokers)))
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"each partition can be assigned to one broker, one of those that are there: {names}",
+        )
+    return tuple(each[0] for each in assignments)

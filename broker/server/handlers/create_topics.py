@@ -1,19 +1,21 @@
 """CreateTopics 0-7: make topics, each on its own; one that cannot be made does not fail the others.
 
-One broker keeps one copy: replication factor 1 or -1, or an assignment that names this broker for each
-partition. Partition count -1 means ``num.partitions``. The property ``generation`` (ours; 0.7 or 0.8) says
-which messages a topic will hold.
+One broker keeps one copy: replication factor 1 or -1, or an assignment that names one live broker for each
+partition; without one the live brokers have the partitions in turn. Partition count -1 means
+``num.partitions``. The property ``generation`` (ours; 0.7 or 0.8) says which messages a topic will hold.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.configs import topic_entries
 from broker.server.dispatch import Context, handles
-from broker.server.served_logs import RegisteredElsewhere
+from broker.server.handlers.create_partitions import owners_of
+from broker.server.handlers.metadata import live_brokers
 from broker.server.served_topics import family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,
@@ -22,7 +24,6 @@ from pyspark_kafkalog.errors import (
     InvalidTopic,
     KafkaError,
     ServerError,
-    TopicAlreadyExists,
 )
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableReplicaAssignment,
@@ -69,16 +70,14 @@ def _create(
             ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
         if wanted.name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {wanted.name!r} is internal: the broker makes it itself")
-        count = _partition_count(wanted, ctx)
+        count, owners = _placement(wanted, ctx)
         overrides = _overrides(wanted)
         if validate_only:
             topics.check_new(wanted.name, count, overrides)
             topic_id = None
         else:
-            topic_id = (yield from topics.creating(wanted.name, count, overrides)).topic_id
-    except KafkaError as refused:
-        # A client would ask again and again for what is another broker's.
-        e = TopicAlreadyExists(str(refused)) if isinstance(refused, RegisteredElsewhere) else refused
+            topic_id = (yield from topics.creating(wanted.name, count, overrides, owners)).topic_id
+    except KafkaError as e:
         return CreatableTopicResult(
             name=wanted.name,
             error_code=ctx.refused(e),
@@ -117,33 +116,36 @@ def _create(
     return result if topic_id is None else replace(result, topic_id=topic_id)
 
 
-def _partition_count(wanted: CreatableTopic, ctx: Context) -> int:
-    """How many partitions the topic gets, if this one broker can have all of them."""
+def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
+    """How many partitions the topic gets, and the brokers they are assigned to, if the client says so."""
     if wanted.assignments:
         if wanted.num_partitions != _DEFAULT or wanted.replication_factor != _DEFAULT:
             raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
-        _check_assignment(wanted.assignments, ctx.services.config.node_id)
-        return len(wanted.assignments)
+        owners = _assigned(wanted.assignments, live_brokers(ctx))
+        return len(owners), owners
     if wanted.replication_factor not in (_DEFAULT, 1):
         raise ServerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {wanted.replication_factor}; with 1 broker it can be 1 or -1 only",
+            f"replication factor {wanted.replication_factor}; a partition is on 1 broker: it can be 1 or -1",
         )
     default = wanted.num_partitions == _DEFAULT
-    return ctx.services.config.num_partitions if default else wanted.num_partitions
+    return ctx.services.config.num_partitions if default else wanted.num_partitions, None
 
 
-def _check_assignment(assignments: tuple[CreatableReplicaAssignment, ...], node_id: int) -> None:
-    """Only partitions 0 to n-1, each on this broker, can be assigned."""
+def _assigned(
+    assignments: tuple[CreatableReplicaAssignment, ...], brokers: Collection[int]
+) -> tuple[int, ...]:
+    """The brokers of partitions 0 to n-1, each of which is on one of ``brokers``."""
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
         raise ServerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions must be 0 to their count - 1"
         )
-    if any(assignment.broker_ids != (node_id,) for assignment in assignments):
-        raise ServerError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition can be assigned to broker {node_id} only"
-        )
+    return owners_of([each.broker_ids for each in sorted(assignments, key=_index)], brokers)
+
+
+def _index(assignment: CreatableReplicaAssignment) -> int:
+    return assignment.partition_index
 
 
 def _overrides(wanted: CreatableTopic) -> dict[str, str]:

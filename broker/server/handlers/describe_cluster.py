@@ -1,4 +1,4 @@
-"""DescribeCluster 0-1: the cluster's id and this broker, which is its controller.
+"""DescribeCluster 0-1: the cluster's id and its brokers; the one with the smallest id is its controller.
 
 Left out: the addresses of controllers (KRaft's), racks.
 """
@@ -6,7 +6,7 @@ Left out: the addresses of controllers (KRaft's), racks.
 from __future__ import annotations
 
 from broker.server.dispatch import Context, handles
-from broker.server.handlers.metadata import cluster_operations
+from broker.server.handlers.metadata import cluster_operations, live_brokers
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.describe_cluster import (
     BROKERS,
@@ -31,13 +31,15 @@ def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeC
             )
     except KafkaError as e:
         return DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
-    host, port = services.endpoint()
-    node_id = services.config.node_id
+    brokers = live_brokers(ctx)
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,
-        controller_id=node_id,
-        brokers=(DescribeClusterBroker(broker_id=node_id, host=host, port=port),),
+        controller_id=min(brokers),
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=number, host=host, port=port)
+            for number, (host, port) in brokers.items()
+        ),
         cluster_authorized_operations=cluster_operations(ctx) if asked else NOT_ASKED,
     )

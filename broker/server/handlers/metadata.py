@@ -1,9 +1,9 @@
-"""Metadata 0-12: this broker, and its topics by name or by id (10+/12).
+"""Metadata 0-12: the brokers of the cluster that are there, and its topics by name or by id (10+/12).
 
 Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. Topics
 of 0.7 are described like all others: a client that gets an error here only asks again, and never hears why.
-Left out: replicas and racks; the one broker leads everything with leader epoch 0, but for partitions that
-another broker has registered in ZooKeeper: those have no leader here.
+Left out: replicas and racks; a partition is led by its owner, with leader epoch 0, and has no leader while
+that one is away. Every broker answers for all, the one with the smallest id as the controller.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ def cluster_operations(ctx: Context) -> int:
     return ctx.operations(_CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
+def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
+    """The brokers that clients of this listener can reach, ascending, with the addresses for them."""
+    services = ctx.services
+    found = {services.config.node_id: services.endpoint()}
+    if services.ownership is not None:
+        found |= services.ownership.live(ctx.session.listener)
+    return dict(sorted(found.items()))
+
+
 def _operations(name: str, request: MetadataRequest, ctx: Context) -> int:
     if not request.include_topic_authorized_operations:
         return NOT_ASKED
@@ -73,24 +82,27 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps
 
 def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]:
     services = ctx.services
-    host, port = services.endpoint()
-    node_id = services.config.node_id
+    brokers = live_brokers(ctx)
+    ids = frozenset(brokers)
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
     topics: list[MetadataResponseTopic | WrittenTopic] = []
     if everything or request.topics is None:
         for name, topic in services.topics.all().items():
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 operations = _operations(name, request, ctx)
-                topics.append(services.written_topics.of(name, topic, ctx.version, operations))
+                topics.append(services.written_topics.of(name, topic, ctx.version, operations, ids))
             yield None
     else:
         for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
-            topics.append((yield from _answer(wanted, request, ctx)))
+            topics.append((yield from _answer(wanted, request, ctx, ids)))
             yield None
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=node_id, host=host, port=port),),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=number, host=host, port=port)
+            for number, (host, port) in brokers.items()
+        ),
         cluster_id=services.cluster_id,
-        controller_id=node_id,
+        controller_id=min(brokers),
         topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # written ones are as good
         cluster_authorized_operations=(
             cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
@@ -99,7 +111,7 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
 
 
 def _answer(
-    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
+    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, brokers: frozenset[int]
 ) -> Steps[MetadataResponseTopic | WrittenTopic]:
     try:
         name, topic = yield from _find(wanted, request, ctx)
@@ -111,7 +123,8 @@ def _answer(
             topic_id=wanted.topic_id,
             is_internal=wanted.name in INTERNAL_TOPICS and e.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-    return ctx.services.written_topics.of(name, topic, ctx.version, _operations(name, request, ctx))
+    operations = _operations(name, request, ctx)
+    return ctx.services.written_topics.of(name, topic, ctx.version, operations, brokers)
 
 
 def _find(

@@ -1,30 +1,37 @@
-"""Two brokers under one ZooKeeper on today's wire: no partition is ever served by both."""
+"""Two brokers under one ZooKeeper are one cluster on today's wire: each partition has one owner, for good."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
+from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
-from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.registries import partitions
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.zookeeper import until
-
-JSON = JsonLayout()
 
 
 class Two:
@@ -65,78 +72,210 @@ def two(zookeeper_connect: str, tmp_path: Path) -> Iterator[Two]:
         running.stop(number)
 
 
-def test_of_two_brokers_asked_at_once_one_makes_the_topic_and_no_record_is_lost(two: Two) -> None:
-    for round_ in range(5):
-        topic = f"raced-{round_}"
-        acknowledged: dict[int, list[bytes]] = {1: [], 2: []}
-        ready = threading.Barrier(2)
+def leaders(told: MetadataResponseTopic) -> list[int]:
+    return [p.leader_id for p in sorted(told.partitions, key=lambda p: p.partition_index)]
+
+
+def all_led(two: Two, number: int, topic: str) -> list[int]:
+    """The leaders that a broker names; none before all partitions have one."""
+    found = leaders(two.describe(number, topic))
+    return [] if -1 in found else found
+
+
+def write_everywhere(two: Two, topic: str, value: bytes, count: int) -> dict[int, list[int]]:
+    """Produce to each partition at each broker; the partitions that each one took."""
+    taken: dict[int, list[int]] = {number: [] for number in two.clients}
+    for number, client in two.clients.items():
+        for partition in range(count):
+            code = client.produce(topic, batch(value), partition).error_code
+            assert code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if code == ErrorCode.NONE:
+                taken[number].append(partition)
+    return taken
+
+
+def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
+    two: Two,
+) -> None:
+    for round_ in range(10):
+        topic, ready = f"raced-{round_}", threading.Barrier(2)
+        answers: dict[int, ErrorCode] = {}
 
         def work(
-            number: int, topic: str = topic, mine: dict[int, list[bytes]] = acknowledged,
-            ready: threading.Barrier = ready,
+            number: int, topic: str = topic, ready: threading.Barrier = ready,
+            answers: dict[int, ErrorCode] = answers,
         ) -> None:  # fmt: skip
             ready.wait(30)
-            two.describe(number, topic)
-            for i in range(30):
-                value = b"%d-%d" % (number, i)
-                if two.clients[number].produce(topic, batch(value)).error_code == ErrorCode.NONE:
-                    mine[number].append(value)
+            answers[number] = two.clients[number].create_topic(topic, partitions=3).error_code
 
         threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        (owner,) = (number for number, values in acknowledged.items() if values)
-        assert len(acknowledged[owner]) == 30
-        assert [r.value for r in two.clients[owner].read(topic)] == acknowledged[owner]
-        assert two.describe(3 - owner, topic).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert sorted(answers.values()) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+        owners, seen_by_2 = (until(partial(all_led, two, number, topic)) for number in (1, 2))
+        assert owners == seen_by_2
+        taken = write_everywhere(two, topic, b"x", 3)
+        assert [n for n in (1, 2) for _ in taken[n]] == sorted(owners)
+        assert {n: [p for p, owner in enumerate(owners) if owner == n] for n in (1, 2)} == taken
 
 
-def test_the_second_broker_says_who_has_the_topic_and_its_topics_of_07_are_its_own(two: Two) -> None:
-    assert two.clients[1].create_topic("first", partitions=2).error_code == ErrorCode.NONE
-    refused = two.clients[2].create_topic("first")
-    assert refused.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert refused.error_message is not None
-    assert "broker 1 has partition 0 of topic 'first' (/kafka/brokers/topics/first" in refused.error_message
+def test_every_broker_names_all_brokers_and_the_smallest_id_as_the_controller(two: Two) -> None:
+    for number in (1, 2):
+        told = two.clients[number].ask(MetadataRequest(topics=()))
+        ports = {broker.node_id: broker.port for broker in told.brokers}
+        assert ports == {n: two.brokers[n].port_of("PLAINTEXT") for n in (1, 2)}
+        described = two.clients[number].ask(DescribeClusterRequest())
+        assert {b.broker_id: b.port for b in described.brokers} == ports
+        assert told.controller_id == described.controller_id == 1
+        assert told.cluster_id == described.cluster_id
+    two.stop(1)
+    until(lambda: [b.node_id for b in two.clients[2].ask(MetadataRequest(topics=())).brokers] == [2])
+
+
+def test_a_topic_is_made_widened_changed_and_deleted_at_any_broker(two: Two, tmp_path: Path) -> None:
+    one, other = two.clients[1], two.clients[2]
+    assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    widened = other.ask(
+        CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=4),), timeout_ms=5000)
+    )
+    assert widened.results[0].error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(1, "t")) == leaders(two.describe(2, "t")) == [1, 2, 1, 2])
+    assert write_everywhere(two, "t", b"x", 4) == {1: [0, 2], 2: [1, 3]}
+    named = {"resource_type": 2, "resource_name": "t"}
+    altered = other.ask(
+        AlterConfigsRequest(
+            resources=(AlterConfigsResource(configs=(AlterableConfig("retention.ms", "777"),), **named),)
+        )
+    )
+    assert altered.responses[0].error_code == ErrorCode.NONE
+    for number in (1, 2):
+        record = tmp_path / str(number) / ".topics" / "t.topic"
+        until(lambda record=record: "config.retention.ms=777" in record.read_text())
+        (told,) = (
+            two.clients[number]
+            .ask(
+                DescribeConfigsRequest(resources=(DescribeConfigsResource(configuration_keys=None, **named),))
+            )
+            .results
+        )
+        assert {e.name: e.value for e in told.configs}["retention.ms"] == "777"
+    deleted = other.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    for number in (1, 2):
+        until(lambda number=number: not list((tmp_path / str(number)).glob("t_*")))
+        assert not (tmp_path / str(number) / ".topics" / "t.topic").exists()
+    assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    assert one.offset_at("t", -1).offset == 0
+
+
+def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_their_records(
+    two: Two, tmp_path: Path
+) -> None:
+    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    write_everywhere(two, "t", b"before", 2)
+    two.stop(2)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1])
+    away = two.describe(1, "t").partitions[1]
+    assert (away.error_code, away.replica_nodes) == (ErrorCode.LEADER_NOT_AVAILABLE, (2,))
+    assert two.clients[1].produce("t", batch(b"x"), 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # Nobody takes the name meanwhile; what is deleted while its owner is away goes when it returns.
+    assert two.clients[1].create_topic("t").error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert two.clients[1].create_topic("short", partitions=1).error_code == ErrorCode.NONE
+    two.start(2)
+    until(lambda: leaders(two.describe(1, "t")) == [1, 2])
+    assert [r.value for r in two.clients[2].read("t", partition=1)] == [b"before"]
+    two.stop(2)
+    two.clients[1].ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
+    assert list((tmp_path / "2").glob("t_1"))
+    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    two.start(2)
+    until(lambda: not list((tmp_path / "2").glob("t_1")))
+    assert not (tmp_path / "2" / ".aside").exists()
+    assert [r.value for r in two.clients[1].read("t", partition=1)] == []
+
+
+def test_an_owner_that_comes_with_an_empty_directory_does_not_pass_for_having_lost_nothing(
+    two: Two, tmp_path: Path
+) -> None:
+    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.stop(2)
+    (tmp_path / "2").rename(tmp_path / "kept")
+    client = two.start(2)
+    assert client.produce("t", batch(b"x"), 1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert leaders(two.describe(1, "t"))[0] == leaders(two.describe(2, "t"))[0] == 1
+    assert leaders(two.describe(2, "t"))[1] == -1
+    two.stop(2)
+    shutil.rmtree(tmp_path / "2")
+    (tmp_path / "kept").rename(tmp_path / "2")
+    assert two.start(2).produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE
+
+
+def test_what_two_brokers_brought_under_one_name_is_the_firsts_and_the_others_is_set_aside(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        with (
+            start_broker(data_dir=tmp_path / str(number), **{"node.id": number}) as alone,
+            RawClient(alone.port) as client,
+        ):
+            client.create_topic("both", partitions=number)
+            client.produce("both", batch(b"of %d" % number))
+        meta = tmp_path / str(number) / "meta.properties"
+        meta.write_text(re.sub("cluster.id=.*", "cluster.id=one-of-both", meta.read_text()))
+    two = Two(zookeeper_connect, tmp_path)
+    try:
+        two.start(1)
+        two.start(2)
+        assert leaders(two.describe(2, "both")) == [1]
+        assert [r.value for r in two.clients[1].read("both")] == [b"of 1"]
+        (aside,) = (tmp_path / "2" / ".aside").iterdir()
+        assert sorted(path.name for path in aside.iterdir()) == ["both.topic", "both_0", "both_1"]
+        assert b"of 2" in (aside / "both_0" / "00000000000.kafka").read_bytes()
+    finally:
+        for number in list(two.brokers):
+            two.stop(number)
+
+
+def test_a_zookeeper_that_was_emptied_gets_all_topics_again_from_their_owners(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    two = Two(own_zookeeper.connect, tmp_path)
+    two.start(1)
+    two.start(2)
+    assert two.clients[1].create_topic("t", partitions=3).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1])
+    taken = write_everywhere(two, "t", b"x", 3)
+    two.stop(1)
+    two.stop(2)
+    with Session(own_zookeeper.connect) as session:
+        for path in ("/kafka/brokers/topics/t", "/kafka/config/topics/t"):
+            session.delete(path)
+            _empty(session, path)
+        _empty(session, "/kafka/brokers/topics")
+    two.start(2)
+    assert leaders(two.describe(2, "t")) == [-1, 2]
+    two.start(1)
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1])
+    assert write_everywhere(two, "t", b"y", 3) == taken
+    assert [r.value for r in two.clients[1].read("t", partition=2)] == [b"x", b"y"]
+    two.stop(1)
+    two.stop(2)
+
+
+def _empty(session: Session, path: str) -> None:
+    for child in session.children(path):
+        _empty(session, f"{path}/{child}")
+    session.delete(path)
+
+
+def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
     for number in (1, 2):
         with Wire07(two.brokers[number].port_of("KAFKA07")) as wire:
             wire.send(produce("old", 0, entry(b"of %d" % number)))
             assert wire.ask(fetch("old", 0, 0, 1000)) is not None
-    assert two.clients[2].create_topic("second").error_code == ErrorCode.NONE
-    deleted = two.clients[1].ask(DeleteTopicsRequest(topic_names=("first",), timeout_ms=5000), 5)
-    assert deleted.responses[0].error_code == ErrorCode.NONE
-    # It is free again, as soon as the first one has withdrawn it.
-    until(lambda: two.clients[2].create_topic("first").error_code == ErrorCode.NONE)
-
-
-def test_a_partition_that_both_have_is_served_by_who_was_there_first(
-    two: Two, zookeeper_connect: str
-) -> None:
-    two.stop(1)
-    client = two.clients[2]
-    assert client.create_topic("both", partitions=2).error_code == ErrorCode.NONE
-    assert client.produce("both", batch(b"of 2")).error_code == ErrorCode.NONE
-    two.stop(2)
-    client = two.start(1)
-    # Nobody has registered it now.
-    assert client.create_topic("both", partitions=1).error_code == ErrorCode.NONE
-    assert client.produce("both", batch(b"of 1")).error_code == ErrorCode.NONE
-    late = two.start(2)
-    for refused in (late.produce("both", batch(b"more")), late.fetch("both", 0), late.offset_at("both", -1)):
-        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    told = {p.partition_index: (p.error_code, p.leader_id) for p in two.describe(2, "both").partitions}
-    assert told == {0: (ErrorCode.LEADER_NOT_AVAILABLE, -1), 1: (ErrorCode.NONE, 2)}
-    assert late.produce("both", batch(b"more"), 1).error_code == ErrorCode.NONE
-    with Session(zookeeper_connect) as session:
-        assert [(p.name, p.broker) for p in partitions(session, JSON, "both")] == [("0", 1), ("1", 2)]
-    widened = client.ask(
-        CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="both", count=2),), timeout_ms=5000)
-    )
-    assert widened.results[0].error_code == ErrorCode.INVALID_PARTITIONS
-    assert "broker 2 has partition 1" in widened.results[0].error_message
-    assert [r.value for r in client.read("both")] == [b"of 1"]
-    two.stop(1)
-    # With the other one gone it serves what it has.
-    until(lambda: late.produce("both", batch(b"after")).error_code == ErrorCode.NONE)
-    assert [r.value for r in late.read("both")] == [b"of 2", b"after"]

@@ -12,12 +12,10 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.server.registration import Registration
-from broker.server.served_logs import RegisteredElsewhere
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidConfig, ServerError
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
@@ -205,88 +203,6 @@ def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
 
 def take(rival: Session) -> None:
     rival.create(JSON.broker(1), JSON.write_broker(BrokerNode(1, "rival", 1, 5)), ephemeral=True)
-
-
-def test_partitions_that_another_broker_has_on_todays_wire_are_taken_when_it_is_gone(
-    session: Session, made: Made, caplog: pytest.LogCaptureFixture
-) -> None:
-    one, two = made(1, ("PLAINTEXT",)), made(2, ("PLAINTEXT",))
-    one.start(ADDRESSES, lambda: {"new": topic(1, "0.8")})
-    two.start({"PLAINTEXT": ("kafka2", 9092)}, lambda: {"new": topic(2, "0.8")})
-    assert [(p.name, p.broker) for p in partitions(session, JSON, "new")] == [("0", 1), ("1", 2)]
-    assert "topic new: partitions 0 are not served here: broker 1 has registered them" in caplog.text
-    assert two.ownership is not None
-    assert [two.ownership.is_ours(TopicPartition("new", number)) for number in (0, 1)] == [False, True]
-    one.stop()
-    until(lambda: [(p.name, p.broker) for p in partitions(session, JSON, "new")] == [("0", 2), ("1", 2)])
-    until(lambda: two.ownership is not None and two.ownership.is_ours(TopicPartition("new", 0)))
-
-
-def test_a_claim_is_kept_until_the_topic_is_there_and_given_up_where_it_will_not_be(
-    session: Session, made: Made
-) -> None:
-    have: dict[str, StoredTopic] = {}
-    one, two = made(1, ("PLAINTEXT",)), made(2, ("PLAINTEXT",))
-    one.start(ADDRESSES, lambda: have)
-    two.start({"PLAINTEXT": ("kafka2", 9092)}, dict)
-    kept, dropped = one.claim("kept", range(2)), one.claim("dropped", range(1))
-    kept.make()
-    dropped.make()
-    one.changed()
-    for name in ("kept", "dropped"):
-        with pytest.raises(RegisteredElsewhere, match=f"broker 1 has partition 0 of topic '{name}'"):
-            two.claim(name, range(1)).make()
-    have["kept"] = topic(2, "0.8")
-    kept.release()
-    dropped.release()
-    until(lambda: [p.broker for p in partitions(session, JSON, "kept")] == [1, 1])
-    until(lambda: topics(session, JSON) == ["kept"])
-    two.claim("dropped", range(1)).make()
-    with pytest.raises(RegisteredElsewhere, match="broker 1 has partition 1"):
-        two.claim("kept", range(1, 3)).make()
-
-
-def test_a_claim_that_was_given_up_before_it_was_made_leaves_nothing(session: Session, made: Made) -> None:
-    registration = made(1, ("PLAINTEXT",))
-    registration.start(ADDRESSES, dict)
-    claim = registration.claim("late", range(1))
-    claim.release()
-    claim.make()
-    until(lambda: topics(session, JSON) == [])
-
-
-def test_two_claims_of_one_broker_for_one_topic_hold_it_until_both_are_released(
-    session: Session, made: Made
-) -> None:
-    registration = made(1, ("PLAINTEXT",))
-    registration.start(ADDRESSES, dict)
-    first, second = registration.claim("t", range(1)), registration.claim("t", range(1))
-    first.make()
-    second.make()
-    second.release()
-    passing = registration.claim("passing", range(1))
-    passing.make()
-    passing.release()
-    until(lambda: topics(session, JSON) == ["t"])  # the registering thread has looked meanwhile
-    first.release()
-    until(lambda: topics(session, JSON) == [])
-
-
-def test_without_zookeeper_no_partition_of_todays_wire_is_claimed(own_zookeeper: ZooKeeperServer) -> None:
-    config = BrokerConfig(zookeeper_connect=own_zookeeper.connect, zookeeper_connection_timeout_ms=5000)
-    registration = Registration(config, ["PLAINTEXT"], SYSTEM_CLOCK)
-    registration.connect()
-    with pytest.raises(ServerError, match="so another broker may have it") as early:
-        registration.claim("t", range(1)).make()
-    assert early.value.code is ErrorCode.LEADER_NOT_AVAILABLE
-    registration.start(ADDRESSES, dict)
-    own_zookeeper.kill()
-    until(lambda: not registration._session.connected)
-    began = time.monotonic()
-    with pytest.raises(ServerError, match="try again"):
-        registration.claim("t", range(1)).make()
-    assert time.monotonic() - began < 4, "it does not wait for ZooKeeper"
-    registration.stop()
 
 
 def test_a_clean_stop_withdraws_everything_at_once(session: Session, made: Made) -> None:

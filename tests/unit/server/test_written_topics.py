@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from broker.server import served_topics as written_topics
-from broker.server.served_logs import Ownership
 from broker.server.served_topics import WrittenTopics
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (
@@ -21,6 +21,7 @@ from pyspark_kafkalog.protocol.exchange import encode_response
 from pyspark_kafkalog.types import TopicPartition
 
 TOPIC = StoredTopic(UUID(int=5), (0, 1, 2))
+THERE = frozenset({0, 3, 8})
 
 
 def answer(topic: object, version: int) -> bytes:
@@ -31,8 +32,8 @@ def answer(topic: object, version: int) -> bytes:
 @pytest.mark.parametrize("version", range(13))
 def test_a_written_topic_is_sent_as_the_same_bytes(version: int) -> None:
     topics = WrittenTopics(3)
-    described = topics._described("t", TOPIC, NOT_ASKED)
-    sent = answer(topics.of("t", TOPIC, version, NOT_ASKED), version)
+    described = topics._described("t", TOPIC, NOT_ASKED, THERE)
+    sent = answer(topics.of("t", TOPIC, version, NOT_ASKED, THERE), version)
     assert sent == answer(described, version)
 
 
@@ -47,35 +48,47 @@ def test_a_topic_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(written_topics, "written_topic", note)
     topics = WrittenTopics(0)
     for _ in range(3):
-        assert topics.of("t", TOPIC, 4, NOT_ASKED) is topics.of("t", TOPIC, 4, NOT_ASKED)
-        topics.of("t", TOPIC, 9, NOT_ASKED)
+        assert topics.of("t", TOPIC, 4, NOT_ASKED, THERE) is topics.of("t", TOPIC, 4, NOT_ASKED, THERE)
+        topics.of("t", TOPIC, 9, NOT_ASKED, THERE)
     wider = replace(TOPIC, partitions=(0, 1, 2, 3))
-    topics.of("t", wider, 4, NOT_ASKED)
-    topics.of("t", wider, 4, NOT_ASKED)
+    topics.of("t", wider, 4, NOT_ASKED, THERE)
+    topics.of("t", wider, 4, NOT_ASKED, THERE)
     assert written == [("t", 3, 4), ("t", 3, 9), ("t", 4, 4)]
 
 
 def test_what_is_kept_is_bounded() -> None:
     topics = WrittenTopics(0, max_bytes=5000)
     for number in range(100):
-        topics.of(f"t{number}", TOPIC, 4, NOT_ASKED)
+        topics.of(f"t{number}", TOPIC, 4, NOT_ASKED, THERE)
     assert topics._size <= 5000
     assert 5 < len(topics._kept) < 25
     assert ("t99", 4, NOT_ASKED) in topics._kept
 
 
-def test_what_other_brokers_have_registered_is_reported_as_soon_as_it_is_known() -> None:
-    ownership = Ownership()
+def test_what_is_known_of_the_owners_is_reported_at_once() -> None:
+    ownership = Ownership(0)
     topics = WrittenTopics(0, ownership)
 
-    def leaders() -> list[int]:
-        described = topics._described("t", TOPIC, NOT_ASKED)
-        assert topics.of("t", TOPIC, 9, NOT_ASKED) == written_topic(described, 9)
-        assert topics.of("t", TOPIC, 9, NOT_ASKED) is topics.of("t", TOPIC, 9, NOT_ASKED)
+    def leaders(brokers: frozenset[int] = THERE) -> list[int]:
+        described = topics._described("t", TOPIC, NOT_ASKED, brokers)
+        assert topics.of("t", TOPIC, 9, NOT_ASKED, brokers) == written_topic(described, 9)
+        assert topics.of("t", TOPIC, 9, NOT_ASKED, brokers) is topics.of("t", TOPIC, 9, NOT_ASKED, brokers)
         return [partition.leader_id for partition in described.partitions]
 
+    def see(version: int, owners: tuple[int, ...], *pending: int) -> None:
+        registered = ClusterTopic(TOPIC, owners, frozenset(pending), 0, 0)
+        ownership.see(ClusterView(version, "r", {"t": registered}))
+
     assert leaders() == [-1, -1, -1]
-    ownership.update({})
-    assert leaders() == [0, 0, 0]
-    ownership.update({TopicPartition("t", 1): 8})
-    assert leaders() == [0, -1, 0]
+    see(1, (0, 8, 0), 0, 1)
+    ownership.serve()
+    assert leaders() == [-1, -1, 0], "their owners have yet to make the others"
+    see(2, (0, 8, 0))
+    assert leaders() == [0, 8, 0]
+    assert leaders(frozenset({0})) == [0, -1, 0], "the other owner is away"
+    ownership.lose([TopicPartition("t", 2)])
+    assert leaders() == [0, 8, -1]
+    see(1, (0, 0, 0))
+    assert leaders() == [0, 8, -1], "an older view changes nothing"
+    ownership.refuse("somebody else has our id")
+    assert leaders() == [-1, 8, -1]

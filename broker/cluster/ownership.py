@@ -1,0 +1,211 @@
+"""What a broker knows of its cluster: topics with the owners of their partitions, and the live brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from uuid import UUID
+
+from broker.log.generations import SINCE_08
+from broker.offsets.offset_records import INTERNAL_TOPICS
+from broker.store.topic_store import StoredTopic
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, StorageError
+from pyspark_kafkalog.types import TopicPartition
+
+
+class RegisteredElsewhere(KafkaError):
+    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+ABSENT = -1
+"""Version of a znode that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic:
+    """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, -1 where none
+    has it; ``pending`` are those that their owners have not made yet. The versions are those of its znodes.
+    """
+
+    stored: StoredTopic
+    owners: tuple[int, ...]
+    pending: frozenset[int]
+    version: int
+    config_version: int
+
+    def owned_by(self, broker: int) -> tuple[int, ...]:
+        """The numbers of a broker's partitions."""
+        return tuple(number for number, owner in enumerate(self.owners) if owner == broker)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A topic that is no more, of which some brokers still have to remove their part."""
+
+    name: str
+    brokers: frozenset[int]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Every topic at one ``version`` of the registry with the id ``registry``. ``vacant`` are the versions of
+    the two znodes of topics that are no more.
+    """
+
+    version: int
+    registry: str
+    topics: Mapping[str, ClusterTopic] = field(default_factory=dict)
+    vacant: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    deletions: Mapping[UUID, Deletion] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker: its address by the name of each listener."""
+
+    id: int
+    addresses: Mapping[str, tuple[str, int]]
+
+
+_NOBODY_ELSE: Mapping[int, LiveBroker] = MappingProxyType({})
+
+
+class Ownership:
+    """*Thread-safe: each part of what it holds is replaced as a whole; ``_lock`` orders the updates.*
+
+    Who owns the partitions of today's wire, and who is there. Nothing is served before the first `see`.
+    Topics of 0.7 and those of the broker's own use are not in it: there each broker has its own partitions.
+    """
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self._view: ClusterView | None = None
+        self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
+        self._lost: frozenset[TopicPartition] = frozenset()
+        self._refusal: str | None = "this broker is not registered in ZooKeeper yet"
+        self._lock = threading.Lock()
+
+    @property
+    def view(self) -> ClusterView | None:
+        """The newest that was seen; None before the first."""
+        return self._view
+
+    @property
+    def known(self) -> bool:
+        """Whether this broker is registered, and nobody else under its id."""
+        return self._refusal is None
+
+    def see(self, view: ClusterView) -> ClusterView:
+        """Take in a view unless a newer one is known; returns the newest."""
+        with self._lock:
+            known = self._view
+            if known is None or known.registry != view.registry or known.version <= view.version:
+                self._view = known = view
+            return known
+
+    def see_brokers(self, brokers: Iterable[LiveBroker]) -> None:
+        """The brokers that are registered; ourselves do not count."""
+        others = {each.id: each for each in brokers if each.id != self.node_id}
+        with self._lock:
+            if others != self._others:
+                self._others = others
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are ours, and what we had of them is not here: they are offline, not empty."""
+        with self._lock:
+            self._lost = frozenset(partitions)
+
+    def serve(self) -> None:
+        """This broker is registered: from now on it serves what it owns."""
+        self._refusal = None
+
+    def refuse(self, why: str) -> None:
+        """Somebody else has our id: nothing is served."""
+        self._refusal = why
+
+    @property
+    def lost(self) -> frozenset[TopicPartition]:
+        """As `lose` was told."""
+        return self._lost
+
+    def live(self, listener: str) -> dict[int, tuple[str, int]]:
+        """The other brokers that have a listener of this name, with its address."""
+        return {
+            number: each.addresses[listener]
+            for number, each in sorted(self._others.items())
+            if listener in each.addresses
+        }
+
+    @property
+    def live_ids(self) -> frozenset[int]:
+        """Every live broker, this one among them."""
+        return frozenset((self.node_id, *self._others))
+
+    def topic(self, name: str) -> ClusterTopic | None:
+        """The topic of this name in the cluster."""
+        view = self._view
+        return None if view is None else view.topics.get(name)
+
+    def check_known(self) -> None:
+        """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before the first view, and
+        `RegisteredElsewhere` where somebody else has our id.
+        """
+        refusal = self._refusal
+        if self._view is None:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(refusal))
+        if refusal is not None:
+            raise RegisteredElsewhere(refusal)
+
+    def is_ours(self, partition: TopicPartition) -> bool:
+        """Whether this broker may serve the partition."""
+        topic = self.topic(partition.topic)
+        return (
+            self._refusal is None
+            and topic is not None
+            and partition.partition < len(topic.owners)
+            and topic.owners[partition.partition] == self.node_id
+            and partition.partition not in topic.pending
+            and partition not in self._lost
+        )
+
+    def check(self, partition: TopicPartition) -> None:
+        """Raises `RegisteredElsewhere` where another broker has the partition, or that is not known, and
+        `StorageError` where it is ours, but what we had of it is not here.
+        """
+        if self.is_ours(partition):
+            return
+        if self._refusal is not None:
+            raise RegisteredElsewhere(f"{partition}: {self._refusal}")
+        topic = self.topic(partition.topic)
+        if topic is None or partition.partition >= len(topic.owners):
+            raise RegisteredElsewhere(f"{partition} is not registered in ZooKeeper")
+        owner = topic.owners[partition.partition]
+        if owner != self.node_id:
+            raise RegisteredElsewhere(f"{partition} is not served here: broker {owner} owns it")
+        if partition in self._lost:
+            raise StorageError(
+                f"{partition} is offline: ZooKeeper says that this broker made it, but it is in none of "
+                "log.dirs; start the broker with the directories it had"
+            )
+        raise RegisteredElsewhere(f"{partition} is not made yet")
+
+
+def is_shared(name: str, topic: StoredTopic) -> bool:
+    """Whether the cluster has such a topic as one: each broker has its own of 0.7, and for its own use."""
+    return topic.generation == SINCE_08.generation and name not in INTERNAL_TOPICS
+
+
+def spread(view: ClusterView, brokers: Iterable[int], count: int) -> tuple[int, ...]:
+    """Owners for ``count`` new partitions: the brokers in turn, those with the fewest partitions first."""
+    load = dict.fromkeys(brokers, 0)
+    for topic in view.topics.values():
+        for owner in topic.owners:
+            if owner in load:
+                load[owner] += 1
+    order = sorted(load, key=lambda broker: (load[broker], broker))
+    return tuple(order[number % len(order)] for number in range(count))

@@ -1,0 +1,196 @@
+"""The znodes in which a cluster of our brokers keeps its topics of today's wire, and their values. Pure.
+
+Below the prefix of `JsonLayout`, all persistent:
+
+* ``/brokers/topics``: JSON with version 1, registry, a random id that a ZooKeeper which was emptied has not,
+  and changes, the names of the topics changed last, each after the version of this node that changed it
+* ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions, the brokers of each, of which the
+  first owns it, adding_replicas and removing_replicas, both empty, and ours: pending, the partitions that
+  their owners have not made yet. Without partitions there is no such topic any more
+* ``/config/topics/<topic>``: JSON with version 1 and config
+* ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and brokers, who have yet to remove it
+
+Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pyspark_kafkalog.config.zookeeper import znode_name
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import decode_id, encode_id
+from pyspark_kafkalog.zookeeper.paths import (
+    MAX_PARTITIONS,
+    NUMBER,
+    JsonLayout,
+    MalformedNode,
+    is_count,
+    json_bytes,
+    json_object,
+    text_of,
+)
+
+CHANGES_KEPT = 100
+"""Who has missed more of them reads every topic again."""
+
+NOBODY = -1
+"""Owner of a partition that no broker has brought yet, after ZooKeeper was emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNode:
+    """A topic: ``owners`` are those of its partitions, by their numbers; ``pending`` are still to be made."""
+
+    topic_id: UUID
+    owners: tuple[int, ...]
+    pending: frozenset[int] = frozenset()
+
+
+class DeletedTopic(NamedTuple):
+    """A topic that was deleted, and the brokers that have yet to remove what they have of it."""
+
+    topic_id: UUID
+    name: str
+    brokers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesNode:
+    """The node that every change sets: its registry's id, and the last changes, oldest first."""
+
+    registry: str
+    changes: tuple[tuple[int, str], ...] = ()
+
+    def after(self, version: int, *names: str) -> ChangesNode:
+        """The same after a change of these topics that gave the node this ``version``."""
+        changes = (*self.changes, *((version, name) for name in names))
+        return ChangesNode(self.registry, changes[-CHANGES_KEPT:])
+
+    def since(self, before: int, now: int) -> set[str] | None:
+        """The topics changed after version ``before``, at version ``now``; None where that is forgotten."""
+        if len({version for version, _ in self.changes if version > before}) < now - before:
+            return None
+        return {name for version, name in self.changes if version > before}
+
+
+class TopicNodes:
+    """*Thread-safe: immutable.* Paths below a layout's prefix."""
+
+    def __init__(self, layout: JsonLayout) -> None:
+        self.topics = layout.topics
+        self.configs = f"{layout.prefix}/config/topics"
+        self.deleted = f"{layout.prefix}/admin/delete_topics"
+
+    def topic(self, name: str) -> str:
+        return f"{self.topics}/{_name(name)}"
+
+    def config(self, name: str) -> str:
+        return f"{self.configs}/{_name(name)}"
+
+    def deletion(self, topic_id: UUID) -> str:
+        # An id may begin with a dash, but never with a slash: any is the name of a znode.
+        return f"{self.deleted}/{encode_id(topic_id)}"
+
+
+def write_topic(topic: TopicNode) -> bytes:
+    """The value of a topic's znode."""
+    return json_bytes(
+        {
+            "version": 3,
+            "topic_id": encode_id(topic.topic_id),
+            "partitions": {str(n): [owner] if owner >= 0 else [] for n, owner in enumerate(topic.owners)},
+            "adding_replicas": {},
+            "removing_replicas": {},
+            "pending": sorted(topic.pending),
+        }
+    )
+
+
+def read_topic(name: str, data: bytes) -> TopicNode | None:
+    """The topic in a znode's value; None where there is none any more.
+    Raises `MalformedNode`: it is none of ours.
+    """
+    what = f"topic {name!r}"
+    if not data:
+        return None  # made by a broker of before, below which it registered its partitions
+    fields = json_object(text_of(data, what), what)
+    partitions, pending = fields.get("partitions"), fields.get("pending", [])
+    if not isinstance(partitions, dict) or not isinstance(pending, list):
+        raise MalformedNode(what, data)
+    if not partitions:
+        return None
+    owners: dict[int, int] = {}
+    for number, brokers in partitions.items():
+        if not NUMBER.fullmatch(number) or not isinstance(brokers, list) or not all(map(is_count, brokers)):
+            raise MalformedNode(what, data)
+        owners[int(number)] = brokers[0] if brokers else NOBODY
+    if max(owners) >= MAX_PARTITIONS or not all(is_count(number) for number in pending):
+        raise MalformedNode(what, data)
+    try:
+        topic_id = decode_id(str(fields.get("topic_id")))
+    except ValueError:
+        raise MalformedNode(what, data) from None
+    count = max(owners) + 1
+    return TopicNode(topic_id, tuple(owners.get(n, NOBODY) for n in range(count)), frozenset(pending))
+
+
+def write_config(config: Mapping[str, str]) -> bytes:
+    """The value of the znode with a topic's own properties."""
+    return json_bytes({"version": 1, "config": dict(config)})
+
+
+def read_config(name: str, data: bytes) -> dict[str, str]:
+    """A topic's own properties in a znode's value."""
+    what = f"the properties of topic {name!r}"
+    config: Any = json_object(text_of(data, what), what).get("config")
+    if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
+        raise MalformedNode(what, data)
+    return config
+
+
+def write_deleted(topic: DeletedTopic) -> bytes:
+    """The value of a deleted topic's znode."""
+    return json_bytes({"version": 1, "name": topic.name, "brokers": sorted(topic.brokers)})
+
+
+def read_deleted(child: str, data: bytes) -> DeletedTopic:
+    """The deleted topic whose znode has the name ``child``."""
+    what = f"the deleted topic {child}"
+    fields = json_object(text_of(data, what), what)
+    name, brokers = fields.get("name"), fields.get("brokers")
+    if not isinstance(name, str) or not isinstance(brokers, list) or not all(map(is_count, brokers)):
+        raise MalformedNode(what, data)
+    try:
+        return DeletedTopic(decode_id(child), name, frozenset(brokers))
+    except ValueError:
+        raise MalformedNode(what, data) from None
+
+
+def write_changes(node: ChangesNode) -> bytes:
+    """The value of the node that every change sets."""
+    return json_bytes({"version": 1, "registry": node.registry, "changes": node.changes})
+
+
+def read_changes(data: bytes) -> ChangesNode | None:
+    """The last changes; None where no broker of ours has written any."""
+    if not data:
+        return None
+    what = "the list of changed topics"
+    fields = json_object(text_of(data, what), what)
+    registry, changes = fields.get("registry"), fields.get("changes")
+    if not isinstance(registry, str) or not isinstance(changes, list):
+        raise MalformedNode(what, data)
+    found: Sequence[Any] = changes
+    if not all(isinstance(each, list) and len(each) == 2 and is_count(each[0]) for each in found):
+        raise MalformedNode(what, data)
+    return ChangesNode(registry, tuple((int(version), str(name)) for version, name in found))
+
+
+def _name(text: str) -> str:
+    if not znode_name.test(text):
+        raise InvalidConfig(f"{text!r} cannot be the name of a znode")
+    return text

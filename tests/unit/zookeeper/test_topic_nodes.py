@@ -1,0 +1,95 @@
+"""The values of the znodes in which a cluster keeps its topics."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
+from pyspark_kafkalog.zookeeper.topic_nodes import (
+    CHANGES_KEPT,
+    ChangesNode,
+    DeletedTopic,
+    TopicNode,
+    TopicNodes,
+    read_changes,
+    read_config,
+    read_deleted,
+    read_topic,
+    write_changes,
+    write_config,
+    write_deleted,
+    write_topic,
+)
+
+NODES = TopicNodes(JsonLayout())
+ID = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
+
+
+def test_the_nodes_are_those_of_kafka() -> None:
+    assert NODES.topic("clicks") == "/kafka/brokers/topics/clicks"
+    assert NODES.config("clicks") == "/kafka/config/topics/clicks"
+    assert NODES.deletion(ID) == "/kafka/admin/delete_topics/AQIDBAUGBwgJCgsMDQ4PEA"
+    assert json.loads(write_topic(TopicNode(ID, (2, -1, 1), frozenset({2, 0})))) == {
+        "version": 3, "topic_id": "AQIDBAUGBwgJCgsMDQ4PEA", "partitions": {"0": [2], "1": [], "2": [1]},
+        "adding_replicas": {}, "removing_replicas": {}, "pending": [0, 2],
+    }  # fmt: skip
+    assert write_config({"retention.ms": "5"}) == b'{"version":1,"config":{"retention.ms":"5"}}'
+    with pytest.raises(InvalidConfig):
+        NODES.topic("a/b")
+
+
+@given(st.uuids(), st.lists(st.integers(-1, 1 << 31), min_size=1, max_size=20), st.sets(st.integers(0, 20)))
+def test_a_topic_is_read_as_it_was_written(topic_id: UUID, owners: list[int], pending: set[int]) -> None:
+    topic = TopicNode(topic_id, tuple(owners), frozenset(pending))
+    assert read_topic("t", write_topic(topic)) == topic
+    deleted = DeletedTopic(topic_id, "t", frozenset(pending))
+    assert read_deleted(NODES.deletion(topic_id).rpartition("/")[2], write_deleted(deleted)) == deleted
+
+
+def test_a_topic_without_partitions_is_none() -> None:
+    assert read_topic("t", b"") is None
+    assert read_topic("t", b'{"version":3,"partitions":{}}') is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff", b"[]", b'{"partitions":[]}', b'{"partitions":{"x":[1]}}', b'{"partitions":{"0":1}}',
+        b'{"partitions":{"0":["1"]}}', b'{"partitions":{"0":[1]}}', b'{"partitions":{"999999999":[1]}}',
+        b'{"topic_id":"AQIDBAUGBwgJCgsMDQ4PEA","partitions":{"0":[1]},"pending":[true]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_topic_of_ours_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedNode):
+        read_topic("t", data)
+
+
+def test_other_values_that_cannot_be_are_refused() -> None:
+    for data in (b"", b'{"config":{"a":1}}', b'{"config":[]}'):
+        with pytest.raises(MalformedNode):
+            read_config("t", data)
+    for data in (b"x", b'{"registry":1,"changes":[]}', b'{"registry":"r","changes":[["a",1]]}'):
+        with pytest.raises(MalformedNode):
+            read_changes(data)
+    with pytest.raises(MalformedNode):
+        read_deleted("no-id", b'{"name":"t","brokers":[1]}')
+
+
+def test_changes_say_what_is_to_be_read_again_or_that_they_do_not_reach_back_far_enough() -> None:
+    node = ChangesNode("r")
+    assert node.since(0, 0) == set()
+    for version in range(1, CHANGES_KEPT + 4):
+        node = node.after(version, f"t{version}")
+    assert read_changes(write_changes(node)) == node
+    last = CHANGES_KEPT + 3
+    assert node.since(last - 2, last) == {f"t{last - 1}", f"t{last}"}
+    assert node.since(3, last) == {f"t{version}" for version in range(4, last + 1)}
+    assert node.since(2, last) is None
+    # Who wrote the node without telling of a change.
+    assert node.since(last - 2, last + 1) is None
