@@ -124,9 +124,10 @@ def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ..
         owners = _assigned(wanted.assignments, live_brokers(ctx))
         return len(owners), owners
     if wanted.replication_factor not in (_DEFAULT, 1):
+        alone = "with 1 broker" if len(live_brokers(ctx)) == 1 else "as a partition is on 1 broker,"
         raise ServerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {wanted.replication_factor}; a partition is on 1 broker: it can be 1 or -1",
+            f"replication factor {wanted.replication_factor}; {alone} it can be 1 or -1 only",
         )
     default = wanted.num_partitions == _DEFAULT
     return ctx.services.config.num_partitions if default else wanted.num_partitions, None
