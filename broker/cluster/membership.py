@@ -42,13 +42,17 @@ class Membership:
         *,
         forget: Callable[[str], Steps[None]],
         changed: Callable[[], object],
+        settled: Callable[[], object],
     ) -> None:
-        """``forget`` removes what others keep of a deleted topic; ``changed`` has `settle` called."""
+        """``forget`` removes what others keep of a deleted topic; ``changed`` has `settle` called, which
+        calls ``settled`` in the end.
+        """
         self.registry = registry
         self.ownership = ownership
         self._logs = logs
         self._forget = forget
         self._changed = changed
+        self._settled = settled
         self._arrived = False
         self._lost: dict[TopicPartition, UUID] = {}
         self._lock = threading.Lock()
@@ -101,6 +105,7 @@ class Membership:
         for name, topic in view.topics.items():
             if topic.pending and name not in held:
                 settled &= self._make(name, topic)
+        self._settled()
         return settled
 
     def making(self, name: str, topic: ClusterTopic) -> Steps[None]:

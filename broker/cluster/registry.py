@@ -16,8 +16,26 @@ from pyspark_kafkalog.errors import (
     InvalidPartitions,
     KafkaError,
     ServerError,
+    StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.zookeeper.cluster_nodes import (
+    NOBODY,
+    ChangesNode,
+    ClusterNodes,
+    DeletedTopic,
+    TopicNode,
+    read_changes,
+    read_config,
+    read_deleted,
+    read_id_block,
+    read_topic,
+    write_changes,
+    write_config,
+    write_deleted,
+    write_id_block,
+    write_topic,
 )
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 from pyspark_kafkalog.zookeeper.session import (
@@ -27,21 +45,6 @@ from pyspark_kafkalog.zookeeper.session import (
     Replacement,
     Session,
     ZooKeeperError,
-)
-from pyspark_kafkalog.zookeeper.topic_nodes import (
-    NOBODY,
-    ChangesNode,
-    DeletedTopic,
-    TopicNode,
-    TopicNodes,
-    read_changes,
-    read_config,
-    read_deleted,
-    read_topic,
-    write_changes,
-    write_config,
-    write_deleted,
-    write_topic,
 )
 
 _ATTEMPTS = 200
@@ -70,7 +73,7 @@ class TopicRegistry:
     def __init__(self, session: Session, layout: JsonLayout, ownership: Ownership, fresh_id: str) -> None:
         """``fresh_id`` is the registry's id if this broker is its first."""
         self._session = session
-        self._nodes = TopicNodes(layout)
+        self._nodes = ClusterNodes(layout)
         self._ownership = ownership
         self._fresh = ChangesNode(fresh_id)
         self._lock = threading.Lock()
@@ -253,6 +256,30 @@ class TopicRegistry:
         view = self._ownership.view
         if view is not None and topic_id in view.deletions:
             self._change(plan, view.deletions[topic_id].name)
+
+    def take_ids(self, at_least: int, count: int) -> int:
+        """The first of ``count`` producer ids that no other broker gets, none below ``at_least``.
+        Raises `StorageError`: ZooKeeper does not answer, or has no such number.
+        """
+        path, session = self._nodes.id_block, self._session
+        if not session.connected:
+            raise StorageError("ZooKeeper does not answer: no block of producer ids can be taken")
+        try:
+            while True:
+                there = session.read(path)
+                first = max(at_least, 0 if there is None else read_id_block(there.data))
+                data = write_id_block(self._ownership.node_id, first, count)
+                if there is not None:
+                    if session.replace(path, data, there.version):
+                        return first
+                    continue
+                try:
+                    session.create(path, data)
+                    return first
+                except NodeExists:
+                    continue
+        except KafkaError as e:
+            raise StorageError(f"no block of producer ids can be taken: {e}") from e
 
     def tidy(self) -> None:
         """Remove what is left of topics that are no more, once no broker has registered anything below."""

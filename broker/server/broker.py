@@ -106,6 +106,10 @@ class Broker:
             self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
+        shared = None if self._registration is None else self._registration.registry
+        self._producer_ids = ProducerIds(
+            config.directories(), files, None if shared is None else shared.take_ids
+        )
         self._membership = self._make_membership()
         self._topics = Topics(self._logs, config, self._membership)
         self._disk = Scheduler(clock)
@@ -139,7 +143,6 @@ class Broker:
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
         )
-        self._producer_ids = ProducerIds(config.directories(), files)
         self._transaction_work = Scheduler(clock)
         self._transactions = TransactionCoordinator(
             self._logs,
@@ -302,6 +305,7 @@ class Broker:
             registration.ownership,
             forget=self._forget_topic,
             changed=registration.changed,
+            settled=self._producer_ids.prepare,
         )
 
     def _forget_topic(self, name: str) -> Steps[None]:

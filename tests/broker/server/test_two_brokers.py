@@ -22,6 +22,7 @@ from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequ
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -272,6 +273,15 @@ def _empty(session: Session, path: str) -> None:
     for child in session.children(path):
         _empty(session, f"{path}/{child}")
     session.delete(path)
+
+
+def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twice(two: Two) -> None:
+    """With one id for two, a record of one would pass for a duplicate of the other's."""
+    ids = [two.clients[n].ask(InitProducerIdRequest(None, 1000)).producer_id for n in (1, 2, 1, 2)]
+    assert len(set(ids)) == 4
+    two.stop(1)
+    ids.append(two.start(1).ask(InitProducerIdRequest(None, 1000)).producer_id)
+    assert len(set(ids)) == 5
 
 
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:

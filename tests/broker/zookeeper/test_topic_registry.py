@@ -19,10 +19,10 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from pyspark_kafkalog.zookeeper.topic_nodes import CHANGES_KEPT
 from tests.support.zookeeper import until
 
 Made = Callable[[int], TopicRegistry]
@@ -224,6 +224,23 @@ def test_while_zookeeper_is_away_nothing_is_changed_and_nobody_waits(own_zookeep
         with pytest.raises(ServerError, match="ZooKeeper does not answer") as refused:
             create(registry, "t")
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_no_producer_id_is_in_two_blocks(made: Made) -> None:
+    registries = [made(number) for number in (1, 2)]
+    taken: list[int] = []
+
+    def work(registry: TopicRegistry) -> None:
+        taken.extend(registry.take_ids(0, 1000) for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=(registry,)) for registry in registries]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(taken) == list(range(0, 40_000, 1000))
+    assert registries[0].take_ids(123_456, 1000) == 123_456
+    assert registries[1].take_ids(0, 1000) == 124_456
 
 
 def test_new_partitions_go_to_the_brokers_in_turn_those_with_the_fewest_first(made: Made) -> None:

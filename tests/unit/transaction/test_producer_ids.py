@@ -36,6 +36,40 @@ def test_no_id_comes_twice_over_any_number_of_restarts(tmp_path: Path) -> None:
     assert seen[5] == BLOCK_SIZE
 
 
+def test_blocks_of_a_cluster_are_taken_where_all_brokers_take_them_but_none_that_was_used_here(
+    tmp_path: Path,
+) -> None:
+    asked: list[int] = []
+    given = iter((5000, 9000, 12_000))
+
+    def take(at_least: int, count: int) -> int:
+        asked.append(at_least)
+        assert count == BLOCK_SIZE
+        return next(given)
+
+    assert ProducerIds([tmp_path], OsFileSystem()).next() == 0
+    ids = ProducerIds([tmp_path], OsFileSystem(), take)
+    ids.prepare()
+    ids.prepare()
+    assert asked == [BLOCK_SIZE], "one block is reserved, not two"
+    assert [ids.next() for _ in range(BLOCK_SIZE)] == list(range(5000, 5000 + BLOCK_SIZE))
+    assert ids.next() == 9000
+    assert (tmp_path / FILE_NAME).read_text() == str(9000 + BLOCK_SIZE)
+    ids = ProducerIds([tmp_path], OsFileSystem(), take)
+    assert ids.next() == 12_000
+    assert asked == [BLOCK_SIZE, 5000 + BLOCK_SIZE, 9000 + BLOCK_SIZE]
+
+
+def test_where_no_block_can_be_taken_beforehand_who_asks_is_told(tmp_path: Path) -> None:
+    def take(at_least: int, count: int) -> int:
+        raise StorageError("away")
+
+    ids = ProducerIds([tmp_path], OsFileSystem(), take)
+    ids.prepare()
+    with pytest.raises(StorageError, match="away"):
+        ids.next()
+
+
 def test_a_block_is_followed_by_the_next(tmp_path: Path) -> None:
     ids = ProducerIds([tmp_path], OsFileSystem())
     assert [ids.next() for _ in range(2 * BLOCK_SIZE + 1)] == list(range(2 * BLOCK_SIZE + 1))

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
-from pyspark_kafkalog.zookeeper.topic_nodes import (
+from pyspark_kafkalog.zookeeper.cluster_nodes import (
     CHANGES_KEPT,
     ChangesNode,
+    ClusterNodes,
     DeletedTopic,
     TopicNode,
-    TopicNodes,
     read_changes,
     read_config,
     read_deleted,
@@ -26,8 +25,9 @@ from pyspark_kafkalog.zookeeper.topic_nodes import (
     write_deleted,
     write_topic,
 )
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 
-NODES = TopicNodes(JsonLayout())
+NODES = ClusterNodes(JsonLayout())
 ID = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
 
 

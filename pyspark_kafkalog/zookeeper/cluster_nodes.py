@@ -1,4 +1,4 @@
-"""The znodes in which a cluster of our brokers keeps its topics of today's wire, and their values. Pure.
+"""The znodes that the brokers of a cluster share on today's wire: topics, producer ids. Pure.
 
 Below the prefix of `JsonLayout`, all persistent:
 
@@ -9,6 +9,8 @@ Below the prefix of `JsonLayout`, all persistent:
   their owners have not made yet. Without partitions there is no such topic any more
 * ``/config/topics/<topic>``: JSON with version 1 and config
 * ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and brokers, who have yet to remove it
+* ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end, both as text: the
+  last block of producer ids that a broker took, both ends included
 
 Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers do with them.
 """
@@ -77,13 +79,14 @@ class ChangesNode:
         return {name for version, name in self.changes if version > before}
 
 
-class TopicNodes:
+class ClusterNodes:
     """*Thread-safe: immutable.* Paths below a layout's prefix."""
 
     def __init__(self, layout: JsonLayout) -> None:
         self.topics = layout.topics
         self.configs = f"{layout.prefix}/config/topics"
         self.deleted = f"{layout.prefix}/admin/delete_topics"
+        self.id_block = f"{layout.prefix}/latest_producer_id_block"
 
     def topic(self, name: str) -> str:
         return f"{self.topics}/{_name(name)}"
@@ -168,6 +171,22 @@ def read_deleted(child: str, data: bytes) -> DeletedTopic:
         return DeletedTopic(decode_id(child), name, frozenset(brokers))
     except ValueError:
         raise MalformedNode(what, data) from None
+
+
+def write_id_block(broker: int, first: int, count: int) -> bytes:
+    """The value of the znode with the last block of producer ids."""
+    return json_bytes(
+        {"version": 1, "broker": broker, "block_start": str(first), "block_end": str(first + count - 1)}
+    )
+
+
+def read_id_block(data: bytes) -> int:
+    """The first producer id behind the last block."""
+    what = "a block of producer ids"
+    end = str(json_object(text_of(data, what), what).get("block_end"))
+    if not NUMBER.fullmatch(end):
+        raise MalformedNode(what, data)
+    return int(end) + 1
 
 
 def write_changes(node: ChangesNode) -> bytes:
