@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.embedded import EmbeddedBroker, start_broker
+    from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
 
-__all__ = ["EmbeddedBroker", "start_broker"]
+__all__ = ["EmbeddedBroker", "EmbeddedCluster", "start_broker", "start_cluster"]
 
 
 def __getattr__(name: str) -> Any:

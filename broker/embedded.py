@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for tests, notebooks and laptops.
+"""A broker in a process of its own, or a cluster of them, for tests, notebooks and laptops.
 
 The parent holds the write end of the child's standard input. Its first line is the configuration; after that
 nothing is sent, and the end of the stream means that the parent is gone, for whatever reason. The child
@@ -19,10 +19,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from pyspark_kafkalog.config.definition import describe, nearest
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 
 _HOST = "127.0.0.1"
 _LISTENERS = "listeners"
@@ -31,6 +34,11 @@ _CHILD = "from broker.embedded import run_child; run_child()"
 _RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _STOP_SECONDS = 20.0
+_CLUSTER_TICK_MS = 200
+_CLUSTER_SESSION_MS = 4000
+"""A broker of a cluster for tests that was killed is missed after so long."""
+
+_OF_ONE_BROKER = ("node.id", "broker.id", "brokerid", "zookeeper.connect", "zk.connect")
 _LOG_TAIL_BYTES = 4000
 
 
@@ -202,6 +210,90 @@ def start_broker(
     except BaseException:
         broker.stop()
         raise
+
+
+class EmbeddedCluster:
+    """*Not thread-safe: used by the thread that started it.* Brokers in processes of their own that share the
+    partitions of today's wire, with a ZooKeeper server of theirs.
+
+    ``brokers`` are by their ids, from 1 on: ``kill`` and ``restart`` one as any other.
+    """
+
+    def __init__(self, zookeeper: ZooKeeperServer, data_dir: Path, *, temporary: bool) -> None:
+        """For `start_cluster`; a ``temporary`` data directory goes in the end."""
+        self.zookeeper = zookeeper
+        self.data_dir = data_dir
+        self.brokers: dict[int, EmbeddedBroker] = {}
+        self._temporary = temporary
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all, as clients and Spark's ``kafka.bootstrap.servers`` want them."""
+        return ",".join(each.bootstrap_servers for each in self.brokers.values())
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The ``zookeeper.connect`` of its brokers."""
+        return self.zookeeper.connect
+
+    def stop(self) -> None:
+        """Stop all brokers gracefully, then ZooKeeper, and remove temporary data. May be called again."""
+        for each in self.brokers.values():
+            each.stop()
+        self.zookeeper.stop()
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start_cluster(
+    count: int = 3,
+    properties: Mapping[str, object] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    **overrides: object,
+) -> EmbeddedCluster:
+    """So many running brokers, with ids from 1 on, that are one cluster; a context manager, or call `stop`.
+
+    ``properties``, ``overrides`` and ``data_dir`` are as `start_broker` has them, for each broker. The
+    ZooKeeper server needs Java and the jars of pyspark, as ``kafkalog-zookeeper`` does.
+
+    Raises:
+        BrokerNotStarted, ZooKeeperNotStarted: the message says why. Nothing of it runs then.
+        InvalidConfig: a property is unknown, or belongs to one broker only.
+    """
+    from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+
+    merged = {**(properties or {}), **overrides}
+    own = sorted(set(merged).intersection(_OF_ONE_BROKER))
+    if own or count < 1:
+        wrong = f"{own[0]} is each broker's own" if own else f"a cluster has at least 1 broker, not {count}"
+        raise InvalidConfig(f"start_cluster: {wrong}")
+    path = Path(tempfile.mkdtemp(prefix="kafkalog-") if data_dir is None else data_dir).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    settings = ZooKeeperServerConfig(
+        data_dir=str(path / "zookeeper"), client_port=0, tick_time_ms=_CLUSTER_TICK_MS
+    )
+    zookeeper = ZooKeeperServer(settings, log=path / "zookeeper.log")
+    cluster = EmbeddedCluster(zookeeper, path, temporary=data_dir is None)
+    merged.setdefault("zookeeper.session.timeout.ms", _CLUSTER_SESSION_MS)
+    try:
+        zookeeper.start()
+        for number in range(1, count + 1):
+            given = {**merged, "node.id": number, "zookeeper.connect": zookeeper.connect}
+            cluster.brokers[number] = start_broker(given, data_dir=path / f"broker-{number}")
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster
 
 
 def run_child() -> None:

@@ -21,7 +21,7 @@ from broker.group.classic_rules import (
     SyncRequest,
     Waiter,
 )
-from broker.group.consumer_group import MEMBER_EPOCHS_SINCE, Settings, check_commit, check_fetch
+from broker.group.consumer_group import MEMBER_EPOCHS_SINCE, Settings, Topics, check_commit, check_fetch
 from broker.group.consumer_groups import ConsumerGroups
 from broker.group.group import Group, GroupShard, NoSuchGroup
 from broker.offsets.offset_records import (
@@ -109,8 +109,11 @@ class GroupCoordinator:
         *,
         create: Callable[[], int],
         appended: Appended,
+        topics: Callable[[], Topics] | None = None,
     ) -> None:
-        """``create`` makes the offsets topic and returns its partition count; it is called on first need."""
+        """``create`` makes the offsets topic and returns its partition count; it is called on first need.
+        ``topics`` are those of all brokers; without it those of ``logs``.
+        """
         self._clock = clock
         self._timer = timer
         self._settings = settings
@@ -124,7 +127,7 @@ class GroupCoordinator:
             appended=appended,
         )
         self.consumers = ConsumerGroups(
-            self._topic, clock, timer, settings=consumer_settings, topics=logs.topics
+            self._topic, clock, timer, settings=consumer_settings, topics=topics or logs.topics
         )
         self.start, self.load, self.open = self._topic.start, self._topic.load, self._topic.open
 

@@ -142,6 +142,7 @@ class Broker:
             ),
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
+            topics=self._topics.all,
         )
         self._transaction_work = Scheduler(clock)
         self._transactions = TransactionCoordinator(
