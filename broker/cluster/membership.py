@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from uuid import UUID
 
-from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, is_shared
+from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from broker.cluster.registry import TopicRegistry
+from broker.offsets.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC
 from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
@@ -81,8 +82,9 @@ class Membership:
         """The topics with those of their partitions here that this broker may serve."""
         found = {}
         for name, topic in self._logs.topics().items():
-            if not is_shared(name, topic):
-                found[name] = topic
+            if not self.ownership.shares(name, topic):
+                if name not in INTERNAL_TOPICS:
+                    found[name] = topic
                 continue
             is_ours = self.ownership.is_ours
             here = tuple(n for n in topic.partitions if is_ours(TopicPartition(name, n)))
@@ -147,7 +149,9 @@ class Membership:
         yield partial(self.registry.removed, topic_id, self._me)
 
     def _shared(self) -> dict[str, StoredTopic]:
-        return {name: topic for name, topic in self._logs.topics().items() if is_shared(name, topic)}
+        return {
+            name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(name, topic)
+        }
 
     def _arrive(self) -> None:
         """The first time: bring what this data had before there was this registry; see what is lost of what
@@ -159,6 +163,13 @@ class Membership:
                 self.registry.offer(name, topic, self._me)
             self._logs.join(view.registry)
             view = self.ownership.view or view
+        offsets, there = self._logs.topics().get(OFFSETS_TOPIC), view.topics.get(OFFSETS_TOPIC)
+        if offsets is not None and there is not None and there.stored.topic_id != offsets.topic_id:
+            _log.warning(
+                "this broker has a %s of its own, from before it came to this cluster: it goes on to be the "
+                "coordinator of the groups that ask it, as other brokers of theirs", OFFSETS_TOPIC,
+            )  # fmt: skip
+            self.ownership.keep_private(OFFSETS_TOPIC)
         self._finish_deletions(view, self._shared(), set())
         here = self._shared()
         for name, registered in view.topics.items():

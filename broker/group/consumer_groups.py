@@ -115,6 +115,7 @@ class ConsumerGroups:
         """The group as it is now; it never changes.
         Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read.
         """
+        self._topic.check_found()
         if self._topic.shards:
             shard = self._topic.shard_of(name)
             with shard.lock:

@@ -35,7 +35,15 @@ from broker.offsets.offset_records import (
 )
 from broker.scheduler import Scheduler
 from broker.store.manager import LogManager
-from broker.store.state_topic import Appended, LastValues, Shard, StateTopic, Stored, encode_records
+from broker.store.state_topic import (
+    Appended,
+    LastValues,
+    Placement,
+    Shard,
+    StateTopic,
+    Stored,
+    encode_records,
+)
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.steps import Steps, run_steps
@@ -110,9 +118,10 @@ class GroupCoordinator:
         create: Callable[[], int],
         appended: Appended,
         topics: Callable[[], Topics] | None = None,
+        placed: Callable[[], Placement | None] | None = None,
     ) -> None:
         """``create`` makes the offsets topic and returns its partition count; it is called on first need.
-        ``topics`` are those of all brokers; without it those of ``logs``.
+        ``topics`` are those of all brokers; without it those of ``logs``. ``placed``: as `StateTopic` has it.
         """
         self._clock = clock
         self._timer = timer
@@ -125,11 +134,13 @@ class GroupCoordinator:
             build=self._build,
             create=create,
             appended=appended,
+            placed=placed,
         )
         self.consumers = ConsumerGroups(
             self._topic, clock, timer, settings=consumer_settings, topics=topics or logs.topics
         )
         self.start, self.load, self.open = self._topic.start, self._topic.load, self._topic.open
+        self.refresh = self._topic.refresh
 
     def close(self) -> None:
         """Answer all who wait, and from now on those who come: the broker stops."""
@@ -191,8 +202,9 @@ class GroupCoordinator:
         """
         shard = self._shard_of_members(name)
         with shard.lock:
-            if not shard.loaded:
+            if not shard.loaded and not shard.elsewhere:
                 return ErrorCode.NONE
+            shard.check_loaded()
             _, classic = self._with_members(shard, name)
             return classic.heartbeat(member_id, instance_id, generation, self._now())
 
@@ -219,9 +231,12 @@ class GroupCoordinator:
         """All groups in the order of their names, without their members.
         Raises `CoordinatorLoading`: a partition is still being read, and its groups are not known.
         """
+        self._topic.check_found()
         found: list[Description] = []
         for shard in self._topic.shards:
             with shard.lock:
+                if shard.elsewhere:
+                    continue
                 shard.check_loaded()
                 groups = shard.state.groups.values()
                 found += [Description(g.name, g.state, g.kind, g.protocol_type) for g in groups]
@@ -304,6 +319,23 @@ class GroupCoordinator:
         """The partition that keeps the group, made if need be. Raises `KafkaError`."""
         return self._topic.shard_of(name).partition
 
+    @property
+    def opened(self) -> bool:
+        """Whether the offsets topic is known."""
+        return bool(self._topic.shards)
+
+    def partition_here(self, name: str) -> TopicPartition:
+        """`partition_of`, for a transaction. Raises `ServerError` INVALID_TXN_STATE: it is another broker's,
+        and brokers do not end transactions for each other yet.
+        """
+        shard = self._topic.shard_of(name)
+        if shard.elsewhere:
+            raise ServerError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"group {name!r} lives at another broker: this transaction cannot have its offsets",
+            )
+        return shard.partition
+
     def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
         """Append the marker of a producer's transaction to a partition of the offsets topic, whose offsets
         count from now on, or never. Returns its size in bytes. Raises as `commit`.
@@ -318,6 +350,7 @@ class GroupCoordinator:
 
     def unstable(self, name: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Those of ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
+        self._topic.check_found()
         if not self._topic.shards:
             return set()
         shard = self._topic.shard_of(name)
@@ -473,6 +506,7 @@ class GroupCoordinator:
             raise _as_coordinator(e) from e
 
     def _shard_of_known(self, name: str) -> _Shard:
+        self._topic.check_found()
         if not self._topic.shards:
             raise NoSuchGroup(name)
         return self._topic.shard_of(name)

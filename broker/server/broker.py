@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import resource
 import socket
 import threading
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
+
+_PARTITIONS_OF_A_CLUSTER = 50
+"""Of the offsets topic, if several brokers are there when it is made: as many as Kafka's."""
 
 _MINUTE_MS = 60_000
 _DELETED_FILES_SECONDS = 1.0
@@ -143,6 +147,7 @@ class Broker:
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
             topics=self._topics.all,
+            placed=None if self._membership is None else self._placed_offsets,
         )
         self._transaction_work = Scheduler(clock)
         self._transactions = TransactionCoordinator(
@@ -158,6 +163,7 @@ class Broker:
             ended=self._fetches.transaction_ended,
             in_background=lambda task: self._transaction_work.after(0.0, task),
         )
+        self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
@@ -306,8 +312,20 @@ class Broker:
             registration.ownership,
             forget=self._forget_topic,
             changed=registration.changed,
-            settled=self._producer_ids.prepare,
+            settled=self._settled,
         )
+
+    def _placed_offsets(self) -> tuple[int, frozenset[int]] | None:
+        """Whose the partitions of the offsets topic are."""
+        if self._membership is None or OFFSETS_TOPIC in self._membership.ownership.private:
+            own = self._logs.topics().get(OFFSETS_TOPIC)
+            return None if own is None else (len(own.partitions), frozenset(own.partitions))
+        return self._membership.ownership.placement(OFFSETS_TOPIC)
+
+    def _settled(self) -> None:
+        """In the registration's thread: what the registry says is done."""
+        self._producer_ids.prepare()
+        self._to_load.put(True)
 
     def _forget_topic(self, name: str) -> Steps[None]:
         return self._groups.forgetting_topic(name)
@@ -391,8 +409,16 @@ class Broker:
 
     def _load(self) -> None:
         """What groups and transactions have stored. The second ends transactions in the logs of the first."""
-        self._groups.load()
-        self._transactions.load()
+        if self._membership is None:
+            self._groups.load()
+            self._transactions.load()
+            return
+        loaded = False
+        while self._to_load.get():
+            self._groups.refresh()
+            if not loaded:
+                self._transactions.load()
+                loaded = True
 
     def _create_transactions_topic(self) -> int:
         count = self.config.transaction_state_log_num_partitions
@@ -404,6 +430,8 @@ class Broker:
 
     def _create_offsets_topic(self) -> int:
         count = self.config.offsets_topic_num_partitions
+        if self._membership is not None and len(self._membership.ownership.live_ids) > 1:
+            count = max(count, _PARTITIONS_OF_A_CLUSTER)
         return len(self._topics.create(OFFSETS_TOPIC, count, _OFFSETS_TOPIC_OVERRIDES).partitions)
 
     def _stop_background(self) -> None:
@@ -416,6 +444,7 @@ class Broker:
         self._transaction_work.stop()
         self._cleaner.stop()
         self._cleanings.stop()
+        self._to_load.put(False)
         if self._loader.is_alive():
             self._loader.join(_LOADER_STOP_SECONDS)
 

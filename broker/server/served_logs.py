@@ -16,7 +16,6 @@ from broker.log.family import LogFamily
 from broker.log.log import Log
 from broker.log.retention import SegmentFacts
 from broker.network.reply import Region
-from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.store.manager import DirectoryContents, LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, ServerError, UnknownTopicOrPartition
@@ -244,7 +243,7 @@ class ServedLogs:
             raise
 
     def _check(self, partition: TopicPartition) -> None:
-        if self._ownership is not None and partition.topic not in INTERNAL_TOPICS:
+        if self._ownership is not None and partition.topic not in self._ownership.private:
             self._ownership.check(partition)
 
     def _foreign(self, log: Log) -> ServerError:

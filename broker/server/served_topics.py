@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
-from broker.cluster.ownership import Ownership, is_shared, spread
+from broker.cluster.ownership import Ownership, spread
 from broker.config import BrokerConfig
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, family_of
@@ -86,13 +86,14 @@ class Topics:
     def all(self) -> Mapping[str, StoredTopic]:
         """Every topic by name."""
         here = self._logs.topics()
-        view = None if self._membership is None else self._membership.ownership.view
-        if view is None:
+        member = self._membership
+        view = None if member is None else member.ownership.view
+        if member is None or view is None:
             return here
         known, seen, merged = self._merged
         if known is not here or seen is not view:
             of_all = {name: topic.stored for name, topic in view.topics.items()}
-            own = {name: topic for name, topic in here.items() if not is_shared(name, topic)}
+            own = {name: topic for name, topic in here.items() if not member.ownership.shares(name, topic)}
             merged = {**of_all, **own}
             self._merged = here, view, merged
         return merged
@@ -170,7 +171,7 @@ class Topics:
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
         member = self._membership
-        if member is None or family is not SINCE_08 or name in INTERNAL_TOPICS:
+        if member is None or family is not SINCE_08 or name in member.ownership.private:
             yield from self._logs.creating_topic(
                 name, uuid4(), count, properties, generation=family.generation
             )
@@ -241,7 +242,7 @@ class Topics:
         if validate_only:
             return
         member = self._membership
-        if member is None or not is_shared(name, topic):
+        if member is None or not member.ownership.shares(name, topic):
             yield from self._logs.adding_partitions(name, total)
         else:
             member.ownership.check_known()
@@ -309,7 +310,7 @@ class Topics:
         if validate_only:
             return
         member = self._membership
-        if member is not None and is_shared(name, topic):
+        if member is not None and member.ownership.shares(name, topic):
             member.ownership.check_known()
             overrides = yield partial(
                 member.registry.configure, name, partial(self._changed_overrides, change)
@@ -339,7 +340,9 @@ class Topics:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         topic, member = self.get(name), self._membership
-        shared = None if member is None or not is_shared(name, topic) else member.ownership.topic(name)
+        shared = None
+        if member is not None and member.ownership.shares(name, topic):
+            shared = member.ownership.topic(name)
         if member is not None and shared is not None:
             member.ownership.check_known()
             member.hold(name)
@@ -422,7 +425,7 @@ class WrittenTopics:
     def _leaders(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> object:
         """What the leaders follow from."""
         ownership = self._ownership
-        if ownership is None or not is_shared(name, topic):
+        if ownership is None or not ownership.shares(name, topic):
             return None
         shared = ownership.topic(name)
         if shared is None:
@@ -450,7 +453,7 @@ class WrittenTopics:
         self, name: str, topic: StoredTopic, brokers: frozenset[int]
     ) -> Iterator[MetadataResponsePartition]:
         me, ownership = self._node_id, self._ownership
-        if not is_shared(name, topic):
+        if ownership is not None and not ownership.shares(name, topic):
             ownership = None
         shared = None if ownership is None else ownership.topic(name)
         for number in topic.partitions:

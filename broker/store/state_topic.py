@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,13 @@ from typing import Generic, TypeVar
 
 from broker.log.log import Log
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import CoordinatorLoading, KafkaError
+from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
+    ErrorCode,
+    KafkaError,
+    ServerError,
+    TopicAlreadyExists,
+)
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import (
     MAGIC,
@@ -37,6 +44,9 @@ _RECORD_OVERHEAD = 32
 """A bound of a record's own bytes beside its key and value."""
 
 _log = logging.getLogger(__name__)
+
+Placement = tuple[int, frozenset[int]]
+"""How many partitions a topic has that brokers share, and the numbers of those that are here."""
 
 Appended = Callable[[TopicPartition, int], None]
 """Called with each append and its size in bytes, so that fetches of the topic wake up."""
@@ -81,12 +91,16 @@ class Shard(Generic[S]):
         self.partition = partition
         self.lock = threading.Lock()
         self.loaded = False
+        self.elsewhere = False
         self.state = state
 
     def check_loaded(self) -> None:
         """Caller holds the lock.
-        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet.
+        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet; `ServerError`
+        NOT_COORDINATOR: another broker owns the partition.
         """
+        if self.elsewhere:
+            raise ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} is another broker's")
         if not self.loaded:
             raise CoordinatorLoading(f"{self.partition} is still being loaded")
 
@@ -94,7 +108,8 @@ class Shard(Generic[S]):
 class StateTopic(Generic[S]):
     """*Thread-safe.* The partitions of one internal topic, each with its share of a coordinator's state.
 
-    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found.
+    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found. One thread at a
+    time reads what a shard has stored: who holds ``_reading``.
     """
 
     def __init__(
@@ -106,10 +121,12 @@ class StateTopic(Generic[S]):
         build: Callable[[Shard[S], Stored], None],
         create: Callable[[], int],
         appended: Appended,
+        placed: Callable[[], Placement | None] | None = None,
     ) -> None:
         """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
         without the lock: nobody else uses or appends to a shard before it is loaded. ``create`` makes the
-        topic and returns its partition count; it is called on first need.
+        topic and returns its partition count; it is called on first need. Where brokers share the topic,
+        ``placed`` says what is known of it, and `refresh` is called when that has changed.
         """
         self._logs = logs
         self._name = name
@@ -117,7 +134,10 @@ class StateTopic(Generic[S]):
         self._build = build
         self._create = create
         self._appended = appended
+        self._placed = placed
+        self._found = placed is None
         self._opening = threading.Lock()
+        self._reading = threading.Lock()
         self._shards: tuple[Shard[S], ...] = ()
 
     @property
@@ -126,25 +146,57 @@ class StateTopic(Generic[S]):
         return self._shards
 
     def start(self) -> None:
-        """Find the topic if an earlier run made it. `load` then reads it; until then error 14."""
-        topic = self._logs.topics().get(self._name)
+        """Find the topic if an earlier run made it. `load` then reads it; until then error 14.
+        Where brokers share it `refresh` does both.
+        """
+        topic = None if self._placed is not None else self._logs.topics().get(self._name)
         if topic is not None:
             self._shards = tuple(self._shard(p) for p in topic.partitions)
 
     def load(self) -> None:
         """Read every partition into memory; returns when all that can be are loaded."""
         for shard in self._shards:
-            try:
-                self._build(shard, _read(self._logs.log(shard.partition)))
-                with shard.lock:
-                    shard.loaded = True
-            except KafkaError as e:
-                _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)
-            except Exception:
-                _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
+            self._load(shard)
+
+    def refresh(self) -> None:
+        """See which partitions of a shared topic are ours by now, and read those that were not."""
+        placed = None if self._placed is None else self._placed()
+        if placed is None:
+            self._found = True
+            return
+        count, here = placed
+        with self._opening:
+            if not self._shards:
+                shards = tuple(self._shard(p) for p in range(count))
+                for shard in shards:
+                    shard.elsewhere = True
+                self._shards = shards
+            self._found = True
+        with self._reading:
+            for shard in self._shards:
+                if shard.elsewhere and shard.partition.partition in here:
+                    with shard.lock:
+                        shard.elsewhere = False
+                    self._load(shard)
+
+    def check_found(self) -> None:
+        """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""
+        if not self._found:
+            raise CoordinatorLoading(
+                f"this broker does not know yet whose the partitions of {self._name} are"
+            )
 
     def open(self) -> None:
         """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made."""
+        self.check_found()
+        if self._placed is not None:
+            if not self._shards:
+                with contextlib.suppress(TopicAlreadyExists):
+                    self._create()
+                self.refresh()
+                if not self._shards:
+                    raise CoordinatorLoading(f"{self._name} is being made")
+            return
         with self._opening:
             if not self._shards:
                 shards = tuple(self._shard(p) for p in range(self._create()))
@@ -186,6 +238,16 @@ class StateTopic(Generic[S]):
         Raises `KafkaError`: the log refused it.
         """
         return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
+
+    def _load(self, shard: Shard[S]) -> None:
+        try:
+            self._build(shard, _read(self._logs.log(shard.partition)))
+            with shard.lock:
+                shard.loaded = True
+        except KafkaError as e:
+            _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)
+        except Exception:
+            _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
     def _shard(self, partition: int) -> Shard[S]:
         where = TopicPartition(self._name, partition)

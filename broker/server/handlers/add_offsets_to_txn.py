@@ -26,7 +26,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffs
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
-            [services.groups.partition_of(request.group_id)],
+            [services.groups.partition_here(request.group_id)],
         )
     except KafkaError as e:
         return AddOffsetsToTxnResponse(error_code=ctx.refused(e))

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 
+from broker.cluster.ownership import RegisteredElsewhere
 from broker.server.dispatch import Context, handles
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -44,6 +45,9 @@ def add_partitions_to_txn(
             try:
                 ctx.demand(Operation.WRITE, ResourceType.TOPIC, topic.name)
                 services.logs.log(partition)
+            except RegisteredElsewhere as e:
+                # Brokers do not end transactions for each other yet: clients must not try for ever.
+                code = ctx.refused(ServerError(ErrorCode.INVALID_TXN_STATE, str(e)))
             except KafkaError as e:
                 code = ctx.refused(e)
             codes[partition] = code

@@ -1,9 +1,20 @@
-"""FindCoordinator 0-4: this broker coordinates every group and transactional id. Left out: share groups."""
+"""FindCoordinator 0-4: a group's is the owner of its partition of ``__consumer_offsets``, that of a
+transactional id the broker that is asked. Left out: share groups.
+"""
 
 from __future__ import annotations
 
+from broker.cluster.ownership import RegisteredElsewhere
 from broker.server.dispatch import Context, handles
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, StorageError
+from broker.server.handlers.metadata import live_brokers
+from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    ServerError,
+    StorageError,
+)
 from pyspark_kafkalog.protocol.api.find_coordinator import (
     Coordinator,
     CoordinatorType,
@@ -29,11 +40,11 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[Fin
     if ctx.version >= _BATCHED_SINCE:
         found = []
         for key in request.coordinator_keys:
-            found.append(_find(key, request.key_type, ctx))
+            found.append((yield from _find(key, request.key_type, ctx)))
             if not len(found) % _A_STEP:
                 yield None
         return FindCoordinatorResponse(coordinators=tuple(found))
-    one = _find(request.key, request.key_type, ctx)
+    one = yield from _find(request.key, request.key_type, ctx)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -43,8 +54,9 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[Fin
     )
 
 
-def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
+def _find(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
     services = ctx.services
+    number, brokers = services.config.node_id, live_brokers(ctx)
     try:
         if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
             raise InvalidRequest(
@@ -53,13 +65,26 @@ def _find(key: str, key_type: int, ctx: Context) -> Coordinator:
         kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
         try:
-            (services.groups if key_type == CoordinatorType.GROUP else services.transactions).open()
-        except StorageError as e:
+            if key_type != CoordinatorType.GROUP:
+                services.transactions.open()
+            elif services.ownership is None:
+                services.groups.open()
+            else:
+                if not services.groups.opened:
+                    yield services.groups.open  # it asks ZooKeeper
+                partition = services.groups.partition_of(key)
+                if partition.topic not in services.ownership.private:
+                    number = services.ownership.owner_of(partition)
+        except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+        if number not in brokers:
+            raise ServerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {number}, who coordinates {key!r}, is away"
+            )
     except KafkaError as e:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
         )
-    host, port = services.endpoint()
-    return Coordinator(key=key, node_id=services.config.node_id, host=host, port=port)
+    host, port = brokers[number]
+    return Coordinator(key=key, node_id=number, host=host, port=port)

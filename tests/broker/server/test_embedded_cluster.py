@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import chain
 
 import psutil
 import pytest
@@ -12,6 +14,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 import broker
 from broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.zookeeper import until
 
@@ -57,6 +67,74 @@ def read(servers: str, topic: str, count: int) -> set[bytes]:
         return found
     finally:
         consumer.close()
+
+
+def test_members_of_a_group_share_its_partitions_whichever_brokers_they_ask(cluster: EmbeddedCluster) -> None:
+    one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
+    admin = AdminClient({"bootstrap.servers": one})
+    admin.create_topics([NewTopic("shared", 6, 1)])["shared"].result(20)
+    own = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+    for protocol in ("classic", "consumer"):
+        kind = {"group.protocol": protocol} if protocol == "consumer" else {}
+        given = {k: v for k, v in own.items() if protocol == "classic" or k != "session.timeout.ms"}
+        given["group.id"] = protocol
+        members = [Consumer({"bootstrap.servers": at, **given, **kind}) for at in (one, two, three)]
+        try:
+            for member in members:
+                member.subscribe(["shared"])
+
+            def shared(members: list[Consumer] = members) -> bool:
+                for member in members:
+                    member.poll(0.05)
+                parts = [[each.partition for each in member.assignment()] for member in members]
+                return [len(each) for each in parts] == [2, 2, 2] and {*chain(*parts)} == {*range(6)}
+
+            until(shared, seconds=30)
+        finally:
+            for member in members:
+                member.close()
+
+
+def test_groups_are_spread_over_the_brokers_and_keep_their_offsets(cluster: EmbeddedCluster) -> None:
+    with ExitStack() as stack:
+        clients = {n: stack.enter_context(RawClient(each.port)) for n, each in cluster.brokers.items()}
+        clients[1].create_topic("offsets", partitions=1)
+        wanted = MetadataRequest(
+            topics=(MetadataRequestTopic(name="offsets"),), allow_auto_topic_creation=False
+        )
+        until(lambda: not any(each.ask(wanted).topics[0].error_code for each in clients.values()))
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(f"g-{n}" for n in range(20)))
+        found = {
+            number: {each.key: each.node_id for each in client.ask(request).coordinators}
+            for number, client in clients.items()
+        }
+        assert found[1] == found[2] == found[3]
+        assert set(found[1].values()) == {1, 2, 3}
+        for group, owner in found[1].items():
+            codes = {number: commit(client, group, 7) for number, client in clients.items()}
+            wrong = dict.fromkeys(set(clients) - {owner}, ErrorCode.NOT_COORDINATOR)
+            assert codes == {owner: ErrorCode.NONE, **wrong}
+    cluster.brokers[2].restart()
+    with RawClient(cluster.brokers[2].port) as client:
+        group = next(group for group, owner in found[1].items() if owner == 2)
+        assert until(lambda: committed(client, group)) == 7
+
+
+def commit(client: RawClient, group: str, offset: int) -> ErrorCode:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = (OffsetCommitRequestTopic(name="offsets", partitions=(partition,)),)
+    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics), 7)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def committed(client: RawClient, group: str) -> int | None:
+    """The group's offset; None while the broker has yet to read it."""
+    topics = (OffsetFetchRequestTopic(name="offsets", partition_indexes=(0,)),)
+    (partition,) = client.ask(OffsetFetchRequest(group_id=group, topics=topics), 5).topics[0].partitions
+    if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return None
+    assert partition.error_code == ErrorCode.NONE
+    return int(partition.committed_offset)
 
 
 def test_one_broker_dies_and_returns_while_the_others_serve(cluster: EmbeddedCluster) -> None:
