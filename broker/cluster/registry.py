@@ -283,17 +283,23 @@ class TopicRegistry:
 
     def tidy(self) -> None:
         """Remove what is left of topics that are no more, once no broker has registered anything below."""
-        view = self._ownership.view
-        for name, (version, _) in view.vacant.items() if view is not None else ():
-            if version == ABSENT:
-                continue
+        view, gone = self._ownership.view, set()
+        for name, (version, config_version) in view.vacant.items() if view is not None else ():
             path = self._nodes.topic(name)
-            children = self._session.children(path)
-            for child in children:
-                for number in self._session.children(f"{path}/{child}"):
-                    self._session.delete(f"{path}/{child}/{number}")
-                self._session.delete(f"{path}/{child}")
-            self._session.delete(path, version)
+            if version != ABSENT and self._session.read(path) is not None:
+                for child in self._session.children(path):
+                    for number in self._session.children(f"{path}/{child}"):
+                        self._session.delete(f"{path}/{child}/{number}")
+                    self._session.delete(f"{path}/{child}")
+                if not self._session.delete(path, version):
+                    continue
+            if config_version == ABSENT:
+                gone.add((name, (version, config_version)))
+        if gone:
+            with self._lock:
+                if (now := self._ownership.view) is not None:
+                    left = dict(now.vacant.items() - gone)
+                    self._ownership.see(replace(now, vacant=left))
 
     def _change(self, plan: Plan, name: str) -> ClusterView:
         """Write what a plan says of the newest view; again if another change came first."""

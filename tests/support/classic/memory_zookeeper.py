@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyspark_kafkalog.errors import ConnectionLost
-from pyspark_kafkalog.zookeeper.session import Node, NodeExists, SessionEvent
+from pyspark_kafkalog.zookeeper.session import (
+    Creation,
+    Node,
+    NodeExists,
+    Removal,
+    Replacement,
+    SessionEvent,
+)
 
 
 class MemoryZooKeeper:
@@ -36,6 +43,9 @@ class MemorySession:
         """Operations until one is done whose answer is lost; None is never."""
         self.expire_after: int | None = None
         """Operations until the server ends the session, which the next one finds out; None is never."""
+        self.between: tuple[int, Callable[[], object]] | None = None
+        """Operations until somebody else does something first, and what; None is never."""
+        self.connected = True
 
     @property
     def credentials(self) -> tuple[int, bytes]:
@@ -56,6 +66,13 @@ class MemorySession:
 
     def notice(self) -> None:
         """The client hears from the server: of the end of its session, if it has ended."""
+        if self.between is not None:
+            left, act = self.between
+            self.between = (left - 1, act) if left else None
+            if not left:
+                act()
+        if not self.connected:
+            raise ConnectionLost("no server is reached")
         if self.expire_after is not None:
             self.expire_after -= 1
             if self.expire_after < 0:
@@ -85,6 +102,32 @@ class MemorySession:
         there = self._server.nodes.get(path, Node(b"", -1, 0))
         self._server.nodes[path] = Node(data, there.version + 1, there.owner)
         self._answer()
+
+    def replace(self, path: str, data: bytes, version: int) -> bool:
+        return self.commit(Replacement(path, data, version))
+
+    def commit(self, *changes: Creation | Replacement | Removal) -> bool:
+        self.notice()
+        nodes = dict(self._server.nodes)
+        for change in changes:
+            there = nodes.get(change.path)
+            if isinstance(change, Creation):
+                if there is not None:
+                    return False
+                nodes[change.path] = Node(change.data, 0, 0)
+            elif there is None or there.version != change.version:
+                return False
+            elif isinstance(change, Replacement):
+                nodes[change.path] = Node(change.data, change.version + 1, there.owner)
+            else:
+                del nodes[change.path]
+        self._server.nodes = nodes
+        self._answer()
+        return True
+
+    def read_all(self, paths: Iterable[str]) -> dict[str, Node]:
+        found = {path: self.read(path) for path in paths}
+        return {path: node for path, node in found.items() if node is not None}
 
     def delete(self, path: str, version: int = -1) -> bool:
         self.notice()
