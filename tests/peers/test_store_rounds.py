@@ -1,4 +1,4 @@
-"""The fault driver of loads whose ledger and files are in an object store, by Spark's own ``s3a`` writers."""
+"""The fault driver of loads whose ledger and files are in an object store or HDFS, by Spark's own writers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import pytest
 from broker.embedded import start_broker
 from tests.fault.loads.test_drivers_race import committed, load_until_others_were_refused
 from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.ledger.s3_server import KEYS, Gate, s3_server
 from tests.support.loads.growing_topic import growing
-from tests.support.loads.load_soaks import KILLS, SEEDS, soak, soaked_drivers
+from tests.support.loads.load_soaks import FEWER_LOADS, KILLS, SEEDS, soak, soaked_drivers
 from tests.support.loads.spark_drivers import LOCAL, Drivers
-from tests.support.loads.store_rounds import StoreRound
+from tests.support.loads.store_rounds import BucketRound, HdfsRound
 from tests.support.spark.spark_environments import s3a_configs, s3a_jars
 
 STEPS = ["driver killed", "store away", "compacted"]
@@ -50,14 +51,14 @@ def installation(gate: Gate) -> dict[str, Any]:
 
 
 @pytest.fixture
-def round_at(gate: Gate, tmp_path: Path) -> Iterator[Callable[[str, Drivers], StoreRound]]:
+def round_at(gate: Gate, tmp_path: Path) -> Iterator[Callable[[str, Drivers], BucketRound]]:
     """A round of this seed with these drivers."""
     with ExitStack() as stack:
 
-        def made(seed: str, drivers: Drivers) -> StoreRound:
+        def made(seed: str, drivers: Drivers) -> BucketRound:
             broker = stack.enter_context(start_broker())
             topic = growing(broker.bootstrap_servers, f"stored-{seed}", 2, random.Random(f"topic {seed}"))
-            return StoreRound(
+            return BucketRound(
                 seed, drivers, broker, stack.enter_context(topic), tmp_path / "round", gate=gate
             )
 
@@ -74,7 +75,7 @@ def local(installation: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_offset_is_loaded_once_in_a_short_round(
-    local: Drivers, round_at: Callable[[str, Drivers], StoreRound]
+    local: Drivers, round_at: Callable[[str, Drivers], BucketRound]
 ) -> None:
     done = round_at("short", local)
     done.run(["plain", *STEPS])
@@ -83,7 +84,7 @@ def test_every_offset_is_loaded_once_in_a_short_round(
 
 @pytest.mark.parametrize("lockless", [False, True], ids=["locks", "no locks"])
 def test_of_two_drivers_on_two_hosts_one_commits_each_load(
-    local: Drivers, round_at: Callable[[str, Drivers], StoreRound], lockless: bool
+    local: Drivers, round_at: Callable[[str, Drivers], BucketRound], lockless: bool
 ) -> None:
     """What the other one wrote is not read."""
     race = round_at(f"race-{lockless}", local)
@@ -105,10 +106,31 @@ def test_of_two_drivers_on_two_hosts_one_commits_each_load(
 def test_every_offset_is_loaded_once_in_many_loads(
     seed: str,
     installation: dict[str, Any],
-    round_at: Callable[[str, Drivers], StoreRound],
+    round_at: Callable[[str, Drivers], BucketRound],
     tmp_path: Path,
 ) -> None:
     first = (*KILLS, *("store away",) * 4, *("compacted",) * 2)
     with soaked_drivers(tmp_path / "drivers", **installation) as drivers:
         done = round_at(f"soak-{seed}", drivers)
         soak(done, random.Random(f"soak at a store {seed}"), ROUNDS, first)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_offset_is_loaded_once_in_an_hdfs_that_is_killed(seed: str, tmp_path: Path) -> None:
+    try:
+        hdfs = MiniHdfs(tmp_path).start()
+    except NotAvailable as e:
+        pytest.skip(str(e))
+    rng = random.Random(f"soak in HDFS {seed}")
+    try:
+        with (
+            soaked_drivers(tmp_path / "drivers") as drivers,
+            start_broker() as broker,
+            growing(broker.bootstrap_servers, f"in-hdfs-{seed}", 2, rng) as topic,
+        ):
+            done = HdfsRound(f"hdfs {seed}", drivers, broker, topic, tmp_path / "round", hdfs=hdfs)
+            soak(done, rng, FEWER_LOADS, (*KILLS, *("store away",) * 3, "compacted"))
+    finally:
+        hdfs.kill()

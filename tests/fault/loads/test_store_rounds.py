@@ -13,7 +13,7 @@ from broker.embedded import start_broker
 from tests.support.ledger.s3_server import KEYS, Gate, s3_server
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.spark_drivers import Drivers
-from tests.support.loads.store_rounds import StoreRound
+from tests.support.loads.store_rounds import BucketRound
 from tests.support.spark.spark_environments import s3a_keys
 
 STEPS = ["worker killed at its receipt", "store away"]
@@ -32,7 +32,7 @@ def test_every_offset_is_loaded_once_with_a_ledger_in_an_object_store(
         for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
             monkeypatch.setenv(name, value)
         try:
-            done = StoreRound(
+            done = BucketRound(
                 "a ledger", local, broker, topic, tmp_path / "round",
                 table_at=str(tmp_path / "table"), gate=gate, session=s3a_keys(gate.endpoint),
             )  # fmt: skip

@@ -202,6 +202,7 @@ def _install() -> None:
     """Wrap what the driver does to its store, so that it can be killed between any two steps."""
     from pyspark_kafkalog.loads import output_files
     from pyspark_kafkalog.loads.sql.database import Session
+    from pyspark_kafkalog.stores.hdfs_store import HdfsStore
     from pyspark_kafkalog.stores.local_store import LocalStore
     from pyspark_kafkalog.stores.object_store import ObjectStore
 
@@ -221,7 +222,7 @@ def _install() -> None:
 
         return held
 
-    for store in (LocalStore, ObjectStore):
+    for store in (LocalStore, ObjectStore, HdfsStore):
         for method in ("create", "replace"):
             setattr(store, method, surrounded(getattr(store, method)))
         store.hold = unless_lockless(store.hold)  # type: ignore[assignment,method-assign]

@@ -1,7 +1,8 @@
-"""A round of the loads' fault driver whose ledger, and perhaps its table, is in an object store.
+"""A round of the loads' fault driver whose ledger, and perhaps its table, is in an object store or in HDFS.
 
-Drivers reach the store through a `Gate`, whose weather is never fair: answers are lost after the request was
-done, requests are refused with what S3 says when it is busy or two writes meet, and some take a second.
+Drivers reach the object store through a `Gate`, whose weather is never fair: answers are lost after the
+request was done, requests are refused with what S3 says when it is busy or two writes meet, and some take a
+second.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.ledger.s3_server import BUCKET, CONDITIONS, Gate
 from tests.support.loads.load_rounds import LoadRound
 from tests.support.loads.spark_driver import DRIVER_POINTS
@@ -60,22 +62,16 @@ class Weather:
 
 @dataclass
 class StoreRound(LoadRound):
-    """A round below ``root``, a URL in the server behind ``gate``; ``table_at`` may be another place."""
+    """A round below ``root``, a URL; ``table_at`` may be another place."""
 
-    root: str = f"s3a://{BUCKET}"
+    root: str = ""
     table_at: str | None = None
-    gate: Gate | None = None
     session: Mapping[str, str] = field(default_factory=dict)
     """Keys of Spark's by which drivers reach the store, where they were not started with them."""
 
     driver_points: ClassVar = tuple(
         point for point in DRIVER_POINTS if not any(other in point for other in _OF_LOCAL_STORES)
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.gate is not None
-        self.gate.weather = self.weather = Weather(self.seed)
 
     @property
     def offsets(self) -> str:
@@ -85,14 +81,22 @@ class StoreRound(LoadRound):
     def path(self) -> str:
         return self.table_at or f"{self.root}/{self.topic.name}/table"
 
+    def go_away(self) -> None:
+        """The store takes no connections any more."""
+        raise NotImplementedError
+
+    def come_back(self) -> None:
+        """The store is there again, with all it had."""
+        raise NotImplementedError
+
     def store_away(self) -> None:
-        """The store takes no connections for a while, in the middle of a load."""
+        """The store is away for a while, in the middle of a load."""
         seconds = self.rng.uniform(*_AWAY_SECONDS)
 
         def away() -> None:
-            self.weather.away = True
+            self.go_away()
             time.sleep(seconds)
-            self.weather.away = False
+            self.come_back()
 
         self._with_fault("row", "wait", rows=self.rng.randrange(1, 300), may_fail=True, then=away)
         self.struck["store away"] += 1
@@ -100,6 +104,45 @@ class StoreRound(LoadRound):
     def order(self, on_pending: str = "replay") -> dict[str, Any]:
         return super().order(on_pending) | {"session": dict(self.session)}
 
+
+@dataclass
+class BucketRound(StoreRound):
+    """A round in the server behind ``gate``."""
+
+    root: str = f"s3a://{BUCKET}"
+    gate: Gate | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.gate is not None
+        self.gate.weather = self.weather = Weather(self.seed)
+
+    def go_away(self) -> None:
+        self.weather.away = True
+
+    def come_back(self) -> None:
+        self.weather.away = False
+
     def finish(self) -> None:
         super().finish()
         self.note(f"weather: {dict(self.weather.struck)}")
+
+
+@dataclass
+class HdfsRound(StoreRound):
+    """A round in an HDFS of its own, whose NameNode and DataNode are killed."""
+
+    hdfs: MiniHdfs | None = None
+
+    def __post_init__(self) -> None:
+        assert self.hdfs is not None
+        self.root = self.hdfs.url
+        super().__post_init__()
+
+    def go_away(self) -> None:
+        assert self.hdfs is not None
+        self.hdfs.kill()
+
+    def come_back(self) -> None:
+        assert self.hdfs is not None
+        self.hdfs.start()
