@@ -261,6 +261,13 @@ class BrokerConfig(Config):
         check=positive, unit="ms", doc="How often partitions are looked at for log.flush.interval.ms.",
     )  # fmt: skip
 
+    metrics_listener: str | None = prop(
+        "metrics.listener", None, str, check=not_empty,
+        section="Metrics and status page", unit="host:port",
+        doc="Where to serve Prometheus metrics (/metrics), a health check (/health) and a status page (/) "
+            "over HTTP, for example 127.0.0.1:9308. There is no login.",
+    )  # fmt: skip
+
     log_retention_hours: int = prop(
         "log.retention.hours", 168, int, check=unlimited_or_not_negative, unit="hours",
         section="Retention: what is deleted, and when",

@@ -47,6 +47,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 if TYPE_CHECKING:
     from broker.cluster.membership import Membership
     from broker.server.registration import Registration
+    from pyspark_kafkalog.status.status_server import StatusServer
     from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
@@ -168,6 +169,7 @@ class Broker:
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
+        self._status: StatusServer | None = None
 
     @property
     def port(self) -> int:
@@ -219,17 +221,25 @@ class Broker:
             self._transaction_work.start()
             self._cleanings.start()
             self._loader.start()
+            self._status = self._make_status()
             listeners.start()
             self._register(listeners)
         except BaseException:
+            if self._status is not None:
+                self._status.stop()
             self._withdraw()
             self._stop_background()
             self._logs.close()
             raise
         _log.info("broker %d serves: %s", self.config.node_id, self.ports)
+        if self._status is not None:
+            self._status.start()
+            _log.info("broker %d shows its status at %s", self.config.node_id, self._status.url)
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
+        if self._status is not None:
+            self._status.stop()
         self._withdraw()
         if self._listeners is not None:
             self._fetches.close()
@@ -246,6 +256,44 @@ class Broker:
             endpoint = self.config.advertised_endpoint(listening, ports[listening.name], self._machine_name)
             found[listening.name] = (endpoint.host, endpoint.port)
         return found
+
+    @property
+    def status_url(self) -> str | None:
+        """The URL of the status page; None without ``metrics.listener``."""
+        return None if self._status is None else self._status.url
+
+    def _make_status(self) -> StatusServer | None:
+        listener = self.config.metrics_listener
+        if listener is None:
+            return None
+        from broker.server.broker_status import BrokerSnapshots
+        from pyspark_kafkalog.status.status_server import StatusServer, parse_listener
+
+        name = next((each.name for each in self.config.endpoints if each.name != KAFKA07), "")
+        snapshots = BrokerSnapshots(
+            self.config.node_id,
+            self.cluster_id,
+            self._logs,
+            self._groups,
+            self._registration.ownership if self._registration else None,
+            lambda: next(iter(self.advertised().values())),
+            name,
+            self._clock,
+        )
+        status = StatusServer(
+            parse_listener(listener, "metrics.listener"),
+            snapshots.take,
+            health=snapshots.health,
+            registry=self.metrics.registry,
+            title=f"kafkalog broker {self.config.node_id}",
+        )
+        if not status.is_loopback:
+            _log.warning(
+                "metrics.listener=%s has no login: whoever reaches it reads names and sizes of topics and "
+                "groups",
+                listener,
+            )
+        return status
 
     def _topic_defaults(self, kept: Mapping[str, str]) -> LogConfig:
         return self._settings.defaults(kept)

@@ -15,6 +15,7 @@ from pyspark_kafkalog.cli.acls import acls
 from pyspark_kafkalog.cli.compact import COMPACT_EPILOG, compact
 from pyspark_kafkalog.cli.connecting import ClusterCommands
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
+from pyspark_kafkalog.cli.dashboard import DASHBOARD_EPILOG, TOP_EPILOG, dashboard, top
 from pyspark_kafkalog.cli.groups import groups
 from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
 from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
@@ -73,6 +74,8 @@ for name, command, examples in (
     ("offsets", offsets, OFFSETS_EPILOG),
     ("lag", lag, LAG_EPILOG),
     ("mirror", mirror, MIRROR_EPILOG),
+    ("top", top, TOP_EPILOG),
+    ("dashboard", dashboard, DASHBOARD_EPILOG),
 ):
     app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")

@@ -60,7 +60,7 @@ _RECORDS = {
     "HEAD": re.compile(r"HEAD\.json$"),
     "mirror": re.compile(r"offsets/part-"),
 }
-_ANSWER_SECONDS = 150.0
+_ANSWER_SECONDS = 300.0
 START_SECONDS = 25.0
 """A session that was started so long ago is probably up."""
 

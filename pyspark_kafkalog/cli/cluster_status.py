@@ -1,0 +1,167 @@
+"""What a cluster and the loads of a ledger are doing now, asked by Kafka's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
+from pyspark_kafkalog.client.groups import committed_offsets, describe_group, list_groups
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribeLogDirsRequest
+from pyspark_kafkalog.status.snapshot import (
+    BrokerStatus,
+    GroupStatus,
+    LoadStatus,
+    PartitionStatus,
+    Snapshot,
+    TopicStatus,
+)
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_ASK_SECONDS = 10.0
+"""Most time for each part of a snapshot."""
+
+Ends = Mapping[TopicPartition, int]
+
+
+class ClusterSnapshots:
+    """*Not thread-safe.* Asks a cluster, and the ledgers at ``offsets`` if given. What one part of it does
+    not answer is a problem of the snapshot, not its end.
+    """
+
+    def __init__(self, cluster: Cluster, offsets: str | None = None) -> None:
+        self._cluster, self._offsets = cluster, offsets
+        self._problems: list[str] = []
+
+    def take(self) -> Snapshot:
+        """The present. Raises `KafkaError` if no broker answers."""
+        self._problems = []
+        cluster = self._cluster
+        metadata = cluster.metadata(None, refresh=True, deadline=self._deadline())
+        led = [
+            TopicPartition(topic.name, number)
+            for topic in metadata.topics.values()
+            for number, partition in topic.partitions.items()
+            if partition.leader >= 0
+        ]
+        starts, ends = self._listed(led, EARLIEST_TIMESTAMP), self._listed(led, LATEST_TIMESTAMP)
+        return Snapshot(
+            at_ms=SYSTEM_CLOCK.time_ms(),
+            cluster_id=metadata.cluster_id or "",
+            brokers=tuple(
+                BrokerStatus(node_id, *address[:2]) for node_id, address in sorted(metadata.brokers.items())
+            ),
+            topics=tuple(_topics(metadata, starts, ends, self._sizes(metadata.brokers))),
+            groups=tuple(self._groups(starts, ends)),
+            loads=tuple(self._loads(starts, ends)),
+            problems=tuple(self._problems),
+        )
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(_ASK_SECONDS, SYSTEM_CLOCK)
+
+    def _listed(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        try:
+            found = list_offsets(
+                self._cluster, dict.fromkeys(partitions, timestamp), deadline=self._deadline()
+            )
+        except KafkaError as e:
+            self._problems.append(f"offsets: {e}")
+            return {}
+        return {tp: one.offset for tp, one in found.items()}
+
+    def _sizes(self, brokers: Iterable[int]) -> dict[TopicPartition, int]:
+        """Of the largest replica."""
+        sizes: dict[TopicPartition, int] = {}
+        for node_id in brokers:
+            try:
+                deadline = self._deadline()
+                connection = self._cluster.connection(node_id, deadline)
+                answer = connection.request(DescribeLogDirsRequest(), deadline=deadline)
+            except KafkaError as e:
+                self._problems.append(f"sizes at broker {node_id}: {e}")
+                continue
+            for directory in answer.results:
+                if directory.error_code != ErrorCode.NONE:
+                    self._problems.append(
+                        f"broker {node_id}, {directory.log_dir}: {directory.error_code.name}"
+                    )
+                for topic in directory.topics:
+                    for one in topic.partitions:
+                        tp = TopicPartition(topic.name, one.partition_index)
+                        sizes[tp] = max(sizes.get(tp, 0), one.partition_size)
+        return sizes
+
+    def _groups(self, starts: Ends, ends: Ends) -> Iterable[GroupStatus]:
+        try:
+            listed = list_groups(self._cluster, deadline=self._deadline())
+        except KafkaError as e:
+            self._problems.append(f"consumer groups: {e}")
+            return
+        for one in listed:
+            try:
+                described = describe_group(self._cluster, one.group, deadline=self._deadline())
+                committed = committed_offsets(self._cluster, one.group, deadline=self._deadline())
+            except KafkaError as e:
+                self._problems.append(f"consumer group {one.group}: {e}")
+                continue
+            positions = {tp: stored.offset for tp, stored in committed.items()}
+            topics = tuple(sorted({tp.topic for tp in positions}))
+            lag = _lag(positions, starts, ends)
+            yield GroupStatus(one.group, described.state, len(described.members), lag, topics)
+
+    def _loads(self, starts: Ends, ends: Ends) -> Iterable[LoadStatus]:
+        if self._offsets is None:
+            return
+        from pyspark_kafkalog.ledger.commit import NOT_COUNTED
+        from pyspark_kafkalog.ledger.ledger import Ledger
+
+        try:
+            for name in Ledger.at(self._offsets, "any").known_beside():
+                ledger = Ledger.at(self._offsets, name)
+                head = ledger.head()
+                if head is None:
+                    continue
+                positions = {TopicPartition(p.topic, p.partition): p.next for p in head.positions}
+                records = None if head.records == NOT_COUNTED else head.records
+                yield LoadStatus(
+                    name,
+                    head.number,
+                    head.created,
+                    records,
+                    ledger.pending() is not None,
+                    _lag(positions, starts, ends),
+                )
+        except KafkaError as e:
+            self._problems.append(f"loads: {e}")
+
+
+def _topics(
+    metadata: ClusterMetadata, starts: Ends, ends: Ends, sizes: Mapping[TopicPartition, int]
+) -> Iterable[TopicStatus]:
+    for name, topic in sorted(metadata.topics.items()):
+        numbered = sorted(topic.partitions.items())
+        yield TopicStatus(
+            name,
+            tuple(
+                PartitionStatus(
+                    number,
+                    partition.leader if partition.leader >= 0 else -1,
+                    starts.get(tp, -1),
+                    ends.get(tp, -1),
+                    sizes.get(tp, -1),
+                )
+                for number, partition in numbered
+                for tp in (TopicPartition(name, number),)
+            ),
+        )
+
+
+def _lag(positions: Ends, starts: Ends, ends: Ends) -> int | None:
+    """Offsets from the positions to the ends; a position before the log's start counts from there."""
+    if not positions.keys() <= ends.keys():
+        return None
+    return sum(max(ends[tp] - max(position, starts.get(tp, 0)), 0) for tp, position in positions.items())
