@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -282,6 +284,28 @@ def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twi
     two.stop(1)
     ids.append(two.start(1).ask(InitProducerIdRequest(None, 1000)).producer_id)
     assert len(set(ids)) == 5
+
+
+def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_it_is_its_own_again(
+    two: Two, tmp_path: Path, zookeeper_connect: str
+) -> None:
+    client = two.clients[1]
+    assert client.create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    assert client.produce("t", batch(b"before")).error_code == ErrorCode.NONE
+    os.kill(two.brokers[1].pid, signal.SIGSTOP)
+    until(lambda: leaders(two.describe(2, "t")) == [-1, 2], seconds=20)
+    own = {"node.id": 1, "zookeeper.connect": zookeeper_connect}
+    with start_broker(own, data_dir=tmp_path / "rival") as rival, RawClient(rival.port) as of_rival:
+        os.kill(two.brokers[1].pid, signal.SIGCONT)
+        until(
+            lambda: client.produce("t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            seconds=20,
+        )
+        assert client.create_topic("new").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert of_rival.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE, seconds=20)
+    assert {b"before", b"after"} <= {r.value for r in client.read("t")}
 
 
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
