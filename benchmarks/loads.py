@@ -37,6 +37,7 @@ from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan
 from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
+from tests.support.spark.spark_environments import s3a_keys
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 CORES = 2
@@ -105,6 +106,10 @@ def _load_rows(rounds: int, store: str | None = None, gate: Gate | None = None) 
         for number in range(TASKS):
             fill(running.port, f"large-{number}", VALUE_BYTES, ROWS // TASKS)
             fill(running.port, f"small-{number}", VALUE_BYTES, COMPARED_ROWS // TASKS)
+        # Not by the environment: the JVM may be older than this benchmark.
+        spark.sparkContext.environment[NOTES_VARIABLE] = notes
+        for key, value in s3a_keys(gate.endpoint).items() if gate else ():
+            spark.conf.set(key, value)
         loads = _Loads(spark, running.bootstrap_servers, Path(directory), store or directory, gate)
         spark.dataSource.register(TimedSource)
         return [loads.share("large"), loads.against_plain("small", min(rounds, 3))]
