@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from broker.cli import add_user, dump_log, export, properties, secure_init, start, stop, verify_log
+from broker.cli import add_user, dump_log, export, forget, properties, secure_init, start, stop, verify_log
 from broker.cli.commands import FAILED, MISUSED, PROGRAM, fail, say
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
-_COMMANDS = (start, stop, properties, secure_init, add_user, dump_log, verify_log, export)
+_COMMANDS = (start, stop, properties, secure_init, add_user, dump_log, verify_log, export, forget)
 _INTERRUPTED = 130
 """What a shell makes of a process that SIGINT has ended."""
 

@@ -124,12 +124,19 @@ class Membership:
         try:
             if here is None:
                 yield from self._logs.creating_topic(
-                    name, topic_id, len(topic.owners), topic.stored.overrides, numbers=wanted
+                    name,
+                    topic_id,
+                    len(topic.owners),
+                    topic.stored.overrides,
+                    numbers=wanted,
+                    starts=topic.starts,
                 )
             elif here.topic_id != topic_id:
                 raise TopicAlreadyExists(f"topic {name!r} of before is still here")
             elif missing := [number for number in wanted if number not in here.partitions]:
-                yield from self._logs.adding_partitions(name, len(topic.owners), numbers=missing)
+                yield from self._logs.adding_partitions(
+                    name, len(topic.owners), numbers=missing, starts=topic.starts
+                )
         except (TopicAlreadyExists, InvalidPartitions) as e:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
         yield partial(self.registry.made, name, topic_id, wanted)

@@ -28,7 +28,8 @@ ABSENT = -1
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
     """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, -1 where none
-    has it; ``pending`` are those that their owners have not made yet. The versions are those of its znodes.
+    has it; ``pending`` are those that their owners have not made yet, with the first offset in ``starts`` or
+    0. The versions are those of its znodes.
     """
 
     stored: StoredTopic
@@ -36,6 +37,7 @@ class ClusterTopic:
     pending: frozenset[int]
     version: int
     config_version: int
+    starts: Mapping[int, int] = field(default_factory=dict)
 
     def owned_by(self, broker: int) -> tuple[int, ...]:
         """The numbers of a broker's partitions."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
-from broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Deletion, Ownership
+from broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Deletion, Ownership, spread
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -257,6 +258,29 @@ class TopicRegistry:
         if view is not None and topic_id in view.deletions:
             self._change(plan, view.deletions[topic_id].name)
 
+    def forget(self, broker: int, brokers: Collection[int], start: int) -> None:
+        """Have ``brokers`` make what a broker owned that is gone for good, anew and empty: the offsets there
+        begin at ``start``. What it had yet to remove of deleted topics is as good as removed.
+        """
+        view = self.sync()
+        for name, topic in view.topics.items():
+            if broker in topic.owners:
+                self._change(partial(self._forgotten, name, broker, brokers, start), name)
+        for topic_id in view.deletions:
+            self.removed(topic_id, broker)
+
+    def _forgotten(
+        self, name: str, broker: int, brokers: Collection[int], start: int, view: ClusterView
+    ) -> Sequence[Part] | None:
+        there = view.topics.get(name)
+        gone = there.owned_by(broker) if there is not None else ()
+        if there is None or not gone:
+            return None
+        heirs = dict(zip(gone, spread(view, brokers, len(gone)), strict=True))
+        owners = tuple(heirs.get(number, owner) for number, owner in enumerate(there.owners))
+        starts = {**there.starts, **dict.fromkeys(gone, start)}
+        return [self._replaced(name, there, owners=owners, pending=there.pending | {*gone}, starts=starts)]
+
     def take_ids(self, at_least: int, count: int) -> int:
         """The first of ``count`` producer ids that no other broker gets, none below ``at_least``.
         Raises `StorageError`: ZooKeeper does not answer, or has no such number.
@@ -353,11 +377,13 @@ class TopicRegistry:
         *,
         owners: tuple[int, ...] | None = None,
         pending: frozenset[int] | None = None,
+        starts: Mapping[int, int] | None = None,
     ) -> Replacement:
         node = TopicNode(
             there.stored.topic_id,
             there.owners if owners is None else owners,
             there.pending if pending is None else pending,
+            there.starts if starts is None else starts,
         )
         return Replacement(self._nodes.topic(name), write_topic(node), there.version)
 
@@ -388,7 +414,7 @@ class TopicRegistry:
                     vacant[name] = versions
                 continue
             stored = StoredTopic(topic.topic_id, tuple(range(len(topic.owners))), overrides)
-            topics[name] = ClusterTopic(stored, topic.owners, topic.pending, *versions)
+            topics[name] = ClusterTopic(stored, topic.owners, topic.pending, *versions, topic.starts)
         return replace(empty, topics=topics, vacant=vacant, deletions=self._read_deletions())
 
     def _read_deletions(self) -> dict[UUID, Deletion]:

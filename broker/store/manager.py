@@ -15,11 +15,12 @@ from uuid import UUID, uuid4
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
-from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_tree
+from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_tree, replace_file
 from broker.log.family import Grown, KnownProducer
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
 from broker.log.retention import PolicyMaker, policy_of
+from broker.log.segment import segment_name
 from broker.store.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
 from broker.store.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -231,9 +232,11 @@ class LogManager:
         *,
         generation: str = SINCE_08.generation,
         numbers: Sequence[int] | None = None,
+        starts: Mapping[int, int] = MappingProxyType({}),
     ) -> Steps[None]:
         """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
-        ``numbers`` are its partitions that this broker has, ascending, where others have the rest.
+        ``numbers`` are its partitions that this broker has, ascending, where others have the rest; ``starts``
+        the first offsets of those that do not begin at 0.
 
         About one step for each partition. Where they are not taken to their end the topic is not there; the
         next start removes what is left.
@@ -257,7 +260,7 @@ class LogManager:
             store = self._online()[0]
             self._making.add(name)
         try:
-            logs = yield from self._make_partitions(name, topic, topic.partitions, config)
+            logs = yield from self._make_partitions(name, topic, topic.partitions, config, starts)
             with self._lock:
                 for log in logs.values():
                     log.config = self._defaults.overridden(topic.overrides)
@@ -267,10 +270,15 @@ class LogManager:
                 self._making.discard(name)
 
     def adding_partitions(
-        self, name: str, total: int, *, numbers: Sequence[int] | None = None
+        self,
+        name: str,
+        total: int,
+        *,
+        numbers: Sequence[int] | None = None,
+        starts: Mapping[int, int] = MappingProxyType({}),
     ) -> Steps[None]:
         """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
-        ``numbers`` are the new ones that this broker has, where others have the rest.
+        ``numbers`` and ``starts`` of the new ones are as in `creating_topic`.
 
         About one step for each.
 
@@ -288,7 +296,7 @@ class LogManager:
         try:
             added = range(len(old.partitions), total) if numbers is None else numbers
             config = self._defaults.overridden(old.overrides)
-            logs = yield from self._make_partitions(name, old, added, config)
+            logs = yield from self._make_partitions(name, old, added, config, starts)
             with self._lock:
                 now = self._topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
@@ -547,7 +555,12 @@ class LogManager:
         return online
 
     def _make_partitions(
-        self, name: str, topic: StoredTopic, numbers: Sequence[int], config: LogConfig
+        self,
+        name: str,
+        topic: StoredTopic,
+        numbers: Sequence[int],
+        config: LogConfig,
+        starts: Mapping[int, int],
     ) -> Steps[dict[TopicPartition, Log]]:
         """Directories and logs of new partitions, each where the fewest are; all of them or none."""
         online = self._online()
@@ -565,6 +578,9 @@ class LogManager:
                 self._clear_the_way(path)
                 self._files.make_directory(path)
                 write_partition_metadata(self._files, path, topic)
+                if number in starts:
+                    first = path / segment_name(starts[number])
+                    replace_file(self._files, first, b"", durable=True)
                 made[partition] = open_partition(
                     directory, partition, config, self._tools[topic.generation],
                     clean=None, recovery_point=0,

@@ -6,7 +6,8 @@ Below the prefix of `JsonLayout`, all persistent:
   and changes, the names of the topics changed last, each after the version of this node that changed it
 * ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions, the brokers of each, of which the
   first owns it, adding_replicas and removing_replicas, both empty, and ours: pending, the partitions that
-  their owners have not made yet. Without partitions there is no such topic any more
+  their owners have not made yet, and starts, the first offsets of those that do not begin at 0. Without
+  partitions there is no such topic any more
 * ``/config/topics/<topic>``: JSON with version 1 and config
 * ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and brokers, who have yet to remove it
 * ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end, both as text: the
@@ -18,7 +19,7 @@ Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -45,11 +46,14 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic: ``owners`` are those of its partitions, by their numbers; ``pending`` are still to be made."""
+    """A topic: ``owners`` are those of its partitions, by their numbers; ``pending`` are still to be made,
+    those in ``starts`` with this first offset.
+    """
 
     topic_id: UUID
     owners: tuple[int, ...]
     pending: frozenset[int] = frozenset()
+    starts: Mapping[int, int] = field(default_factory=dict)
 
 
 class DeletedTopic(NamedTuple):
@@ -109,6 +113,7 @@ def write_topic(topic: TopicNode) -> bytes:
             "adding_replicas": {},
             "removing_replicas": {},
             "pending": sorted(topic.pending),
+            **({"starts": {str(n): start for n, start in topic.starts.items()}} if topic.starts else {}),
         }
     )
 
@@ -122,7 +127,8 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
         return None  # made by a broker of before, below which it registered its partitions
     fields = json_object(text_of(data, what), what)
     partitions, pending = fields.get("partitions"), fields.get("pending", [])
-    if not isinstance(partitions, dict) or not isinstance(pending, list):
+    starts = fields.get("starts", {})
+    if not isinstance(partitions, dict) or not isinstance(pending, list) or not isinstance(starts, dict):
         raise MalformedNode(what, data)
     if not partitions:
         return None
@@ -131,14 +137,15 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
         if not NUMBER.fullmatch(number) or not isinstance(brokers, list) or not all(map(is_count, brokers)):
             raise MalformedNode(what, data)
         owners[int(number)] = brokers[0] if brokers else NOBODY
-    if max(owners) >= MAX_PARTITIONS or not all(is_count(number) for number in pending):
+    if max(owners) >= MAX_PARTITIONS or not all(is_count(number) for number in (*pending, *starts.values())):
         raise MalformedNode(what, data)
     try:
         topic_id = decode_id(str(fields.get("topic_id")))
+        first = {int(number): start for number, start in starts.items()}
     except ValueError:
         raise MalformedNode(what, data) from None
-    count = max(owners) + 1
-    return TopicNode(topic_id, tuple(owners.get(n, NOBODY) for n in range(count)), frozenset(pending))
+    every = tuple(owners.get(n, NOBODY) for n in range(max(owners) + 1))
+    return TopicNode(topic_id, every, frozenset(pending), first)
 
 
 def write_config(config: Mapping[str, str]) -> bytes:

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -306,6 +308,49 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
         assert of_rival.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE, seconds=20)
     assert {b"before", b"after"} <= {r.value for r in client.read("t")}
+
+
+def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
+    two: Two, tmp_path: Path, zookeeper_connect: str
+) -> None:
+    client = two.clients[1]
+    assert client.create_topic("t", partitions=4).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1, 2])
+    write_everywhere(two, "t", b"old", 4)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"zookeeper.connect={zookeeper_connect}\n")
+
+    def forget(answer: str, *more: str) -> tuple[int, str]:
+        ran = subprocess.run(
+            [sys.executable, "-m", "broker", "forget", "2", str(properties), *more],
+            input=answer, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return ran.returncode, ran.stdout + ran.stderr
+
+    assert forget("2\n") == (
+        2, "kafkalog-broker: broker 2 is there: only a broker that does not run can be forgotten\n"
+    )  # fmt: skip
+    two.stop(2)
+    code, said = forget("no\n")
+    assert code == 1
+    assert "lost: all records of t, partitions 1, 3" in said
+    assert leaders(two.describe(1, "t")) == [1, -1, 1, -1]
+    assert forget("2\n")[1].startswith("2 partitions of 1 topics now belong to brokers [1], empty\n")
+    assert forget("", "--yes") == (0, "broker 2 owns no partition\n")
+    until(lambda: leaders(two.describe(1, "t")) == [1, 1, 1, 1])
+    before, start = client.offset_at("t", -2, 0).offset, client.offset_at("t", -2, 1).offset
+    assert before == 0
+    assert start > 1_000_000_000_000
+    assert client.produce("t", batch(b"new"), 1).base_offset == start
+    assert [r.value for r in client.read("t", start, 1)] == [b"new"]
+    late = two.start(2)
+    assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (aside,) = (tmp_path / "2" / ".aside").iterdir()
+    assert sorted(path.name for path in aside.iterdir()) == ["t.topic", "t_1", "t_3"]
+    two.stop(1)
+    again = two.start(1)
+    assert [r.value for r in again.read("t", start, 1)] == [b"new"]
+    assert again.offset_at("t", -1, 3).offset == start
 
 
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
