@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
@@ -29,7 +29,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     summary_name,
 )
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.stores.store import Store, side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -174,9 +174,9 @@ class Archive:
 
     def receipts(self, plan: Plan) -> list[Receipt]:
         """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing."""
-        ranges, found, missing = plan.ranges, [], []
-        for planned in ranges:
-            receipt = self.receipt(plan, planned)
+        found, missing = [], []
+        every = side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
+        for planned, receipt in zip(plan.ranges, every, strict=True):
             if receipt is None:
                 missing.append(planned)
             else:
@@ -200,7 +200,12 @@ class Archive:
 
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
         """The first index of a range that ``run`` has not marked as read, from ``after`` on, then from 0."""
-        return next(self._unread(plan, run, after), None)
+        count = len(plan.ranges)
+        for step in range(count):
+            index = (after + step) % count
+            if not self.store.exists(mark_name(plan.number, run, index)):
+                return index
+        return None
 
     def check_read(self, plan: Plan, run: str) -> None:
         """Check that ``run`` read every range of a plan to its end.
@@ -211,16 +216,11 @@ class Archive:
             IncompleteLoad: it did not.
         """
         ranges = plan.ranges
-        unread = [ranges[index] for index in self._unread(plan, run, 0)]
+        names = (mark_name(plan.number, run, index) for index in range(len(ranges)))
+        marked = side_by_side(self.store, self.store.exists, names)
+        unread = [planned for planned, is_read in zip(ranges, marked, strict=True) if not is_read]
         if unread:
             raise self._incomplete(plan, unread, f"were not read in this run ({run})")
-
-    def _unread(self, plan: Plan, run: str, after: int) -> Iterator[int]:
-        count = len(plan.ranges)
-        for step in range(count):
-            index = (after + step) % count
-            if not self.store.exists(mark_name(plan.number, run, index)):
-                yield index
 
     def _incomplete(self, plan: Plan, missing: Sequence[PlannedRange], what: str) -> IncompleteLoad:
         named = ", ".join(f"{r.key} [{r.start}, {r.end})" for r in missing[:_NAMED_COUNT])
@@ -269,8 +269,7 @@ def write_hints(store: Store, commit: Commit) -> None:
             return  # another driver is ahead, and writes the hints of its commit
         store.replace(HEAD, b'{"newest": %d}\n' % commit.number)
         lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
-        for name, line in lines.items():
-            store.replace(name, line)
+        side_by_side(store, lambda name: store.replace(name, lines[name]), lines)
         for name in store.names(MIRROR):  # of partitions whose leader changed
             if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
                 store.remove(f"{MIRROR}/{name}")

@@ -38,6 +38,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     receipts_name,
 )
+from pyspark_kafkalog.ledger.remembered import RememberingStore
 from pyspark_kafkalog.ledger.rewinding import Rewinding
 from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.stores.store import Store, SubStore
@@ -72,9 +73,14 @@ class Ledger(Archive):
         self._clock = clock
 
     @classmethod
-    def at(cls, location: str | os.PathLike[str], name: str) -> Ledger:
-        """The ledger of load ``name`` below the path or URL ``location``."""
-        return cls(open_store(location), name)
+    def at(cls, location: str | os.PathLike[str], name: str, *, remembers: bool = False) -> Ledger:
+        """The ledger of load ``name`` below the path or URL ``location``.
+
+        If it ``remembers``, and the store is far away, it reads each record that never changes once: for the
+        driver of one load.
+        """
+        store: Store = open_store(location)
+        return cls(RememberingStore(store) if remembers and store.concurrency > 1 else store, name)
 
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
         """Begin the ledger, after testing the store, or check that it belongs to this cluster.

@@ -110,7 +110,7 @@ class Load:
         receipts: bool,
         options: Mapping[str, str],
     ) -> None:
-        self.ledger = Ledger.at(offsets, name)
+        self.ledger = Ledger.at(offsets, name, remembers=True)
         hand_over(spark, self.ledger.offsets_path)
         self.plan = self.commit = None
         self._spark = spark

@@ -75,6 +75,8 @@ class HdfsStore:
     A record is written under a temporary name, forced to disk, and renamed, which fails if its name is taken.
     """
 
+    concurrency = 16
+
     def __init__(self, location: str) -> None:
         self._place = hdfs_place(location)
         root = "" if self._place.path == "/" else self._place.path

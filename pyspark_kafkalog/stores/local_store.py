@@ -29,6 +29,8 @@ class LocalStore:
     every POSIX file system and NFS. A crash leaves at most a file ``.tmp-...``, which `names` omits.
     """
 
+    concurrency = 1
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self.location = str(self.root)

@@ -28,6 +28,8 @@ class ObjectStore:
     writes, of which `create` uses "if there is none" and `hold` also "if it is still this one".
     """
 
+    concurrency = 16
+
     def __init__(self, location: str) -> None:
         self._address = address_of(location)
         self.location = self.url = location.rstrip("/")

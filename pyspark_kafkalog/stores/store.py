@@ -5,9 +5,13 @@ A ledger relies on `Store.create` being whole, durable and exclusive; `store_che
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -17,6 +21,8 @@ class Store(Protocol):
     """
 
     location: str
+    concurrency: int
+    """How many calls at once are worth it: 1 where none waits for a network."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Store a new record: whole and durable when this returns True, or not at all.
@@ -91,13 +97,22 @@ class FileStore(Store, Protocol):
         ...
 
 
+def side_by_side(store: Store, call: Callable[[K], T], given: Iterable[K]) -> list[T]:
+    """What ``call`` returns for each of the ``given``, in order; as many at once as the store is worth."""
+    wanted = list(given)
+    if min(store.concurrency, len(wanted)) < 2:
+        return [call(one) for one in wanted]
+    with ThreadPoolExecutor(min(store.concurrency, len(wanted))) as pool:
+        return list(pool.map(call, wanted))
+
+
 class SubStore:
     """*As thread-safe as its store.* The part of a store below one directory."""
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
         self._directory = directory
-        self.location = f"{store.location}/{directory}"
+        self.location, self.concurrency = f"{store.location}/{directory}", store.concurrency
 
     def create(self, name: str, data: bytes) -> bool:
         return self._store.create(f"{self._directory}/{name}", data)

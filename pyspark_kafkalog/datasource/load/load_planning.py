@@ -65,7 +65,7 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
     pending = _pending(options, cluster, ledger)
     if pending is not None:
         return pending
-    discarded = ledger.pending()
+    discarded = ledger.pending() if _load(options).on_pending == "discard" else None
     if discarded is not None:
         log.warning("plan %d of %s is discarded: onPendingPlan=discard", discarded.number, ledger.location)
         ledger.discard(discarded, run)

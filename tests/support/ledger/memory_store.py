@@ -14,6 +14,8 @@ from pyspark_kafkalog.stores.store import Store
 class MemoryStore:
     """*Thread-safe.* What `Store` asks for, in a dictionary."""
 
+    concurrency = 1
+
     def __init__(self) -> None:
         self.location = "memory"
         self.files: dict[str, bytes] = {}
@@ -78,7 +80,7 @@ class WatchedStore:
         before: Callable[[str, str], None] = lambda operation, name: None,
         after: Callable[[str, str], None] = lambda operation, name: None,
     ) -> None:
-        self.location = store.location
+        self.location, self.concurrency = store.location, store.concurrency
         self._store = store
         self._before = before
         self._after = after

@@ -87,6 +87,7 @@ class Gate:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # head and body in one packet: the second would wait for an acknowledgement
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
