@@ -138,22 +138,19 @@ class _Loads:
         return str(self.directory / uuid.uuid4().hex)
 
     def load(self, topics: str) -> kafkalog.Load:
-        """One whole load into Parquet; the calls into its ledger are timed. Not the first one of the ledger,
-        which tries the store.
-        """
-        offsets, path = f"{self.ledgers}/{uuid.uuid4().hex}", self.new_path()
-        for limit in ({"maxRecordsPerLoad": str(TASKS)}, {}):
-            began, requests = time.perf_counter(), self.gate.count if self.gate else 0
-            with self._load(topics, offsets, limit) as load:
-                load.write_parquet(path)
-            self.seconds = time.perf_counter() - began
-            self.requests = self.gate.count - requests if self.gate else 0
-        return load
+        """One whole load into Parquet, the first one of its ledger."""
+        return self.next_load(topics, f"{self.ledgers}/{uuid.uuid4().hex}", self.new_path())
 
-    def _load(self, topics: str, offsets: str, limit: Mapping[str, str]) -> kafkalog.Load:
+    def next_load(self, topics: str, offsets: str, path: str, **limit: str) -> kafkalog.Load:
+        """The next load of a ledger into Parquet; the calls into the ledger are timed."""
         options = {**self.options(topics), **limit}
+        began, requests = time.perf_counter(), self.gate.count if self.gate else 0
         load = kafkalog.load(self.spark, name="measured", offsets=offsets, **options)
         load.ledger = Timed(load.ledger)
+        with load:
+            load.write_parquet(path)
+        self.seconds = time.perf_counter() - began
+        self.requests = self.gate.count - requests if self.gate else 0
         return load
 
     def plain(self, topics: str) -> None:
@@ -164,8 +161,10 @@ class _Loads:
     def share(self, topics: str) -> Row:
         """How much of a load passes inside calls into its ledger."""
         self.load("small")  # Spark and its workers are started, the kernels are loaded
-        load = self.load(topics)
-        seconds = self.seconds
+        offsets, path = f"{self.ledgers}/{uuid.uuid4().hex}", self.new_path()
+        # The first load of a ledger tries the store.
+        self.next_load(topics, offsets, path, maxRecordsPerLoad=str(TASKS))
+        load, seconds = self.next_load(topics, offsets, path), self.seconds
         tasks = seconds_in_tasks(load.ledger.location)[-TASKS:]
         in_ledger = load.ledger.seconds + sum(tasks)
         commit = load.commit

@@ -153,13 +153,16 @@ class LoadReader(BatchReader):
 
     def _plan_of(self, task: LoadInputPartition) -> Plan:
         ledger = self._ledger
-        if not ledger.known():
+        try:
+            plan = _plan(self._load.offsets_path, self._load.name, task.plan, task.plan_sha256)
+        except DamagedRecord:
+            if ledger.known():
+                raise
             raise LoadError(
                 f"offsetsPath is not reachable from the executors: {ledger.location}, where plan {task.plan} "
                 f"was written, does not exist on {socket.gethostname()}. Choose a directory that driver and "
                 "executors share; kafkalog.load(..., receipts=False) does without one"
-            )
-        plan = _plan(self._load.offsets_path, self._load.name, task.plan, task.plan_sha256)
+            ) from None
         if self._load.commits:
             self._refuse_if_committed_by_another(task)
         return plan

@@ -92,6 +92,11 @@ class Gate:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
+            def handle_expect_100(self) -> bool:
+                told = super().handle_expect_100()
+                self.wfile.flush()  # Hadoop's client waits for it
+                return told
+
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 sent = dict(self.headers)
