@@ -25,7 +25,13 @@ KEYS = {
 def s3_server() -> Iterator[int]:
     """The port of a server with `BUCKET`."""
     (port,) = free_ports(1)
-    code = "import sys; from moto.server import main; main(sys.argv[1:])"
+    # One request after the other: moto looks at a condition and writes in two steps.
+    code = (
+        "import sys, moto.server as moto\n"
+        "plain = moto.run_simple\n"
+        "moto.run_simple = lambda *given, **more: plain(*given, **{**more, 'threaded': False})\n"
+        "moto.main(sys.argv[1:])\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
