@@ -48,6 +48,9 @@ from pyspark_kafkalog.zookeeper.session import (
     ZooKeeperError,
 )
 
+_SYNCS = 20
+"""Readings of a registry that others change meanwhile, before one is taken as it is."""
+
 _ATTEMPTS = 200
 """Each failed one means that another broker's change came first."""
 
@@ -92,29 +95,42 @@ class TopicRegistry:
     def sync(self, suspect: str | None = None) -> ClusterView:
         """The topics as they are now: reads those that have changed since the last time, and a ``suspect``,
         of which somebody may have changed a znode without telling.
+
+        If another change comes while they are read, they are read again: half of it, such as a topic that is
+        gone without its deletion, would look like a registry that never had it.
         """
         with self._lock:
-            while True:
-                root = self._session.read(self._nodes.topics)
-                if root is None:
-                    raise ZooKeeperError(f"{self._nodes.topics} was removed from ZooKeeper")
-                changes = read_changes(root.data)
+            for _ in range(_SYNCS):
+                view, changes = self._synced(suspect)
                 if changes is None:
-                    self._session.replace(self._nodes.topics, write_changes(self._fresh), root.version)
-                    continue
-                break
-            before, names = self._ownership.view, None
-            if before is not None and before.registry == changes.registry:
-                if before.version == root.version and suspect is None:
-                    return before
-                names = changes.since(before.version, root.version)
-                if names is not None and suspect is not None:
-                    names.add(suspect)
-            if names is None:
-                before, names = None, set(self._session.children(self._nodes.topics))
-            view = self._read(before, names, ClusterView(root.version, changes.registry))
+                    return view
+                root = self._session.read(self._nodes.topics)
+                if root is None or root.version == view.version:
+                    break
             self._changes = changes
             return self._ownership.see(view)
+
+    def _synced(self, suspect: str | None) -> tuple[ClusterView, ChangesNode | None]:
+        """What one reading finds; without changes if nothing has changed."""
+        while True:
+            root = self._session.read(self._nodes.topics)
+            if root is None:
+                raise ZooKeeperError(f"{self._nodes.topics} was removed from ZooKeeper")
+            changes = read_changes(root.data)
+            if changes is None:
+                self._session.replace(self._nodes.topics, write_changes(self._fresh), root.version)
+                continue
+            break
+        before, names = self._ownership.view, None
+        if before is not None and before.registry == changes.registry:
+            if before.version == root.version and suspect is None:
+                return before, None
+            names = changes.since(before.version, root.version)
+            if names is not None and suspect is not None:
+                names.add(suspect)
+        if names is None:
+            before, names = None, set(self._session.children(self._nodes.topics))
+        return self._read(before, names, ClusterView(root.version, changes.registry)), changes
 
     def create(
         self,

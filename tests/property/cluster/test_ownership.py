@@ -267,5 +267,5 @@ class Cluster(RuleBasedStateMachine):
             assert here == mine
 
 
-Cluster.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
 test_ownership = Cluster.TestCase

@@ -15,6 +15,8 @@ import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 
+pytestmark = pytest.mark.clusters
+
 RECORDS = 20_000
 PARTITIONS = 6
 
