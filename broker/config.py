@@ -97,7 +97,8 @@ class BrokerConfig(Config):
     )  # fmt: skip
     inter_broker_listener_name: str | None = prop(
         "inter.broker.listener.name", None, str,
-        doc="The listener of other brokers. They do not call each other yet: it is checked, and kept.",
+        doc="The listener, of the same name at each broker of a cluster, at which they call each other for "
+            "transactions. By default that of security.inter.broker.protocol, or PLAINTEXT, or the first.",
     )  # fmt: skip
     security_inter_broker_protocol: str | None = prop(
         "security.inter.broker.protocol", None, str, check=one_of(*PROTOCOLS[:-1]),
@@ -105,7 +106,9 @@ class BrokerConfig(Config):
     )  # fmt: skip
     sasl_mechanism_inter_broker_protocol: str | None = prop(
         "sasl.mechanism.inter.broker.protocol", None, str, check=one_of("GSSAPI", *MECHANISMS),
-        doc="How brokers log in at each other.",
+        doc="How brokers log in at each other, with username and password of the listener's "
+            "sasl.jaas.config for this mechanism: PLAIN or a SCRAM one (Kafka: GSSAPI). By default the "
+            "listener's only one.",
     )  # fmt: skip
     num_network_threads: int = prop(
         "num.network.threads", 1, int, aliases=("num.threads",), check=between(1, 64), unit="threads",
@@ -563,6 +566,16 @@ class BrokerConfig(Config):
     def protocols(self) -> dict[str, str]:
         """What listeners of each name speak."""
         return parse_protocol_map(self.listener_security_protocol_map or "")
+
+    @property
+    def inter_broker_listener(self) -> Endpoint | None:
+        """Where other brokers call; None without a listener of today's wire."""
+        protocols = self.protocols
+        name, protocol = self.inter_broker_listener_name, self.security_inter_broker_protocol or "PLAINTEXT"
+        own = [each for each in self.endpoints if protocols[each.name] != KAFKA07]
+        if name is not None:
+            return next((each for each in own if each.name == name.upper()), None)
+        return next((each for each in own if protocols[each.name] == protocol), own[0] if own else None)
 
     @property
     def shares_credentials(self) -> bool:

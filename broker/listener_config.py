@@ -64,7 +64,7 @@ class ListenerConfig(Config):
     )
     ssl_truststore_location: str | None = prop(
         "ssl.truststore.location", None, str,
-        doc="File with the authorities of clients' certificates, for ssl.client.auth.",
+        doc="File with the authorities of clients' certificates, for ssl.client.auth, and of other brokers'.",
     )  # fmt: skip
     ssl_truststore_password: str | None = prop(
         "ssl.truststore.password", None, str, doc="Password of that file, if it has one."
@@ -72,6 +72,11 @@ class ListenerConfig(Config):
     ssl_truststore_certificates: str | None = prop(
         "ssl.truststore.certificates", None, str, doc="The authorities themselves, as PEM."
     )
+    ssl_endpoint_identification_algorithm: str = prop(
+        "ssl.endpoint.identification.algorithm", "https", str, check=one_of("https", "HTTPS", "none", ""),
+        doc="When this broker calls another at this listener: https wants a certificate of the host's name, "
+            "empty or none takes any of the authorities'.",
+    )  # fmt: skip
     ssl_client_auth: str = prop(
         "ssl.client.auth", "none", str, check=one_of("none", "requested", "required"),
         doc="Whether clients are asked for a certificate. For SASL_SSL it counts only as "
@@ -100,7 +105,8 @@ class ListenerConfig(Config):
     sasl_jaas_config: str | None = prop(
         "sasl.jaas.config", None, str,
         doc='Of PLAIN: the users, as PlainLoginModule required user_NAME="PASSWORD" ...; (user_NAME in '
-            "quotes if it has more than letters, digits, _, - and .). SCRAM and OAUTHBEARER need none.",
+            "quotes if it has more than letters, digits, _, - and .). SCRAM and OAUTHBEARER need none. With "
+            "username and password this broker logs in at others.",
     )  # fmt: skip
     sasl_server_max_receive_size: int = prop(
         "sasl.server.max.receive.size", 524_288, int, check=positive_int, unit="bytes",

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from uuid import UUID
 
 from broker.log.generations import SINCE_08
-from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, StorageError
 from pyspark_kafkalog.types import TopicPartition
@@ -90,7 +89,7 @@ class Ownership:
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
         self._lost: frozenset[TopicPartition] = frozenset()
         self._refusal: str | None = "this broker is not registered in ZooKeeper yet"
-        self._private: frozenset[str] = frozenset({TRANSACTIONS_TOPIC})
+        self._private: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     @property

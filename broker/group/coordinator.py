@@ -45,7 +45,7 @@ from broker.store.state_topic import (
     encode_records,
 )
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
@@ -324,22 +324,12 @@ class GroupCoordinator:
         """Whether the offsets topic is known."""
         return bool(self._topic.shards)
 
-    def partition_here(self, name: str) -> TopicPartition:
-        """`partition_of`, for a transaction. Raises `ServerError` INVALID_TXN_STATE: it is another broker's,
-        and brokers do not end transactions for each other yet.
-        """
-        shard = self._topic.shard_of(name)
-        if shard.elsewhere:
-            raise ServerError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"group {name!r} lives at another broker: this transaction cannot have its offsets",
-            )
-        return shard.partition
-
     def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
         """Append the marker of a producer's transaction to a partition of the offsets topic, whose offsets
         count from now on, or never. Returns its size in bytes. Raises as `commit`.
         """
+        if partition.partition >= len(self._topic.shards):
+            raise CoordinatorLoading(f"{partition} is not known here yet")
         shard = self._topic.shards[partition.partition]
         with shard.lock:
             shard.check_loaded()

@@ -132,6 +132,9 @@ class Producers(Protocol):
         """The smallest first offset of an open transaction; None when none is open."""
         ...
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raises `InvalidProducerEpoch`: the producer has written with a later epoch."""
+
     def known(self) -> list[KnownProducer]:
         """All producers, by id."""
         ...

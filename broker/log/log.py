@@ -196,6 +196,14 @@ class Log:
         self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
         return len(view)
 
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Raises `InvalidProducerEpoch`: the producer has written with a later epoch; or `StorageError`."""
+        with self._lock:
+            self._check_open()
+            if not self._producers.loaded:
+                self.load_producers()
+            self._producers.check_epoch(producer_id, producer_epoch)
+
     def open_transactions(self) -> list[KnownProducer]:
         """The producers that have a transaction open. Raises `StorageError`."""
         if self._first_open is None:

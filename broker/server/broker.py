@@ -8,6 +8,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -38,14 +39,17 @@ from broker.server.served_logs import ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
-from broker.transaction.coordinator import TransactionCoordinator
+from broker.transaction.coordinator import Others, TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 
 if TYPE_CHECKING:
     from broker.cluster.membership import Membership
+    from broker.cluster.peers import Peers
     from broker.server.registration import Registration
     from pyspark_kafkalog.status.status_server import StatusServer
     from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
@@ -54,7 +58,7 @@ _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(10
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
 
 _PARTITIONS_OF_A_CLUSTER = 50
-"""Of the offsets topic, if several brokers are there when it is made: as many as Kafka's."""
+"""Of the topics of groups and transactions, if several brokers are there when they are made, as in Kafka."""
 
 _MINUTE_MS = 60_000
 _DELETED_FILES_SECONDS = 1.0
@@ -148,9 +152,10 @@ class Broker:
             create=self._create_offsets_topic,
             appended=self._fetches.appended,
             topics=self._topics.all,
-            placed=None if self._membership is None else self._placed_offsets,
+            placed=None if self._membership is None else partial(self._placed, OFFSETS_TOPIC),
         )
         self._transaction_work = Scheduler(clock)
+        self._peers = self._make_peers()
         self._transactions = TransactionCoordinator(
             self._logs,
             clock,
@@ -162,7 +167,9 @@ class Broker:
             appended=self._fetches.appended,
             end_offsets=self._groups.end_transaction,
             ended=self._fetches.transaction_ended,
-            in_background=lambda task: self._transaction_work.after(0.0, task),
+            after=self._transaction_work.after,
+            placed=None if self._membership is None else partial(self._placed, TRANSACTIONS_TOPIC),
+            others=self._make_others(),
         )
         self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
@@ -363,12 +370,43 @@ class Broker:
             settled=self._settled,
         )
 
-    def _placed_offsets(self) -> tuple[int, frozenset[int]] | None:
-        """Whose the partitions of the offsets topic are."""
-        if self._membership is None or OFFSETS_TOPIC in self._membership.ownership.private:
-            own = self._logs.topics().get(OFFSETS_TOPIC)
+    def _make_peers(self) -> Peers | None:
+        registration = self._registration
+        ownership = None if registration is None else registration.ownership
+        if ownership is None:
+            return None
+        from broker.cluster.peers import Peers, peer_config
+
+        listener = self.config.inter_broker_listener
+        name = "" if listener is None else listener.name
+        try:
+            config = peer_config(self.config)
+        except InvalidConfig as e:
+            _log.warning("this broker cannot log in at others, so no transaction is of several: %s", e)
+            config, name = None, ""
+        return Peers(config, lambda broker: ownership.live(name).get(broker), self._clock)
+
+    def _make_others(self) -> Others | None:
+        if self._peers is None or self._membership is None:
+            return None
+        from broker.cluster.transactions import ClusterTransactions
+
+        return ClusterTransactions(
+            self._peers,
+            self._membership.ownership,
+            self._transaction_work,
+            self._mark_here,
+        )
+
+    def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        self._transactions.mark_here(partition, producer_id, epoch, commit)
+
+    def _placed(self, name: str) -> tuple[int, frozenset[int]] | None:
+        """Whose the partitions of a topic of the brokers' own use are."""
+        if self._membership is None or name in self._membership.ownership.private:
+            own = self._logs.topics().get(name)
             return None if own is None else (len(own.partitions), frozenset(own.partitions))
-        return self._membership.ownership.placement(OFFSETS_TOPIC)
+        return self._membership.ownership.placement(name)
 
     def _settled(self) -> None:
         """In the registration's thread: what the registry says is done."""
@@ -461,15 +499,12 @@ class Broker:
             self._groups.load()
             self._transactions.load()
             return
-        loaded = False
         while self._to_load.get():
             self._groups.refresh()
-            if not loaded:
-                self._transactions.load()
-                loaded = True
+            self._transactions.refresh()
 
     def _create_transactions_topic(self) -> int:
-        count = self.config.transaction_state_log_num_partitions
+        count = self._state_partitions(self.config.transaction_state_log_num_partitions)
         overrides = {
             "cleanup.policy": "compact",
             "segment.bytes": str(self.config.transaction_state_log_segment_bytes),
@@ -477,12 +512,16 @@ class Broker:
         return len(self._topics.create(TRANSACTIONS_TOPIC, count, overrides).partitions)
 
     def _create_offsets_topic(self) -> int:
-        count = self.config.offsets_topic_num_partitions
-        if self._membership is not None and len(self._membership.ownership.live_ids) > 1:
-            count = max(count, _PARTITIONS_OF_A_CLUSTER)
+        count = self._state_partitions(self.config.offsets_topic_num_partitions)
         return len(self._topics.create(OFFSETS_TOPIC, count, _OFFSETS_TOPIC_OVERRIDES).partitions)
 
+    def _state_partitions(self, configured: int) -> int:
+        several = self._membership is not None and len(self._membership.ownership.live_ids) > 1
+        return max(configured, _PARTITIONS_OF_A_CLUSTER) if several else configured
+
     def _stop_background(self) -> None:
+        if self._peers is not None:
+            self._peers.close()
         if self._zookeeper_offsets is not None:
             self._zookeeper_offsets.close()
         self._timers.stop()

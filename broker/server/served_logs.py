@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
-from broker.cluster.ownership import Ownership
+from broker.cluster.ownership import Ownership, RegisteredElsewhere
 from broker.log.aborted import AbortedTransaction
 from broker.log.family import LogFamily
 from broker.log.log import Log
@@ -192,6 +192,14 @@ class ServedLogs:
             raise self._foreign(log)
         self._check(partition)
         return log
+
+    def check_writable(self, partition: TopicPartition) -> None:
+        """Refuse a partition that the protocol's producers could not write to: here, or at its owner."""
+        try:
+            self.log(partition)
+        except RegisteredElsewhere:
+            if self._ownership is None or not self._ownership.known:
+                raise
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
         """A partition's log for readers, who may cause work up to a part of the request's ``allowance``.

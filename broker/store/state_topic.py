@@ -158,12 +158,12 @@ class StateTopic(Generic[S]):
         for shard in self._shards:
             self._load(shard)
 
-    def refresh(self) -> None:
-        """See which partitions of a shared topic are ours by now, and read those that were not."""
+    def refresh(self) -> list[Shard[S]]:
+        """See which partitions of a shared topic are ours by now, and read those that were not: these."""
         placed = None if self._placed is None else self._placed()
         if placed is None:
             self._found = True
-            return
+            return []
         count, here = placed
         with self._opening:
             if not self._shards:
@@ -173,11 +173,12 @@ class StateTopic(Generic[S]):
                 self._shards = shards
             self._found = True
         with self._reading:
-            for shard in self._shards:
-                if shard.elsewhere and shard.partition.partition in here:
-                    with shard.lock:
-                        shard.elsewhere = False
-                    self._load(shard)
+            ours = [each for each in self._shards if each.elsewhere and each.partition.partition in here]
+            for shard in ours:
+                with shard.lock:
+                    shard.elsewhere = False
+                self._load(shard)
+        return ours
 
     def check_found(self) -> None:
         """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""

@@ -2,21 +2,24 @@
 
 Steps, each durable before the next: the record of the id, then data; a record in a Prepare state, then the
 markers in all partitions, then the Complete record. After a crash whatever is prepared goes on, and what is
-open runs into its time-out. Left out, as one process has all partitions: WriteTxnMarkers, coordinator epochs.
+open runs into its time-out. Where brokers are a cluster, each coordinates the ids of its partitions of
+``__transaction_state``; their transactions have partitions of every broker (`Others`). Left out: coordinator
+epochs, as a partition of that topic keeps its owner.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
-from broker.store.state_topic import Appended, Shard, StateTopic, Stored
+from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored
 from broker.transaction import states
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.states import PREPARED, Outcome, State, Transaction
@@ -50,6 +53,47 @@ returns its size in bytes.
 Ended = Callable[[TopicPartition, int], None]
 """Called with each marker's partition and bytes, so that readers of committed data wake up."""
 
+Refusals = Mapping[TopicPartition, KafkaError]
+"""The partitions that are not to be written to, and why."""
+
+_PATIENCE_SECONDS = 5.0
+"""So long the answer to EndTxn waits for other brokers' markers: the decision stands without them."""
+
+
+class Others(Protocol):
+    """The other brokers, as a coordinator needs them: `broker.cluster.transactions.ClusterTransactions`,
+    which documents each of these.
+    """
+
+    def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]: ...
+
+    def are_there(self, partitions: Iterable[TopicPartition]) -> bool: ...
+
+    def send_markers(
+        self, known: Transaction, partitions: Iterable[TopicPartition], written: Callable[[], None]
+    ) -> None: ...
+
+    def unknown(
+        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]: ...
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        answered: Callable[[Refusals], None],
+        *,
+        adding: bool,
+    ) -> None: ...
+
+    def writing(
+        self, partition: TopicPartition, producer_id: int, epoch: int
+    ) -> AbstractContextManager[None]: ...
+
+    def ending(self, partition: TopicPartition, producer_id: int) -> AbstractContextManager[None]: ...
+
 
 class _Entry:
     """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
@@ -72,7 +116,7 @@ _Entries = dict[str, _Entry]
 class Ending:
     """What is left to do for a request once its decision is stored; then it is answered.
 
-    Where it ``takes_long`` it is for another thread.
+    Where it ``takes_long`` it is for another thread, and may be done only after `run` has returned.
     """
 
     def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
@@ -82,12 +126,18 @@ class Ending:
         self.producer = (-1, -1)
         """Id and epoch of the next transaction, once it has run."""
 
-    def run(self) -> None:
-        """Write the markers. Where a disk refuses, the next round of `end_overdue` goes on."""
-        self._coordinator.go_on(self._entry)
-        known = self._entry.known
-        if known is not None:
-            self.producer = (known.producer_id, known.epoch)
+    def run(self, done: Callable[[], object] = lambda: None) -> None:
+        """Write the markers; then ``done`` is called, from any thread. It is called, too, where a disk
+        refuses one or an owner is away: they are written later.
+        """
+
+        def ended() -> None:
+            known = self._entry.known
+            if known is not None:
+                self.producer = (known.producer_id, known.epoch)
+            done()
+
+        self._coordinator.go_on(self._entry, ended)
 
 
 class TransactionCoordinator:
@@ -112,10 +162,13 @@ class TransactionCoordinator:
         appended: Appended,
         end_offsets: EndOffsets,
         ended: Ended,
-        in_background: Callable[[Callable[[], object]], object],
+        after: Callable[[float, Callable[[], object]], object],
+        placed: Callable[[], Placement | None] | None = None,
+        others: Others | None = None,
     ) -> None:
-        """``create`` makes the topic and returns its partition count; it is called on first need.
-        ``in_background`` has a thread of its own call what it is given, soon.
+        """``create`` makes the topic and returns its partition count; it is called on first need. ``after``
+        has a thread of its own call what it is given, in so many seconds. In a cluster there are ``others``,
+        and ``placed``: as `StateTopic` has it.
         """
         self._logs = logs
         self._clock = clock
@@ -125,11 +178,18 @@ class TransactionCoordinator:
         self._flush = flush_before_markers
         self._end_offsets = end_offsets
         self._ended = ended
-        self._in_background = in_background
+        self._after = after
+        self._others = others
+        self._shared = placed is not None
         self._topic: StateTopic[_Entries] = StateTopic(
-            logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=create, appended=appended
+            logs,
+            TRANSACTIONS_TOPIC,
+            new=lambda _: {},
+            build=_build,
+            create=create,
+            appended=appended,
+            placed=placed,
         )
-        self.open = self._topic.open
         self._left_open: list[tuple[TopicPartition, int, int]] = []
         self._loading = True
         """Until what earlier runs have left is ended: a client's new transaction is none of that."""
@@ -143,10 +203,34 @@ class TransactionCoordinator:
             for partition, producer in self._logs.open_transactions()
         ]
 
+    @property
+    def opened(self) -> bool:
+        """Whether the topic is known: without it a request may have to wait until `open` has made it."""
+        return bool(self._topic.shards)
+
+    def open(self) -> None:
+        """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made now."""
+        try:
+            self._topic.open()
+        except StorageError as e:
+            # Clients ask again after this code; a storage error they take for final.
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+    def partition_of(self, transactional_id: str) -> TopicPartition:
+        """The partition that keeps the id, made if need be. Raises `KafkaError`."""
+        return self._shard(transactional_id).partition
+
     def load(self) -> None:
         """Read all ids; end what was prepared, and abort what no id has open."""
         self._topic.load()
-        entries = self._entries()
+        self._end_what_was_left(self._topic.shards)
+
+    def refresh(self) -> None:
+        """`load`, of the partitions that are ours by now and were not."""
+        self._end_what_was_left(self._topic.refresh())
+
+    def _end_what_was_left(self, shards: Iterable[Shard[_Entries]]) -> None:
+        entries = self._entries(shards)
         held = {
             (partition, entry.known.producer_id)
             for entry in entries
@@ -155,8 +239,10 @@ class TransactionCoordinator:
         }
         for entry in entries:
             self.go_on(entry)
-        if all(shard.loaded for shard in self._topic.shards):
+        # Where others coordinate as well, one of them may have it: its producer's time-out ends it there.
+        if self._left_open and all(shard.loaded for shard in self._topic.shards):
             self._abort_hanging(held)
+        self._left_open = []
         self._loading = False
 
     def initialize(
@@ -185,7 +271,7 @@ class TransactionCoordinator:
             known = entry.known
         if outcome.error is not None:
             if outcome.store is not None and self._takes_long(outcome.store):
-                self._in_background(partial(self.go_on, entry))
+                self._after(0.0, partial(self.go_on, entry))
             else:
                 self.go_on(entry)
             raise outcome.error
@@ -222,7 +308,54 @@ class TransactionCoordinator:
             return Ending(self, entry, takes_long=False)
         return Ending(self, entry, takes_long=self._takes_long(outcome.store))
 
-    @contextmanager
+    def check(
+        self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Whether the open transaction of the id has these: None, or why it must not be appended to.
+        Raises `CoordinatorLoading`, or `ServerError` NOT_COORDINATOR.
+        """
+        found: dict[TopicPartition, KafkaError | None] = {}
+        with self._held(transactional_id) as entry:
+            for each in partitions:
+                try:
+                    states.check_writable(entry.known, producer_id, epoch, each)
+                    found[each] = None
+                except KafkaError as e:
+                    found[each] = e
+        return found
+
+    def is_elsewhere(self, transactional_id: str) -> bool:
+        """Whether another broker coordinates the id."""
+        return self._others is not None and self.opened and self._shard(transactional_id).elsewhere
+
+    def to_verify(
+        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Of an id that `is_elsewhere`, those of ``partitions`` that need `verify` before `writing`."""
+        return [] if self._others is None else self._others.unknown(producer_id, epoch, partitions)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        answered: Callable[[Refusals], None],
+        *,
+        abortable: bool = False,
+        adding: bool = False,
+    ) -> None:
+        """Ask the id's coordinator about partitions of ours; ``answered`` is called from any thread, with
+        those that must not be appended to, and with errors as `writing` has them.
+        """
+
+        def told(refusals: Refusals) -> None:
+            answered({each: _as_writers(error, abortable) for each, error in refusals.items()})
+
+        if self._others is None:
+            raise RuntimeError("there are no other brokers")
+        self._others.verify(transactional_id, producer_id, epoch, partitions, told, adding=adding)
+
     def writing(
         self,
         transactional_id: str,
@@ -232,9 +365,9 @@ class TransactionCoordinator:
         *,
         abortable: bool = False,
         adding: bool = False,
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Held while a producer's data, or its offsets, are appended to a partition of its transaction, which
-        it is made to be if ``adding``.
+        it is made to be if ``adding``. Of another coordinator's id it is known what that told `verify`.
 
         Raises:
             ConcurrentTransactions: ``adding``, and the transaction before is being ended.
@@ -244,6 +377,20 @@ class TransactionCoordinator:
             InvalidProducerIdMapping: the id is not known, or has another producer.
             CoordinatorLoading: what is known of the id has not been read yet.
         """
+        if self._others is not None and self.is_elsewhere(transactional_id):
+            return self._others.writing(partition, producer_id, epoch)
+        return self._writing_here(transactional_id, producer_id, epoch, partition, abortable, adding)
+
+    @contextmanager
+    def _writing_here(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partition: TopicPartition,
+        abortable: bool,
+        adding: bool,
+    ) -> Iterator[None]:
         with self._held(transactional_id) as entry:
             try:
                 if adding:
@@ -252,13 +399,24 @@ class TransactionCoordinator:
                         raise outcome.error
                     self._store(entry, outcome)
                 states.check_writable(entry.known, producer_id, epoch, partition)
-            except ProducerFenced as e:
-                raise InvalidProducerEpoch(str(e)) from None
-            except InvalidTxnState as e:
-                if abortable:
-                    raise TransactionAbortable(str(e)) from None
-                raise
+            except KafkaError as e:
+                raise _as_writers(e, abortable) from None
             yield
+
+    def mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        """Append the marker that another coordinator, or an administrator, has decided on.
+
+        Raises:
+            InvalidProducerEpoch: the producer has written there with a later epoch.
+            UnknownTopicOrPartition: there is no such partition here.
+            CoordinatorLoading: of a partition of the offsets topic, which is still being read.
+            StorageError: the disk refuses it.
+        """
+        ending = nullcontext() if self._others is None else self._others.ending(partition, producer_id)
+        with ending:
+            self._append_marker(partition, producer_id, epoch, commit, newest=True)
+        if self._flush:
+            self._force((partition,))
 
     def find(self, transactional_id: str) -> Transaction:
         """What is known of an id.
@@ -273,10 +431,14 @@ class TransactionCoordinator:
             return entry.known
 
     def all(self) -> list[Transaction]:
-        """All ids by name. Raises `CoordinatorLoading`: some have not been read yet."""
+        """All ids that are coordinated here, by name.
+        Raises `CoordinatorLoading`: some have not been read yet.
+        """
+        self._topic.check_found()
         for shard in self._topic.shards:
             with shard.lock:
-                shard.check_loaded()
+                if not shard.elsewhere:
+                    shard.check_loaded()
         found = [entry.known for entry in self._entries() if entry.known is not None]
         return sorted(found, key=lambda each: each.transactional_id)
 
@@ -319,37 +481,90 @@ class TransactionCoordinator:
                     with shard.lock:
                         del shard.state[transactional_id]
 
-    def go_on(self, entry: _Entry) -> None:
-        """Write the markers and then the Complete record of what is prepared, if nobody does already.
+    def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
+        """Write the markers and then the Complete record of what is prepared, if nobody does already; then
+        ``done`` is called, or as soon as it is clear that it cannot be done now.
 
         Where a disk refuses it stays prepared, which is logged: the markers are written again.
         """
         with entry.lock:
             known = entry.known
-            if known is None or known.state not in PREPARED or entry.ending:
-                return
-            entry.ending = True
+            begun = known is not None and known.state in PREPARED and not entry.ending
+            entry.ending = entry.ending or begun
+        if known is None or not begun:
+            done()
+            return
+        away = frozenset() if self._others is None else self._others.elsewhere(known.partitions)
+        written = False
         try:
-            own = self._shard(known.transactional_id).partition
+            here = known.partitions - away
             if self._flush:
-                self._force((*known.partitions, own))
-            for partition in sorted(known.partitions):
+                self._force((*here, self._shard(known.transactional_id).partition))
+            for partition in sorted(here):
                 self._mark(partition, known.producer_id, known.epoch, known.state is State.PREPARE_COMMIT)
             if self._flush:  # a Complete record without its markers would be taken for the end
-                self._force(known.partitions)
+                self._force(here)
+            written = True
+        except KafkaError as e:
+            _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
+        finally:
+            if not written:
+                with entry.lock:
+                    entry.ending = False
+        if not written:
+            done()
+        elif self._others is None or not away:
+            self._complete(entry, known)
+            done()
+        else:
+            self._wait_for_others(self._others, entry, known, away, done)
+
+    def _wait_for_others(
+        self,
+        others: Others,
+        entry: _Entry,
+        known: Transaction,
+        away: Iterable[TopicPartition],
+        done: Callable[[], object],
+    ) -> None:
+        waiting = [done]
+
+        def answer() -> None:
+            with suppress(IndexError):  # it was given
+                waiting.pop()()
+
+        def written() -> None:
+            self._complete(entry, known)
+            answer()
+
+        def ended() -> None:
+            if self._flush:  # the disk may take its time
+                self._after(0.0, written)
+            else:
+                written()
+
+        others.send_markers(known, away, ended)
+        if waiting:
+            self._after(_PATIENCE_SECONDS if others.are_there(away) else 0.0, answer)
+
+    def _complete(self, entry: _Entry, known: Transaction) -> None:
+        """All markers are written."""
+        try:
             with entry.lock:
                 self._store(entry, Outcome(states.completed(known, self._clock.time_ms(), self._new_id)))
                 if self._flush:  # else the markers would come again, after data of the next transaction
-                    self._force((own,))
+                    self._force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
-            _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
+            _log.warning("transaction of %r has ended, and waits: %s", known.transactional_id, e)
         finally:
             with entry.lock:
                 entry.ending = False
 
     def _takes_long(self, known: Transaction) -> bool:
         """Whether it takes more than some ms to end it."""
-        return self._flush or len(known.partitions) > _FEW_PARTITIONS
+        if self._flush or len(known.partitions) > _FEW_PARTITIONS:
+            return True
+        return self._others is not None and bool(self._others.elsewhere(known.partitions))
 
     def _force(self, partitions: Iterable[TopicPartition]) -> None:
         """Put what is in these on the disk."""
@@ -359,15 +574,23 @@ class TransactionCoordinator:
 
     def _mark(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         try:
-            if partition.topic == OFFSETS_TOPIC:
-                size = self._end_offsets(partition, producer_id, epoch, commit)
-            else:
-                size = self._logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
-            self._ended(partition, size)
+            self._append_marker(partition, producer_id, epoch, commit)
         except UnknownTopicOrPartition:
             _log.info(
                 "%s was deleted: the transaction of producer %d ends without it", partition, producer_id
             )
+
+    def _append_marker(
+        self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool, *, newest: bool = False
+    ) -> None:
+        """With ``newest``, raises `InvalidProducerEpoch` where the log knows a later epoch."""
+        if newest:
+            self._logs.log(partition).check_epoch(producer_id, epoch)
+        if partition.topic == OFFSETS_TOPIC:
+            size = self._end_offsets(partition, producer_id, epoch, commit)
+        else:
+            size = self._logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
+        self._ended(partition, size)
 
     def _abort_hanging(self, held: Container[tuple[TopicPartition, int]]) -> None:
         """Abort what is open in a log and was of no id: no client can end it, and readers would wait for
@@ -389,7 +612,6 @@ class TransactionCoordinator:
                 self._mark(partition, producer_id, fence, False)
             except KafkaError as e:
                 _log.warning("%s: it stays open until the next start: %s", partition, e)
-        self._left_open = []
 
     def _fence(self, entry: _Entry, epoch: int) -> None:
         """Give the id an epoch that a power cut has taken from it, as the log of its data shows."""
@@ -416,19 +638,20 @@ class TransactionCoordinator:
                     yield entry
                     return
 
-    def _entries(self) -> list[_Entry]:
+    def _entries(self, shards: Iterable[Shard[_Entries]] | None = None) -> list[_Entry]:
+        """Of these shards, or of all."""
         found: list[_Entry] = []
-        for shard in self._topic.shards:
+        for shard in self._topic.shards if shards is None else shards:
             with shard.lock:
                 found += shard.state.values()
         return found
 
     def _shard(self, transactional_id: str) -> Shard[_Entries]:
-        try:
-            return self._topic.shard_of(transactional_id)
-        except StorageError as e:
-            # Clients ask again after this code; a storage error they take for final.
-            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+        if self._shared and not self.opened:  # to make it is for `open`: ZooKeeper is asked
+            raise CoordinatorLoading(f"{TRANSACTIONS_TOPIC} is not known here yet")
+        if not self.opened:
+            self.open()
+        return self._topic.shard_of(transactional_id)
 
     def _store(self, entry: _Entry, outcome: Outcome) -> None:
         """Put the record in the log. Caller holds the entry's lock."""
@@ -450,6 +673,15 @@ class TransactionCoordinator:
             return self._producer_ids.next()
         except StorageError as e:
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+
+def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:
+    """A coordinator's refusal, as producers and committers of offsets expect it."""
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))
+    if isinstance(error, InvalidTxnState) and abortable:
+        return TransactionAbortable(str(error))
+    return error
 
 
 def _build(shard: Shard[_Entries], stored: Stored) -> None:

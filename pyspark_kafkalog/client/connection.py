@@ -56,11 +56,12 @@ _SPOKEN_UP_TO = {
     ApiKey.FETCH: 12,
     ApiKey.PRODUCE: 11,
     ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
 }
-"""The newest version chosen by default. Later ones name topics by their ids, or belong to transactions of
-version 2, where each has an epoch of its own.
+"""The newest version chosen by default. Later ones name topics by their ids, are for brokers, or belong to
+transactions of version 2, where each has an epoch of its own.
 """
 
 

@@ -120,6 +120,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
@@ -212,9 +213,10 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), 2),
         Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(2, 4), 4),
-        Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 3), 3),
+        Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
         Api(ApiKey.END_TXN, VersionRange(0, 5), 3),
+        Api(ApiKey.WRITE_TXN_MARKERS, VersionRange(1, 1), 1),
         Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), 3),
         Api(ApiKey.DESCRIBE_ACLS, VersionRange(0, 3), 2),
         Api(ApiKey.CREATE_ACLS, VersionRange(0, 3), 2),

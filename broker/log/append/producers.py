@@ -103,10 +103,7 @@ class ProducerState:
             raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")
         if known is None:
             return None
-        if header.producer_epoch < known.epoch:
-            raise InvalidProducerEpoch(
-                f"producer {header.producer_id}: epoch {known.epoch}; the batch has {header.producer_epoch}"
-            )
+        self.check_epoch(header.producer_id, header.producer_epoch)
         if header.producer_id in self._open and not header.is_transactional:
             raise InvalidTxnState(
                 f"producer {header.producer_id} sent a batch outside the transaction that it has open"
@@ -130,6 +127,12 @@ class ProducerState:
                 f"got {header.base_sequence}"
             )
         return None
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raises `InvalidProducerEpoch`: a newer instance of the producer has written already."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise InvalidProducerEpoch(f"producer {producer_id}: epoch {known.epoch}; the batch has {epoch}")
 
     def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
         """Remember an appended batch of data. ``timestamp`` in ms decides when the producer is forgotten.
@@ -291,6 +294,9 @@ class NoProducers:
     ) -> None:
         """Nothing to learn."""
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """No producer is known."""
+
     def known(self) -> list[KnownProducer]:
         """None."""
         return []
@@ -339,6 +345,10 @@ class GuardedProducers:
                 if duplicate is not None:
                     return duplicate
         return None
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """As `ProducerState.check_epoch`."""
+        self._state.check_epoch(producer_id, epoch)
 
     @property
     def first_open(self) -> int | None:

@@ -47,6 +47,7 @@ from broker.server.handlers import (
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 
 __all__ = [
@@ -94,4 +95,5 @@ __all__ = [
     "sasl_handshake",
     "sync_group",
     "txn_offset_commit",
+    "write_txn_markers",
 ]

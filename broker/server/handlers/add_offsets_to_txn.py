@@ -7,6 +7,7 @@ from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
 
 
 @handles(
@@ -14,7 +15,7 @@ from pyspark_kafkalog.security.acls import Operation, ResourceType
     versions=(0, 4),
     needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.READ, ResourceType.GROUP)),
 )
-def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffsetsToTxnResponse:
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> Steps[AddOffsetsToTxnResponse]:
     """The transaction gets the partition of the offsets topic that keeps the group's."""
     services = ctx.services
     try:
@@ -22,11 +23,13 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffs
             raise InvalidRequest("the transactional id is empty")
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        if not services.groups.opened:
+            yield services.groups.open  # it asks ZooKeeper
         services.transactions.add(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
-            [services.groups.partition_here(request.group_id)],
+            [services.groups.partition_of(request.group_id)],
         )
     except KafkaError as e:
         return AddOffsetsToTxnResponse(error_code=ctx.refused(e))

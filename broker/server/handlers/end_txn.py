@@ -1,11 +1,13 @@
 """EndTxn 0-5: commit or abort a transaction.
 
 The answer comes when all markers are written, so a client reads what it has just committed. Where a disk
-refuses a marker, the decision stands, and the next transaction waits for it.
+refuses a marker, or the broker that owns a partition is away, the decision stands, and the next transaction
+waits for it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from broker.server.dispatch import LATER, Context, handles
@@ -19,7 +21,7 @@ _OWN_EPOCHS_SINCE = 5
 
 @handles(ApiKey.END_TXN, versions=(0, 5), needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID),))
 def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
-    """Decide it now; in many partitions the markers are another thread's work."""
+    """Decide it now; in many partitions, and in others' ones, the markers are another thread's work."""
     services = ctx.services
     try:
         if not request.transactional_id:
@@ -34,13 +36,12 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
         )
     except KafkaError as e:
         return EndTxnResponse(error_code=ctx.refused(e))
+
+    def answer() -> EndTxnResponse:
+        return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
+
     if ending.takes_long:
-
-        def later() -> EndTxnResponse:
-            ending.run()
-            return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
-
-        services.transaction_work.after(0.0, ctx.later(later))
+        services.transaction_work.after(0.0, partial(ending.run, ctx.later(answer)))
         return LATER
     ending.run()
-    return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
+    return answer()

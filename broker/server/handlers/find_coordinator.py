@@ -1,5 +1,5 @@
-"""FindCoordinator 0-4: a group's is the owner of its partition of ``__consumer_offsets``, that of a
-transactional id the broker that is asked. Left out: share groups.
+"""FindCoordinator 0-4: the owner of the partition of ``__consumer_offsets`` that keeps the group, or of that
+of ``__transaction_state`` that keeps the transactional id. Left out: share groups.
 """
 
 from __future__ import annotations
@@ -64,17 +64,13 @@ def _find(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
             )
         kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
+        keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
         try:
-            if key_type != CoordinatorType.GROUP:
-                services.transactions.open()
-            elif services.ownership is None:
-                services.groups.open()
-            else:
-                if not services.groups.opened:
-                    yield services.groups.open  # it asks ZooKeeper
-                partition = services.groups.partition_of(key)
-                if partition.topic not in services.ownership.private:
-                    number = services.ownership.owner_of(partition)
+            if not keeper.opened:
+                yield keeper.open  # in a cluster it asks ZooKeeper
+            partition = keeper.partition_of(key)
+            if services.ownership is not None and partition.topic not in services.ownership.private:
+                number = services.ownership.owner_of(partition)
         except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
 
 _NONE = -1
 
@@ -24,7 +25,7 @@ _NONE = -1
         (Operation.WRITE, ResourceType.TOPIC),
     ),
 )
-def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[InitProducerIdResponse]:
     """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again."""
     services = ctx.services
     transactional_id = request.transactional_id
@@ -46,6 +47,8 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> InitProduc
         has = (request.producer_id, request.producer_epoch)
         if (has[0] == _NONE) != (has[1] == _NONE):
             raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
+        if not services.transactions.opened:
+            yield services.transactions.open  # in a cluster it asks ZooKeeper
         producer_id, epoch = services.transactions.initialize(
             transactional_id, request.transaction_timeout_ms, None if has[0] == _NONE else has
         )

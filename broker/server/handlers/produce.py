@@ -3,20 +3,22 @@
 acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
 the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
 A transactional batch is appended only while its partition is in the producer's open transaction; from version
-12 on it is made to be.
+12 on it is made to be. Where another broker coordinates the transaction, that one is asked first.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from broker.log.family import AppendResult
 from broker.log.log import Guard, Log
 from broker.network.reply import Part
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.dispatch import CloseConnection, Context, handles
+from broker.server.dispatch import LATER, CloseConnection, Context, handles
 from broker.server.served_logs import TimeAllowance
+from broker.transaction.coordinator import Refusals
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -46,7 +48,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.steps import Steps, resume_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 
 _BATCHES_SINCE = 3
@@ -58,6 +60,7 @@ _AS_PRODUCE_ERROR = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 """The transaction coordinator's, as in Kafka: all producers send again after it."""
 _BATCH_START = struct.Struct(">8xi4xb4xh")
@@ -105,8 +108,51 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     needs=((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
     short_cut=produce_single,
 )
-def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | None]:
+def produce(request: ProduceRequest, ctx: Context) -> Any:
     """Append each partition's batch; one that is refused does not fail the others."""
+    asked = _to_verify(request, ctx)
+    if asked is None:
+        return _produce(request, ctx, {})
+
+    def answered(refusals: Refusals) -> None:
+        ctx.go_on(resume_steps(None, _produce(request, ctx, refusals)))
+
+    ctx.services.transactions.verify(
+        *asked,
+        answered,
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
+    )
+    return LATER
+
+
+def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, list[TopicPartition]] | None:
+    """Of a transaction id, producer and epoch, and the partitions that another broker must be asked about."""
+    transactional_id, services = request.transactional_id, ctx.services
+    if transactional_id is None or not services.transactions.is_elsewhere(transactional_id):
+        return None
+    if not ctx.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return None
+    producer, partitions = None, []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = TopicPartition(topic.name, data.index)
+            try:
+                log = _log_of(partition, request.acks, ctx)
+                batch = check_batch(log.topic_partition, data.records, ctx.version)
+            except KafkaError:
+                continue  # which is refused when its turn comes
+            if batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+                header = read_header(batch)
+                producer = producer or (header.producer_id, header.producer_epoch)
+                partitions.append(partition)
+    if producer is None:
+        return None
+    unknown = services.transactions.to_verify(*producer, partitions)
+    return (transactional_id, *producer, unknown) if unknown else None
+
+
+def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Steps[ProduceResponse | None]:
     responses, failed = [], False
     time = TimeAllowance(ctx.services.clock)
     for topic in request.topic_data:
@@ -115,6 +161,8 @@ def produce(request: ProduceRequest, ctx: Context) -> Steps[ProduceResponse | No
             partition = TopicPartition(topic.name, data.index)
             try:
                 time.check()
+                if partition in refusals:
+                    raise refusals[partition]
                 result = yield from _append(partition, data.records, request, ctx)
             except KafkaError as e:
                 partitions.append(_refused(partition, e, ctx))

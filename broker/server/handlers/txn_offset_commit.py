@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import CommittedOffset
-from broker.server.dispatch import Context, handles
+from broker.server.dispatch import LATER, Context, handles
 from broker.server.handlers.offset_commit import A_STEP
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
@@ -37,8 +38,11 @@ _ADDING_SINCE = 5
         (Operation.READ, ResourceType.TOPIC),
     ),
 )
-def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[TxnOffsetCommitResponse]:
-    """Store the offsets of all partitions that exist; the others get error 3."""
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[Any]:
+    """Store the offsets of all partitions that exist; the others get error 3. Where another broker
+    coordinates the transaction, that one is asked first.
+    """
+    services = ctx.services
     codes: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
     try:
@@ -64,7 +68,38 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[Tx
             ctx.services.clock.time_ms(),
             (request.producer_id, request.producer_epoch),
         )
+    finish = partial(_finished, request, accepted, encoded, codes, ctx)
+    if not request.group_id or not services.transactions.is_elsewhere(request.transactional_id):
+        return finish(None)
+    if not services.groups.opened:
+        yield services.groups.open  # it asks ZooKeeper
+    offsets = services.groups.partition_of(request.group_id)
+    producer = request.producer_id, request.producer_epoch
+    if not services.transactions.to_verify(*producer, [offsets]):
+        return finish(None)
+    services.transactions.verify(
+        request.transactional_id,
+        *producer,
+        [offsets],
+        lambda refusals: ctx.later(partial(finish, refusals.get(offsets)))(),
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
+    )
+    return LATER
+
+
+def _finished(
+    request: TxnOffsetCommitRequest,
+    accepted: dict[TopicPartition, CommittedOffset],
+    encoded: bytearray | None,
+    codes: dict[TopicPartition, ErrorCode],
+    ctx: Context,
+    refusal: KafkaError | None,
+) -> TxnOffsetCommitResponse:
+    """The answer, once the offsets are stored; ``refusal`` is another coordinator's."""
     try:
+        if refusal is not None:
+            raise refusal
         _store(request, accepted, encoded, ctx)
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
