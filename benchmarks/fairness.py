@@ -369,7 +369,7 @@ def _described_transactions(port: int, _port07: int) -> _Attack:
     client.create_topic("wide", _WIDE)
     producer = client.call(InitProducerIdRequest("t", 600_000), 2)
     topics = (AddPartitionsToTxnTopic("wide", tuple(range(_WIDE))),)
-    adding = AddPartitionsToTxnRequest("t", producer.producer_id, producer.producer_epoch, topics)
+    adding = AddPartitionsToTxnRequest((), "t", producer.producer_id, producer.producer_epoch, topics)
     client.call(adding, 2)
     wire, frame = _Wire(port), encode(DescribeTransactionsRequest(("t",) * 300), 0)
     return lambda: wire.calls(frame)

@@ -103,7 +103,7 @@ class Member:
             time.sleep(0.1)
         self._producer = (answer.producer_id, answer.producer_epoch)
         topics = (AddPartitionsToTxnTopic(TOPIC, (number,)),)
-        self._add = AddPartitionsToTxnRequest(self._id, *self._producer, topics)
+        self._add = AddPartitionsToTxnRequest((), self._id, *self._producer, topics)
         self._end = EndTxnRequest(self._id, *self._producer, True)
 
     def work(self) -> None:

@@ -34,7 +34,7 @@ NOT_SERVED: Mapping[str, str] = {
     "AlterClientQuotas": "there are no quotas",
     "ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs":
         "one copy of each partition, at one broker",
-    "WriteTxnMarkers, LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
+    "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
         "what Kafka's brokers and controllers send each other",
     "DescribeQuorum, UpdateFeatures": "no quorum of controllers, no features to switch",
     "GetTelemetrySubscriptions, PushTelemetry, ListConfigResources": "clients send no metrics",

@@ -122,7 +122,7 @@ class TransactionCoordinator:
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
         named = tuple(AddPartitionsToTxnTopic(name, tuple(numbers)) for name, numbers in topics.items())
-        request = AddPartitionsToTxnRequest(self.transactional_id, *producer, named)
+        request = AddPartitionsToTxnRequest((), self.transactional_id, *producer, named)
 
         def ask(connection: Connection) -> None:
             answer = connection.request(request, deadline=deadline)

@@ -25,6 +25,7 @@ from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequ
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterableConfig,
@@ -109,6 +110,11 @@ from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
 from tests.support.formats.batch_bytes import resealed
@@ -215,10 +221,13 @@ def good_requests() -> dict[ApiKey, object]:
             topics=(OffsetForLeaderTopic(topic=ATTACKED, partitions=(OffsetForLeaderPartition(0, 0, 0),)),)
         ),
         ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnRequest(
-            "t", 0, 0, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
+            (), "t", 0, 0, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
         ),
         ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnRequest("t", 0, 0, "g"),
         ApiKey.END_TXN: EndTxnRequest("t", 0, 0, True),
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersRequest(
+            (WritableTxnMarker(0, 0, True, (WritableTxnMarkerTopic(ATTACKED, (0, 1)),)),)
+        ),
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitRequest(
             "t",
             "g",
@@ -269,6 +278,16 @@ def newer_requests() -> dict[ApiKey, tuple[int, object]]:
             OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=groups),)),
         ),
         ApiKey.FIND_COORDINATOR: (4, FindCoordinatorRequest(coordinator_keys=("g",))),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (
+            4,
+            AddPartitionsToTxnRequest(
+                transactions=(
+                    AddPartitionsToTxnTransaction(
+                        "t", 0, 0, True, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
+                    ),
+                )
+            ),
+        ),
         ApiKey.DELETE_TOPICS: (
             6,
             DeleteTopicsRequest(topics=(DeleteTopicState(name="made-by-mutated-requests"),)),

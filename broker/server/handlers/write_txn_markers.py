@@ -26,7 +26,7 @@ from pyspark_kafkalog.types import TopicPartition
 @handles(
     ApiKey.WRITE_TXN_MARKERS,
     versions=(1, 1),
-    needs=((Operation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+    needs=((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
 )
 def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> Steps[WriteTxnMarkersResponse]:
     """A code for each partition; the others' markers are written all the same."""
@@ -46,7 +46,8 @@ def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> Steps[Wr
 def _write(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -> Steps[ErrorCode]:
     services = ctx.services
     try:
-        ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         services.logs.log(partition)
         write = partial(
             services.transactions.mark_here,

@@ -23,20 +23,20 @@ class AddPartitionsToTxnTopic:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnTransaction:
-    transactional_id: str = wire(STRING)
-    producer_id: int = wire(INT64)
-    producer_epoch: int = wire(INT16)
-    verify_only: bool = wire(BOOL)
-    topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic))
+    transactional_id: str = wire(STRING, 4)
+    producer_id: int = wire(INT64, 4)
+    producer_epoch: int = wire(INT16, 4)
+    verify_only: bool = wire(BOOL, 4)
+    topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), 4)
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnRequest:
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire(Array(AddPartitionsToTxnTransaction), 4)
     v3_and_below_transactional_id: str = wire(STRING, 0, 3)
     v3_and_below_producer_id: int = wire(INT64, 0, 3)
     v3_and_below_producer_epoch: int = wire(INT16, 0, 3)
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), 0, 3)
-    transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire(Array(AddPartitionsToTxnTransaction), 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class AddPartitionsToTxnTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResult:
-    transactional_id: str = wire(STRING)
-    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(Array(AddPartitionsToTxnTopicResult))
+    transactional_id: str = wire(STRING, 4)
+    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(Array(AddPartitionsToTxnTopicResult), 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class AddPartitionsToTxnResponse:
     """All partitions are in the transaction, or none is."""
 
     throttle_time_ms: int = wire(INT32)
-    error_code: ErrorCode = wire(ERROR_CODE, 4)
+    error_code: ErrorCode = wire(ERROR_CODE, 4, ignorable=True)
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire(Array(AddPartitionsToTxnResult), 4)
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
         Array(AddPartitionsToTxnTopicResult), 0, 3

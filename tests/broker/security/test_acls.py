@@ -109,7 +109,7 @@ def test_every_api_asks_for_what_its_registration_declares_and_for_nothing_else(
             mine = client.ask(InitProducerIdRequest("x-other", 60_000), 4)
             begun = AddPartitionsToTxnTopic("t", (0,))
             client.ask(
-                AddPartitionsToTxnRequest("x-other", mine.producer_id, mine.producer_epoch, (begun,)), 3
+                AddPartitionsToTxnRequest((), "x-other", mine.producer_id, mine.producer_epoch, (begun,)), 3
             )
             requests = every_request("t", "g", "x").values()
             for recorder.denied in ((), tuple(Operation)):

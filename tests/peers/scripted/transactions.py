@@ -48,7 +48,7 @@ class Producer:
         for topic, number in partitions:
             topics[topic] = (*topics.get(topic, ()), number)
         request = add.AddPartitionsToTxnRequest(
-            *self._who(other), tuple(add.AddPartitionsToTxnTopic(*each) for each in topics.items())
+            (), *self._who(other), tuple(add.AddPartitionsToTxnTopic(*each) for each in topics.items())
         )
         self.session.ask(step, request, self.add_version, until_not=CONCURRENT)
 

@@ -137,7 +137,7 @@ class World:
             appended=lambda _p, _s: None,
             end_offsets=self.groups.end_transaction,
             ended=lambda _p, _s: None,
-            in_background=lambda task: task(),
+            after=lambda _seconds, task: task(),
         )
         self.groups.start()
         self.coordinator.start()

@@ -10,6 +10,7 @@ from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequ
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterConfigsRequest,
@@ -88,6 +89,11 @@ from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from tests.support.protocol.raw_client import batch, fetch_request
 
@@ -225,9 +231,13 @@ def _of_transactions(topic: str, group: str, txn: str) -> Iterator[tuple[str, in
     yield "transactional", 4, InitProducerIdRequest(txn, 1000)
     yield "find transactions", 4, FindCoordinatorRequest(key_type=1, coordinator_keys=(txn,))
     both = (AddPartitionsToTxnTopic(topic, (0,)),)
-    yield "add partitions", 3, AddPartitionsToTxnRequest(txn, 777, 0, both)
+    yield "add partitions", 3, AddPartitionsToTxnRequest((), txn, 777, 0, both)
+    transaction = AddPartitionsToTxnTransaction(txn, 777, 0, True, both)
+    yield "verify partitions", 4, AddPartitionsToTxnRequest(transactions=(transaction,))
     yield "add offsets", 3, AddOffsetsToTxnRequest(txn, 777, 0, group)
     yield "end", 3, EndTxnRequest(txn, 777, 0, True)
+    marker = WritableTxnMarker(777, 0, False, (WritableTxnMarkerTopic(topic, (0,)),))
+    yield "write markers", 1, WriteTxnMarkersRequest((marker,))
     offset = TxnOffsetCommitRequestTopic(topic, (TxnOffsetCommitRequestPartition(0, 1),))
     yield "commit in transaction", 3, TxnOffsetCommitRequest(txn, group, 777, 0, topics=(offset,))
     whole = batch(b"v", producer_id=777, epoch=0, sequence=0, transactional=True)

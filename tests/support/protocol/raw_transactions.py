@@ -61,10 +61,10 @@ class RawTransactions:
         assert self.add(topic, *(partitions or (0,))) == ErrorCode.NONE
         return self
 
-    def add(self, topic: str, *partitions: int, version: int | None = None) -> ErrorCode:
+    def add(self, topic: str, *partitions: int, version: int = 3) -> ErrorCode:
         """The code of the first partition; all of them must be equal."""
         topics = (AddPartitionsToTxnTopic(topic, partitions),)
-        request = AddPartitionsToTxnRequest(self.transactional_id, *self.producer, topics)
+        request = AddPartitionsToTxnRequest((), self.transactional_id, *self.producer, topics)
         (result,) = self.client.ask(request, version).results_by_topic_v3_and_below
         codes = {each.partition_error_code for each in result.results_by_partition}
         (code,) = codes
