@@ -52,25 +52,36 @@ _log = logging.getLogger(__name__)
 
 
 class _Spread:
-    """*Thread-safe: ``lock`` guards ``left``.* One ended transaction with partitions at other brokers."""
+    """*Thread-safe: ``_lock`` guards what changes.* One ended transaction with partitions elsewhere."""
 
     def __init__(
-        self, known: Transaction, partitions: Iterable[TopicPartition], written: Callable[[], None]
+        self,
+        known: Transaction,
+        partitions: Iterable[TopicPartition],
+        written: Callable[[], None],
+        delayed: Callable[[], None],
     ) -> None:
         self.known = known
-        self.written = written
-        self.lock = threading.Lock()
-        self.left = set(partitions)
-        self.logged = False
+        self.delayed = delayed
+        self._written = written
+        self._lock = threading.Lock()
+        self._left = set(partitions)
+        self._waits = False
 
     def strike(self, done: Iterable[TopicPartition]) -> None:
         """These have their markers; the last ones end it."""
-        with self.lock:
-            before = len(self.left)
-            self.left.difference_update(done)
-            ended = before and not self.left
+        with self._lock:
+            before = len(self._left)
+            self._left.difference_update(done)
+            ended = before and not self._left
         if ended:
-            self.written()
+            self._written()
+
+    def first_delay(self) -> bool:
+        """True the first time."""
+        with self._lock:
+            before, self._waits = self._waits, True
+        return not before
 
 
 class ClusterTransactions:
@@ -98,18 +109,18 @@ class ClusterTransactions:
         return frozenset(each for each in partitions if self._owner(each) not in here or each in lost)
 
     def send_markers(
-        self, known: Transaction, partitions: Iterable[TopicPartition], written: Callable[[], None]
+        self,
+        known: Transaction,
+        partitions: Iterable[TopicPartition],
+        written: Callable[[], None],
+        delayed: Callable[[], None],
     ) -> None:
         """Have the owners of ``partitions`` write the markers of a transaction in a Prepare state.
-        ``written`` is called, from any thread, when all have; that may take until a dead broker returns.
+        ``written`` is called, from any thread, when all have; that may take until a dead broker returns, and
+        then ``delayed`` is called before.
         """
-        spread = _Spread(known, partitions, written)
-        self._send(spread, tuple(spread.left))
-
-    def are_there(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the owners of all these are live."""
-        live = self._ownership.live_ids
-        return all(self._owner(each) in live for each in partitions)
+        spread = _Spread(known, partitions, written, delayed)
+        self._send(spread, partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
         """-1 where it is not known now, None where the partition is no more."""
@@ -173,12 +184,12 @@ class ClusterTransactions:
         spread.strike(set(asked).difference(left))
 
     def _later(self, spread: _Spread, partitions: list[TopicPartition], why: str) -> None:
-        if not spread.logged:
-            spread.logged = True
+        if spread.first_delay():
             _log.warning(
                 "the transaction of %r is decided, and waits for %s: %s",
                 spread.known.transactional_id, ", ".join(map(str, partitions[:20])), why,
             )  # fmt: skip
+            spread.delayed()
         self._scheduler.after(_AGAIN_SECONDS, partial(self._send, spread, partitions))
 
     # Of other coordinators' transactions.

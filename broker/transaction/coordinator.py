@@ -56,7 +56,7 @@ Ended = Callable[[TopicPartition, int], None]
 Refusals = Mapping[TopicPartition, KafkaError]
 """The partitions that are not to be written to, and why."""
 
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 2.0
 """So long the answer to EndTxn waits for other brokers' markers: the decision stands without them."""
 
 
@@ -67,10 +67,12 @@ class Others(Protocol):
 
     def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]: ...
 
-    def are_there(self, partitions: Iterable[TopicPartition]) -> bool: ...
-
     def send_markers(
-        self, known: Transaction, partitions: Iterable[TopicPartition], written: Callable[[], None]
+        self,
+        known: Transaction,
+        partitions: Iterable[TopicPartition],
+        written: Callable[[], None],
+        delayed: Callable[[], None],
     ) -> None: ...
 
     def unknown(
@@ -543,9 +545,9 @@ class TransactionCoordinator:
             else:
                 written()
 
-        others.send_markers(known, away, ended)
+        others.send_markers(known, away, ended, answer)
         if waiting:
-            self._after(_PATIENCE_SECONDS if others.are_there(away) else 0.0, answer)
+            self._after(_PATIENCE_SECONDS, answer)
 
     def _complete(self, entry: _Entry, known: Transaction) -> None:
         """All markers are written."""
