@@ -57,9 +57,8 @@ def test_a_transaction_of_both(cluster: EmbeddedCluster, authority: Authority) -
             producer.init_transactions()
             for end in (producer.commit_transaction, producer.abort_transaction):
                 producer.begin_transaction()
-                sent = [
-                    producer.send("spread", f"{name} {end.__name__}".encode(), partition=n) for n in range(4)
-                ]
+                value = f"{name} {end.__name__}".encode()
+                sent = [producer.send("spread", value, partition=n) for n in range(4)]
                 assert [each.result(20).partition for each in sent] == [0, 1, 2, 3]
                 end()
     reading = {"group.id": "g", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
