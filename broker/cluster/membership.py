@@ -42,16 +42,19 @@ class Membership:
         ownership: Ownership,
         *,
         forget: Callable[[str], Steps[None]],
+        end_own_transactions: Callable[[], object],
         changed: Callable[[], object],
         settled: Callable[[], object],
     ) -> None:
-        """``forget`` removes what others keep of a deleted topic; ``changed`` has `settle` called, which
-        calls ``settled`` in the end.
+        """``forget`` removes what others keep of a deleted topic; ``end_own_transactions`` ends those that
+        this broker coordinated before it came to the cluster; ``changed`` has `settle` called, which calls
+        ``settled`` in the end.
         """
         self.registry = registry
         self.ownership = ownership
         self._logs = logs
         self._forget = forget
+        self._end_own_transactions = end_own_transactions
         self._changed = changed
         self._settled = settled
         self._arrived = False
@@ -170,13 +173,23 @@ class Membership:
                 self.registry.offer(name, topic, self._me)
             self._logs.join(view.registry)
             view = self.ownership.view or view
-        offsets, there = self._logs.topics().get(OFFSETS_TOPIC), view.topics.get(OFFSETS_TOPIC)
-        if offsets is not None and there is not None and there.stored.topic_id != offsets.topic_id:
-            _log.warning(
-                "this broker has a %s of its own, from before it came to this cluster: it goes on to be the "
-                "coordinator of the groups that ask it, as other brokers of theirs", OFFSETS_TOPIC,
-            )  # fmt: skip
-            self.ownership.keep_private(OFFSETS_TOPIC)
+        for name in INTERNAL_TOPICS:
+            own, there = self._logs.topics().get(name), view.topics.get(name)
+            if own is None:
+                continue
+            if there is None:  # of a release that kept it to itself
+                self.registry.offer(name, own, self._me)
+            elif there.stored.topic_id == own.topic_id:
+                continue
+            elif name == OFFSETS_TOPIC:
+                _log.warning(
+                    "this broker has a %s of its own, from before it came to this cluster: it goes on to be "
+                    "the coordinator of the groups that ask it, as other brokers of theirs", name,
+                )  # fmt: skip
+                self.ownership.keep_private(name)
+            else:
+                self._end_own_transactions()
+        view = self.ownership.view or view
         self._finish_deletions(view, self._shared(), set())
         here = self._shared()
         for name, registered in view.topics.items():

@@ -366,6 +366,7 @@ class Broker:
             registration.registry,
             registration.ownership,
             forget=self._forget_topic,
+            end_own_transactions=self._end_own_transactions,
             changed=registration.changed,
             settled=self._settled,
         )
@@ -397,6 +398,9 @@ class Broker:
             self._transaction_work,
             self._mark_here,
         )
+
+    def _end_own_transactions(self) -> None:
+        self._transactions.end_own()
 
     def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         self._transactions.mark_here(partition, producer_id, epoch, commit)

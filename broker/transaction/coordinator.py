@@ -222,6 +222,25 @@ class TransactionCoordinator:
         """The partition that keeps the id, made if need be. Raises `KafkaError`."""
         return self._shard(transactional_id).partition
 
+    def end_own(self) -> None:
+        """Before `refresh`: end what this broker has coordinated by itself, in its own partitions. What was
+        decided is done, what was open is aborted; then other brokers coordinate these ids.
+        """
+        own: StateTopic[_Entries] = StateTopic(
+            self._logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=int, appended=_ignore
+        )
+        own.start()
+        own.load()
+        for entry in self._entries(own.shards):
+            known = entry.known
+            if known is not None and known.partitions:
+                commit = known.state is State.PREPARE_COMMIT
+                epoch = known.epoch if known.state in PREPARED else known.epoch + 1
+                for partition in sorted(known.partitions):
+                    with suppress(UnknownTopicOrPartition):  # it was deleted
+                        # Offsets are read later: their coordinator finds the marker with them.
+                        self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
+
     def load(self) -> None:
         """Read all ids; end what was prepared, and abort what no id has open."""
         self._topic.load()
@@ -675,6 +694,10 @@ class TransactionCoordinator:
             return self._producer_ids.next()
         except StorageError as e:
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+
+def _ignore(_partition: TopicPartition, _size: int) -> None:
+    """Nobody waits for what is appended."""
 
 
 def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:

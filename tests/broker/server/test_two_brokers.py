@@ -26,6 +26,7 @@ from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequ
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
@@ -35,6 +36,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.zookeeper import until
 
@@ -242,6 +244,44 @@ def test_what_two_brokers_brought_under_one_name_is_the_firsts_and_the_others_is
         (aside,) = (tmp_path / "2" / ".aside").iterdir()
         assert sorted(path.name for path in aside.iterdir()) == ["both.topic", "both_0", "both_1"]
         assert b"of 2" in (aside / "both_0" / "00000000000.kafka").read_bytes()
+    finally:
+        for number in list(two.brokers):
+            two.stop(number)
+
+
+def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordinated_by_key(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        with (
+            start_broker(data_dir=tmp_path / str(number), **{"node.id": number}) as alone,
+            RawClient(alone.port) as client,
+        ):
+            client.create_topic(f"of-{number}")
+            txn = RawTransactions(client, "id").begun(f"of-{number}", 0)
+            assert txn.send(f"of-{number}", b"open") == ErrorCode.NONE
+        meta = tmp_path / str(number) / "meta.properties"
+        meta.write_text(re.sub("cluster.id=.*", "cluster.id=one-of-both", meta.read_text()))
+    two = Two(zookeeper_connect, tmp_path)
+    try:
+        two.start(1)
+        two.start(2)
+        until(lambda: leaders(two.describe(2, "of-1")) == [1] and leaders(two.describe(1, "of-2")) == [2])
+        assert two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 2, "a record and its abort"
+        (aside,) = (tmp_path / "2" / ".aside").iterdir()
+        assert "__transaction_state.topic" in {path.name for path in aside.iterdir()}
+        # Broker 1 brought what the cluster goes on with: there the id is as it was.
+        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=("id",))
+        assert {each.ask(asked).coordinators[0].node_id for each in two.clients.values()} == {1}
+        new = RawTransactions(two.clients[1], "id")
+        assert new.initialize() == ErrorCode.CONCURRENT_TRANSACTIONS
+        until(lambda: new.initialize() == ErrorCode.NONE)
+        assert new.add("of-2", 0) == new.add("of-1", 0) == ErrorCode.NONE
+        at_two = RawTransactions(two.clients[2], "id")
+        at_two.producer = new.producer
+        assert at_two.send("of-2", b"new") == new.send("of-1", b"new") == ErrorCode.NONE
+        assert new.end() == ErrorCode.NONE
+        assert two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 4
     finally:
         for number in list(two.brokers):
             two.stop(number)

@@ -59,6 +59,7 @@ class Running:
             registry,
             self.ownership,
             forget=nothing,
+            end_own_transactions=lambda: None,
             changed=lambda: None,
             settled=lambda: None,
         )
