@@ -113,7 +113,7 @@ class Processor:
         self._slice_ends = 0.0
         self._worker: ThreadPoolExecutor | None = None
         self._done: deque[tuple[Reply, Future[Any]]] = deque()
-        self._resumed: deque[Reply] = deque()
+        self._resumed: deque[tuple[Reply, Steps[None]]] = deque()
         self._serving: Reply | None = None
         self._now = clock.monotonic()
         limits = [max_idle_seconds, max_receive_seconds, entrance.max_seconds if entrance else float("inf")]
@@ -153,13 +153,16 @@ class Processor:
         else:
             self._answered.append(reply)  # looked at before the selector is
 
-    def has_work(self, reply: Reply) -> None:
+    def has_work(self, reply: Reply, work: Steps[None]) -> None:
         """``reply`` has work left: its connection has a turn. Called by any thread."""
         if threading.get_ident() != self._thread_id:
-            self._resumed.append(reply)
+            # Its handler may not have returned yet: `_serve` must not take the work for its own.
+            self._resumed.append((reply, work))
             self._wakeup.wake()
-        elif reply is not self._serving:  # else `_serve` sees it when the handler returns
-            self._resumed.append(reply)
+        elif reply is self._serving:
+            reply.work = work  # `_serve` sees it when the handler returns
+        else:
+            self._resumed.append((reply, work))
 
     def begin_stop(self, deadline: float) -> None:
         """Begin no further request, let those in hand be answered until ``deadline`` (a time of the clock's
@@ -201,7 +204,8 @@ class Processor:
             else:
                 self._guarded(self._late_answer, cast("Connection", reply.token), reply)
         while self._resumed:
-            reply = self._resumed.popleft()
+            reply, work = self._resumed.popleft()
+            reply.work = work
             if reply.closed:
                 _end_work(reply)
             else:
@@ -574,7 +578,8 @@ class Processor:
         while self._answered:
             self._answered.popleft().drop()
         while self._resumed:
-            _end_work(self._resumed.popleft())
+            _, work = self._resumed.popleft()
+            work.close()
         if self._worker is not None:
             self._worker.shutdown(wait=False, cancel_futures=True)
         self._publish()

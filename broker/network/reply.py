@@ -35,7 +35,7 @@ class ReplyOwner(Protocol):
     reply_lock: Lock
     """Guards the state of all replies of this owner."""
 
-    def has_work(self, reply: Reply) -> None:
+    def has_work(self, reply: Reply, work: Steps[None]) -> None:
         """There is work left for ``reply``; called by the thread that gave it."""
 
     def settled(self, reply: Reply) -> None:
@@ -67,7 +67,7 @@ class Reply:
         self.parts: Sequence[Part] | None = None
         """The answer; it owns its regions until the channel does."""
         self.work: Steps[None] | None = None
-        """What is left to be done for the request, if that is `go_on_with`'s."""
+        """What is left to be done for the request, if that is `go_on_with`'s; of the owner's thread alone."""
 
     def send(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, whose size prefix is the first of them. Takes over the regions."""
@@ -95,8 +95,7 @@ class Reply:
         as its last act, or leaves that to another thread; what it raises closes the connection. It is closed
         if the connection ends first.
         """
-        self.work = work
-        self._owner.has_work(self)
+        self._owner.has_work(self, work)
 
     def send_last(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, which are small, and close the connection. Takes over the regions."""

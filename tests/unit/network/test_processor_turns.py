@@ -477,6 +477,24 @@ def test_a_request_that_was_put_off_goes_on_in_its_own_turns() -> None:
         assert received(one) == [b"parked", b"after"]
 
 
+def test_work_that_another_thread_gives_before_the_handler_returns_is_done_once() -> None:
+    def handler(request: bytearray, reply: Reply) -> None:
+        def steps() -> Steps[None]:
+            yield None
+            reply.send(answered(bytes(request)))
+
+        thread = threading.Thread(target=lambda: reply.go_on_with(steps()))
+        thread.start()
+        thread.join()
+
+    with rounds(handler) as running:
+        one = running.connect()
+        running.run()
+        one.sendall(frame(b"one") + frame(b"two"))
+        running.run(6)
+        assert received(one) == [b"one", b"two"]
+
+
 def test_work_for_a_client_that_has_left_is_closed_unbegun() -> None:
     parked: list[Reply] = []
     taken: list[str] = []
