@@ -257,6 +257,7 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
     """A configuration from several sources, each with its name; what a later one says goes before."""
     values: dict[str, Any] = {}
     source = ""
+    layers = [(name, checked_properties(mapping, name)) for name, mapping in layers]
     layers = [(name, with_families(cls, mapping)) for name, mapping in layers]
     cls.check_names({name for _, mapping in layers for name in mapping})
     for source, mapping in layers:
@@ -266,6 +267,16 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
         if item.required and item.field not in values:
             raise InvalidConfig(f"{source}: {item.name} is missing; allowed: {item.allowed}")
     return cls(**values)
+
+
+def checked_properties(given: Mapping[str, object], source: str) -> Mapping[str, object]:
+    """``given``, if it is a mapping; who moves over from other clients may give a server's address."""
+    if not isinstance(given, Mapping):
+        raise InvalidConfig(
+            f"{source}: properties are given as a mapping, such as "
+            f'{{"bootstrap.servers": "localhost:9092"}}, not as {type(given).__name__}'
+        )
+    return given
 
 
 def with_families(cls: type[Config], mapping: Mapping[str, object], prefix: str = "") -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets, PreparedTransaction
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.definition import checked_properties, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
@@ -61,6 +61,7 @@ class Producer:
     def __init__(self, config: Mapping[str, object] | ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         """Start the producer's thread; it connects for the first record. Raises `InvalidConfig`."""
         if not isinstance(config, ProducerConfig):
+            config = checked_properties(config, "producer")
             # `acks` is a string in Kafka ("all"), but users write 1 as a number.
             words = {name: str(config[name]) for name in ("acks",) if isinstance(config.get(name), int)}
             config = parse(ProducerConfig, {**config, **words}, source="producer")

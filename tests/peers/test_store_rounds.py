@@ -18,7 +18,7 @@ from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.ledger.s3_server import KEYS, Gate, s3_server
 from tests.support.loads.growing_topic import growing
-from tests.support.loads.load_soaks import FEWER_LOADS, KILLS, SEEDS, soak, soaked_drivers
+from tests.support.loads.load_soaks import KILLS, SEEDS, soak, soaked_drivers
 from tests.support.loads.spark_drivers import LOCAL, Drivers
 from tests.support.loads.store_rounds import BucketRound, HdfsRound
 from tests.support.spark.spark_environments import s3a_configs, s3a_jars
@@ -131,6 +131,6 @@ def test_every_offset_is_loaded_once_in_an_hdfs_that_is_killed(seed: str, tmp_pa
             growing(broker.bootstrap_servers, f"in-hdfs-{seed}", 2, rng) as topic,
         ):
             done = HdfsRound(f"hdfs {seed}", drivers, broker, topic, tmp_path / "round", hdfs=hdfs)
-            soak(done, rng, FEWER_LOADS, (*KILLS, *("store away",) * 3, "compacted"))
+            soak(done, rng, ROUNDS, (*KILLS, *("store away",) * 3, "compacted"))
     finally:
         hdfs.kill()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig, parse_address
 from pyspark_kafkalog.config.client07 import Client07Config
 from pyspark_kafkalog.config.definition import Config, parse
@@ -268,3 +270,9 @@ def test_the_format_is_that_of_the_brokers(release: str | None, message_format: 
     assert config.message_format == message_format
     assert config.enable_idempotence == (message_format == "v2")
     assert ProducerConfig("a:1", broker_version_fallback=release, message_format="v2").message_format == "v2"
+
+
+@pytest.mark.parametrize("door", [kafkalog.Producer, kafkalog.Consumer, kafkalog.ConsumerConnector])
+def test_an_address_in_place_of_properties_is_told_apart(door: Callable[[Any], object]) -> None:
+    with pytest.raises(InvalidConfig, match=r'a mapping, such as \{"bootstrap.servers": .*\}, not as str$'):
+        door("localhost:9092")
