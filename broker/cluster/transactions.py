@@ -21,7 +21,7 @@ from broker.cluster.peers import Peers
 from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.store.state_topic import partition_for
-from broker.transaction.states import State, Transaction
+from broker.transaction.states import PREPARED, STATE_NAMES, State, Transaction
 from broker.transaction.verified import VerifiedTransactions
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
@@ -29,6 +29,7 @@ from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
 from pyspark_kafkalog.protocol.api.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -38,6 +39,8 @@ from pyspark_kafkalog.types import TopicPartition
 
 _MARKERS_VERSION = 1
 _VERIFYING_VERSION = 4
+_LISTING_VERSION = 0
+_OPEN_STATES = tuple(STATE_NAMES[each] for each in (State.ONGOING, *PREPARED))
 _ANSWER_SECONDS = 10.0
 """Producers wait for 30 s, and send again what is refused with a code for it."""
 _AGAIN_SECONDS = 0.5
@@ -193,6 +196,34 @@ class ClusterTransactions:
         self._scheduler.after(_AGAIN_SECONDS, partial(self._send, spread, partitions))
 
     # Of other coordinators' transactions.
+
+    def holders(self, producer_ids: Iterable[int], told: Callable[[frozenset[int] | None], None]) -> None:
+        """Ask all other coordinators which of these producers have an open transaction. ``told`` is called
+        from any thread, with those, or with None where one of the coordinators did not say.
+        """
+        ownership = self._ownership
+        topic = ownership.topic(TRANSACTIONS_TOPIC)
+        others = set() if topic is None else {*topic.owners} - {ownership.node_id}
+        lost = any(each.topic == TRANSACTIONS_TOPIC for each in ownership.lost)
+        if ownership.view is None or lost or not others:
+            told(None if ownership.view is None or lost else frozenset())
+            return
+        request = ListTransactionsRequest(_OPEN_STATES, tuple(producer_ids))
+        lock, answers = threading.Lock(), list[frozenset[int] | None]()
+
+        def answered(answer: Any, error: KafkaError | None) -> None:
+            found = None
+            if error is None and not answer.error_code:
+                found = frozenset(each.producer_id for each in answer.transaction_states)
+            with lock:
+                answers.append(found)
+                if len(answers) < len(others):
+                    return
+            known = [each for each in answers if each is not None]
+            told(frozenset().union(*known) if len(known) == len(answers) else None)
+
+        for broker in others:
+            self._peers.ask(broker, request, _LISTING_VERSION, answered, _ANSWER_SECONDS)
 
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]

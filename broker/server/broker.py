@@ -492,6 +492,11 @@ class Broker:
             "abort transactions", config.transaction_abort_interval_ms / 1000, self._transactions.end_overdue
         )
         transactions(
+            "abort hanging transactions",
+            config.transaction_abort_interval_ms / 1000,
+            self._transactions.abort_hanging,
+        )
+        transactions(
             "forget transactional ids",
             config.transaction_remove_interval_ms / 1000,
             self._transactions.forget_idle,

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from broker.log.family import KnownProducer
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
 from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored
@@ -74,6 +75,8 @@ class Others(Protocol):
         written: Callable[[], None],
         delayed: Callable[[], None],
     ) -> None: ...
+
+    def holders(self, producer_ids: Iterable[int], told: Callable[[frozenset[int] | None], None]) -> None: ...
 
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
@@ -260,7 +263,7 @@ class TransactionCoordinator:
         }
         for entry in entries:
             self.go_on(entry)
-        # Where others coordinate as well, one of them may have it: its producer's time-out ends it there.
+        # Where others coordinate as well, one of them may have it: `abort_hanging` asks them.
         if self._left_open and all(shard.loaded for shard in self._topic.shards):
             self._abort_hanging(held)
         self._left_open = []
@@ -482,6 +485,35 @@ class TransactionCoordinator:
                     _log.warning("transaction of %r stays open: %s", entry.known.transactional_id, e)
             self.go_on(entry)
 
+    def abort_hanging(self) -> None:
+        """Where others coordinate as well: abort what has been open in our logs for twice the longest
+        time-out and no coordinator has, as after a power cut, or when a coordinator was given up.
+        """
+        others, limit_ms = self._others, self._clock.time_ms() - 2 * self._max_timeout_ms
+        hanging = [each for each in self._logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
+        if others is None or not hanging:
+            return
+
+        def told(held: frozenset[int] | None) -> None:
+            if held is not None:
+                self._after(0.0, partial(self._abort_unheld, hanging, held))
+
+        others.holders({producer.producer_id for _, producer in hanging}, told)
+
+    def _abort_unheld(
+        self, hanging: Iterable[tuple[TopicPartition, KnownProducer]], held: frozenset[int]
+    ) -> None:
+        """``held`` are the producers whose transactions other coordinators have."""
+        try:
+            held |= {each.producer_id for each in self.all() if each.partitions}
+            still_open = set(self._logs.open_transactions())
+            for partition, producer in hanging:
+                if producer.producer_id not in held and (partition, producer) in still_open:
+                    self._log_hanging(partition, producer.producer_id)
+                    self.mark_here(partition, producer.producer_id, _fence_of(producer.epoch), commit=False)
+        except KafkaError as e:
+            _log.warning("transactions that hang are looked for again: %s", e)
+
     def forget_idle(self) -> None:
         """Delete the ids with which nothing has happened for ``transactional.id.expiration.ms``."""
         now_ms = self._clock.time_ms()
@@ -621,18 +653,20 @@ class TransactionCoordinator:
         for partition, producer_id, epoch in self._left_open:
             if (partition, producer_id) in held:
                 continue
-            _log.warning(
-                "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
-                partition, producer_id,
-            )  # fmt: skip
-            # Batches of that epoch are known to the log: the producer's next ones must not be taken for them.
-            fence = min(epoch + 1, states.LAST_EPOCH + 1)
+            self._log_hanging(partition, producer_id)
+            fence = _fence_of(epoch)
             try:
                 if producer_id in by_producer:
                     self._fence(by_producer[producer_id], fence)
                 self._mark(partition, producer_id, fence, False)
             except KafkaError as e:
                 _log.warning("%s: it stays open until the next start: %s", partition, e)
+
+    def _log_hanging(self, partition: TopicPartition, producer_id: int) -> None:
+        _log.warning(
+            "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
+            partition, producer_id,
+        )  # fmt: skip
 
     def _fence(self, entry: _Entry, epoch: int) -> None:
         """Give the id an epoch that a power cut has taken from it, as the log of its data shows."""
@@ -694,6 +728,13 @@ class TransactionCoordinator:
             return self._producer_ids.next()
         except StorageError as e:
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+
+
+def _fence_of(epoch: int) -> int:
+    """What a transaction is aborted with that hangs: batches of its epoch are known to the log, and its
+    producer's next ones must not be taken for them.
+    """
+    return min(epoch + 1, states.LAST_EPOCH + 1)
 
 
 def _ignore(_partition: TopicPartition, _size: int) -> None:

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -44,8 +46,8 @@ from tests.support.zookeeper import until
 class Two:
     """Brokers 1 and 2, each with one client."""
 
-    def __init__(self, place: str, directory: Path) -> None:
-        self._own = {"zookeeper.connect": place, "zookeeper.session.timeout.ms": 4000}
+    def __init__(self, place: str, directory: Path, own: Mapping[str, object] = MappingProxyType({})) -> None:
+        self._own = {"zookeeper.connect": place, "zookeeper.session.timeout.ms": 4000, **own}
         self._directory = directory
         self.brokers: dict[int, EmbeddedBroker] = {}
         self.clients: dict[int, RawClient] = {}
@@ -391,6 +393,43 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_asid
     again = two.start(1)
     assert [r.value for r in again.read("t", start, 1)] == [b"new"]
     assert again.offset_at("t", -1, 3).offset == start
+
+
+def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
+    tmp_path: Path, zookeeper_connect: str
+) -> None:
+    soon = {
+        "transaction.max.timeout.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    }
+    two = Two(zookeeper_connect, tmp_path, soon)
+    try:
+        for number in (1, 2):
+            two.start(number)
+        assert two.clients[1].create_topic("t", partitions=1).error_code == ErrorCode.NONE
+        ids = tuple(f"id-{n}" for n in range(20))
+        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
+        owners = until(lambda: {c.key: c.node_id for c in two.clients[2].ask(asked).coordinators})
+        of = {owner: name for name, owner in owners.items()}
+        at_two = RawTransactions(two.clients[2], of[2], timeout_ms=1000).begun("t", 0)
+        lost = RawTransactions(two.clients[1], of[2])
+        lost.producer = at_two.producer
+        assert lost.send("t", b"lost") == ErrorCode.NONE
+        two.stop(2)
+        time.sleep(2.5)
+        assert two.clients[1].offset_at("t", -1, isolation_level=1).offset == 0, "its coordinator may return"
+        properties = tmp_path / "server.properties"
+        properties.write_text(f"zookeeper.connect={zookeeper_connect}\n")
+        forget = [sys.executable, "-m", "broker", "forget", "2", str(properties), "--yes"]
+        subprocess.run(forget, check=True, timeout=60, capture_output=True)
+        until(lambda: two.clients[1].offset_at("t", -1, isolation_level=1).offset == 2)
+        assert lost.send("t", b"late", version=10) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        new = RawTransactions(two.clients[1], of[2], timeout_ms=1000)
+        assert until(lambda: new.initialize() == ErrorCode.NONE)
+        assert new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
+    finally:
+        for number in list(two.brokers):
+            two.stop(number)
 
 
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
