@@ -75,7 +75,7 @@ class Broker:
     Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
     so that deleting many segments delays no flush, one that cleans compacted logs, one for the ends of
     delayed fetches, so that a slow fsync delays no answer, one for the time of groups, one that ends
-    transactions, and one that loads what coordinators have stored and then ends.
+    transactions, one that loads what coordinators have stored, and one for each other broker that is called.
     """
 
     def __init__(
