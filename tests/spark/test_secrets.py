@@ -27,6 +27,7 @@ from tests.support.command_line import kafkalog
 from tests.support.foreign.clients07 import ClientError
 from tests.support.network.certificates import Authority
 from tests.support.spark.spark_environments import SparkProcess
+from tests.support.zookeeper import until
 
 Errand = Callable[..., Any]
 
@@ -148,7 +149,7 @@ def test_all_jobs_run_secured_and_leave_no_secret(
     )  # fmt: skip
     assert (sum(stream["batches"]), stream["behind"][-1]) == (ROWS + 1, 0)
     assert sorted(command("consume", "copied").split()) == values
-    assert "followed" in command("groups", "list")
+    until(lambda: "followed" in command("groups", "list"))  # which the listener commits beside the query
 
     files = {"name": "flights", "offsets": str(place / "offsets"), "path": str(place / "table")}
     assert do("load", options=options(subscribe="flights"), **files)["records"] == ROWS + 1
