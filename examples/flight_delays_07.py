@@ -4,11 +4,14 @@ Brokers have no master: each registers in ZooKeeper with the partitions it has, 
 there. Spark asks ZooKeeper too, and reads one task for each broker and partition; where it ended stands in
 the text files of Kafka's Hadoop mapper, and in the znodes where tools of that time look. December comes, and
 the next load takes what is new; then the files are set back by hand, and a load begins where they say.
+At last the same brokers on today's wire, where they are one cluster: each partition has one owner, and the
+papers' producer and consumer, by ZooKeeper, share a topic with Spark, which asks one of the brokers.
 Whatever is claimed is compared with what was counted while producing.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 BROKERS = (1, 2)
 PARTITIONS_OF_A_BROKER = 2
+SHARED = f"{TOPIC}-of-both"
 GROUP = "flight-loads"
 CARRIER = "get_json_object(string(value), '$.carrier')"
 PLACE = ("broker", "partition", "offset", "innerIndex")
@@ -78,8 +82,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="flights-07-") as temporary, ExitStack() as running:
         with step("starting ZooKeeper (the server among PySpark's jars) and two brokers, each a process"):
             zookeeper = running.enter_context(zookeeper_in(Path(temporary)))
-            for node in BROKERS:
-                running.enter_context(broker_of(node, zookeeper))
+            brokers = [running.enter_context(broker_of(node, zookeeper)) for node in BROKERS]
         with Session(zookeeper) as session:
             with step("producing the flights of January to November"):
                 eleven_months = produce(zookeeper, december=False)
@@ -89,6 +92,7 @@ def main() -> int:
             try:
                 demo = Demo(spark, zookeeper, options.output or Path(temporary))
                 run(demo, session, eleven_months)
+                run_on_todays_wire(demo, session, f"127.0.0.1:{brokers[0].port_of('PLAINTEXT')}")
             finally:
                 spark.stop()
     return verdict(demo.different, started)
@@ -124,6 +128,43 @@ def run(demo: Demo, session: Session, eleven_months: Source) -> None:
         demo.compare(demo.loaded("again"), december)
 
 
+def run_on_todays_wire(demo: Demo, session: Session, one_broker: str) -> None:
+    with step("today's wire: a topic of both brokers, and December once more"):
+        count = len(BROKERS) * PARTITIONS_OF_A_BROKER
+        kafkalog.create_topics(one_broker, [kafkalog.NewTopic(SHARED, count)])
+        december = produce(demo.zookeeper, december=True, topic=SHARED, protocol="0.8")
+        print_znodes(session, f"/kafka/brokers/topics/{SHARED}")
+    with step("a group of the papers' consumer reads it, through ZooKeeper"):
+        demo.different += compare_read(demo.zookeeper, december)
+    with step("Spark loads it, and is told of one broker only"):
+        options = {"kafka.bootstrap.servers": one_broker, "subscribe": SHARED}
+        with kafkalog.load(demo.spark, name="today", offsets=demo.offsets, **options) as load:
+            load.write_parquet(demo.output("today"))
+        say_commit(load.commit)
+        demo.different += compare(demo.loaded("today"), december)
+
+
+def compare_read(zookeeper: str, sent: Source) -> list[str]:
+    """Read the shared topic in a consumer group; what is different from what was sent."""
+    settings = {
+        "zookeeper.connect": zookeeper, "protocol": "0.8", "groupid": GROUP, "consumer.timeout.ms": 3000,
+    }  # fmt: skip
+    read = Source()
+    with kafkalog.ConsumerConnector(settings) as connector:
+        (stream,) = connector.create_message_streams({SHARED: 1})[SHARED]
+        while read.events < sent.events:
+            try:
+                message, _ = next(stream)
+            except kafkalog.ConsumerTimeout:
+                break
+            read.add(json.loads(message)["carrier"], bytes(message))
+    same = read == sent
+    say(
+        f"{sent.events:,} sent, {read.events:,} read, with their checksums: {'the same' if same else 'DIFFERENT'}"
+    )
+    return [] if same else ["what the group read on today's wire"]
+
+
 def load_what_is_new(demo: Demo) -> None:
     """All that a pipeline has to run, every time; the group is for those who look into ZooKeeper."""
     options = {**demo.topic, "kafka.group.id": GROUP, "offsetStore": "zookeeper"}
@@ -132,16 +173,16 @@ def load_what_is_new(demo: Demo) -> None:
     say_commit(load.commit)
 
 
-def produce(zookeeper: str, *, december: bool) -> Source:
+def produce(zookeeper: str, *, december: bool, topic: str = TOPIC, protocol: str = "0.7") -> Source:
     """Send flights by the first generation's producer; returns when the brokers have taken all of them."""
     settings = {
-        "zk.connect": zookeeper, "producer.type": "async", "compression.codec": 1, "batch.size": 1000,
+        "zk.connect": zookeeper, "protocol": protocol, "producer.type": "async", "compression.codec": 1, "batch.size": 1000,
         "queue.enqueueTimeout.ms": -1,
     }  # fmt: skip
     with kafkalog.ClassicProducer(settings) as producer:
 
         def send(carrier: str, value: bytes, _scheduled_ms: int) -> None:
-            producer.send(kafkalog.ProducerData(TOPIC, [value], key=carrier))
+            producer.send(kafkalog.ProducerData(topic, [value], key=carrier))
 
         source = send_flights(send, december=december, console=console)
         say(f"ZooKeeper told the producer of brokers {producer.brokers}")
@@ -159,11 +200,11 @@ def zookeeper_in(directory: Path) -> Iterator[str]:
 
 
 def broker_of(node: int, zookeeper: str) -> broker.EmbeddedBroker:
-    """A broker that registers in ZooKeeper; what it takes is on disk, and so can be read, at once."""
+    """A broker of both wires that registers in ZooKeeper; what it takes is on disk, and so can be read, at once."""
     started = broker.start_broker(
         {
-            "listeners": "KAFKA07://127.0.0.1:0", "node.id": node, "zookeeper.connect": zookeeper,
-            "num.partitions": PARTITIONS_OF_A_BROKER, "log.flush.interval": 1,
+            "listeners": "KAFKA07://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "node.id": node,
+            "zookeeper.connect": zookeeper, "num.partitions": PARTITIONS_OF_A_BROKER, "log.flush.interval": 1,
         }
     )  # fmt: skip
     say(f"broker {node} at {started.bootstrap_servers} (process {started.pid})")
