@@ -159,9 +159,8 @@ def compare_read(zookeeper: str, sent: Source) -> list[str]:
                 break
             read.add(json.loads(message)["carrier"], bytes(message))
     same = read == sent
-    say(
-        f"{sent.events:,} sent, {read.events:,} read, with their checksums: {'the same' if same else 'DIFFERENT'}"
-    )
+    told = "the same" if same else "[bold red]DIFFERENT[/]"
+    say(f"{sent.events:,} sent, {read.events:,} read; events, checksums, events per carrier: {told}")
     return [] if same else ["what the group read on today's wire"]
 
 
@@ -176,8 +175,8 @@ def load_what_is_new(demo: Demo) -> None:
 def produce(zookeeper: str, *, december: bool, topic: str = TOPIC, protocol: str = "0.7") -> Source:
     """Send flights by the first generation's producer; returns when the brokers have taken all of them."""
     settings = {
-        "zk.connect": zookeeper, "protocol": protocol, "producer.type": "async", "compression.codec": 1, "batch.size": 1000,
-        "queue.enqueueTimeout.ms": -1,
+        "zk.connect": zookeeper, "protocol": protocol, "producer.type": "async", "compression.codec": 1,
+        "batch.size": 1000, "queue.enqueueTimeout.ms": -1,
     }  # fmt: skip
     with kafkalog.ClassicProducer(settings) as producer:
 
@@ -200,7 +199,7 @@ def zookeeper_in(directory: Path) -> Iterator[str]:
 
 
 def broker_of(node: int, zookeeper: str) -> broker.EmbeddedBroker:
-    """A broker of both wires that registers in ZooKeeper; what it takes is on disk, and so can be read, at once."""
+    """A broker of both wires that registers in ZooKeeper; what it takes is on disk, and so read, at once."""
     started = broker.start_broker(
         {
             "listeners": "KAFKA07://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "node.id": node,
