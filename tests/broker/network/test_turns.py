@@ -32,8 +32,8 @@ from tests.support.protocol.raw_client import RawClient, fetch_request, produce_
 MESSAGES = 60_000
 """Some 0.3 s of work in Python."""
 
-FEW = 10
-"""Round trips that others have meanwhile, at least; without turns it is one or two."""
+FEW = 4
+"""Round trips that others have meanwhile, at least, also on a busy machine; without turns it is one or two."""
 
 
 def set_of_many(magic: int, codec: Codec) -> bytes:

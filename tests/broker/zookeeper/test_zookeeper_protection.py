@@ -226,9 +226,12 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
 
 
 def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    def error(properties: dict[str, Any], *, plain: bool = False, server: Secured = secured) -> str:
+    def error(
+        properties: dict[str, Any], *, plain: bool = False, server: Secured = secured, seconds: float = 0.7
+    ) -> str:
+        limit = {"zookeeper.connection.timeout.ms": f"{1000 * seconds:.0f}"}
         with pytest.raises((ConnectionLost, ZooKeeperError)) as refused:
-            server.session("/f", properties | quick, plain=plain).start()
+            server.session("/f", properties | quick | limit, plain=plain).start()
         assert SECRET not in str(refused.value)
         assert "wrong" not in str(refused.value)
         return str(refused.value)
@@ -237,7 +240,7 @@ def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tm
     other = Authority.made(tmp_path)
     elsewhere = Secured(zookeeper, other)
     assert "refused the login of 'kafka': check zookeeper.sasl.jaas.config" in error(
-        secured.tls(**login(password="wrong"))
+        secured.tls(**login(password="wrong")), seconds=10
     )
     assert "does not answer the login of 'kafka'" in error(login(), plain=True, server=elsewhere)
     untrusted = error(secured.tls(**{"zookeeper.ssl.truststore.location": str(other.file)}))
