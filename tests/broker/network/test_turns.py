@@ -33,7 +33,7 @@ MESSAGES = 60_000
 """Some 0.3 s of work in Python."""
 
 FEW = 4
-"""Round trips that others have meanwhile, at least, also on a busy machine; without turns it is one or two."""
+"""Round trips that others have meanwhile, at least, on a busy machine too; without turns one or two."""
 
 
 def set_of_many(magic: int, codec: Codec) -> bytes:
