@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from broker.cluster.peers import Peers
 from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.store.state_topic import partition_for
+from broker.transaction.others import Refusals
 from broker.transaction.states import PREPARED, STATE_NAMES, State, Transaction
 from broker.transaction.verified import VerifiedTransactions
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
@@ -47,9 +48,6 @@ _AGAIN_SECONDS = 0.5
 
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH})
 """The second: a later transaction has ended there already."""
-
-Refusals = Mapping[TopicPartition, KafkaError]
-"""The partitions that are not to be written to, and why."""
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,8 @@ from broker.server.served_logs import ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
-from broker.transaction.coordinator import Others, TransactionCoordinator
+from broker.transaction.coordinator import TransactionCoordinator
+from broker.transaction.others import Others
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from broker.log.family import KnownProducer
 from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
 from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored
 from broker.transaction import states
+from broker.transaction.others import Others, Refusals
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.states import PREPARED, Outcome, State, Transaction
 from broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
@@ -54,50 +54,8 @@ returns its size in bytes.
 Ended = Callable[[TopicPartition, int], None]
 """Called with each marker's partition and bytes, so that readers of committed data wake up."""
 
-Refusals = Mapping[TopicPartition, KafkaError]
-"""The partitions that are not to be written to, and why."""
-
 _PATIENCE_SECONDS = 2.0
 """So long the answer to EndTxn waits for other brokers' markers: the decision stands without them."""
-
-
-class Others(Protocol):
-    """The other brokers, as a coordinator needs them: `broker.cluster.transactions.ClusterTransactions`,
-    which documents each of these.
-    """
-
-    def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]: ...
-
-    def send_markers(
-        self,
-        known: Transaction,
-        partitions: Iterable[TopicPartition],
-        written: Callable[[], None],
-        delayed: Callable[[], None],
-    ) -> None: ...
-
-    def holders(self, producer_ids: Iterable[int], told: Callable[[frozenset[int] | None], None]) -> None: ...
-
-    def unknown(
-        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
-    ) -> list[TopicPartition]: ...
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Iterable[TopicPartition],
-        answered: Callable[[Refusals], None],
-        *,
-        adding: bool,
-    ) -> None: ...
-
-    def writing(
-        self, partition: TopicPartition, producer_id: int, epoch: int
-    ) -> AbstractContextManager[None]: ...
-
-    def ending(self, partition: TopicPartition, producer_id: int) -> AbstractContextManager[None]: ...
 
 
 class _Entry:
