@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.producer.producer import Producer
+from pyspark_kafkalog.types import LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 from tests.peers.test_transactions import READ_UNCOMMITTED, ours
 from tests.support.foreign.apache_kafka import fetch, run_tool
 from tests.support.zookeeper import until
@@ -93,3 +99,31 @@ def test_transactions_over_all_brokers(
     told = run_tool(jars, TRANSACTIONS, "--bootstrap-server", at(cluster, 0), "list")
     states = {line.split()[0]: line.split()[3] for line in told.splitlines() if line.startswith(topic_name)}
     assert states == {f"{topic_name}-{number}": "CompleteCommit" for number in range(3)}
+
+
+def test_an_administrator_ends_a_transaction_in_one_partition(
+    cluster: EmbeddedCluster, kafka_jars: Path, topic_name: str
+) -> None:
+    servers = cluster.bootstrap_servers
+    create_topics(servers, [NewTopic(topic_name, 3)])
+    with Producer({"bootstrap.servers": servers, "transactional.id": topic_name}) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for partition in range(3):
+            assert producer.send(topic_name, b"open", partition=partition).result(20).offset == 0
+        run_tool(
+            kafka_jars, TRANSACTIONS, "--bootstrap-server", at(cluster, 1), "abort", "--topic", topic_name,
+            "--partition", "0", "--start-offset", "0",
+        )  # fmt: skip
+        ends = [list_end(servers, topic_name, partition) for partition in range(3)]
+        assert ends == [2, 0, 0], "a record and its abort; the others wait for their producer"
+        producer.abort_transaction()
+    assert [ours(servers, topic_name, partition) for partition in range(3)] == [[], [], []]
+
+
+def list_end(servers: str, topic: str, partition: int) -> int:
+    """Where a reader of committed records stops."""
+    where = TopicPartition(topic, partition)
+    with closing(Cluster(ClientConfig(bootstrap_servers=servers))) as client:
+        found = list_offsets(client, {where: LATEST_TIMESTAMP}, isolation=IsolationLevel.READ_COMMITTED)
+        return found[where].offset
