@@ -74,6 +74,7 @@ class LiveBroker:
 
 
 _NOBODY_ELSE: Mapping[int, LiveBroker] = MappingProxyType({})
+_STARTING = "this broker is not registered in ZooKeeper yet"
 
 
 class Ownership:
@@ -88,7 +89,7 @@ class Ownership:
         self._view: ClusterView | None = None
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
         self._lost: frozenset[TopicPartition] = frozenset()
-        self._refusal: str | None = "this broker is not registered in ZooKeeper yet"
+        self._refusal: str | None = _STARTING
         self._private: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
@@ -186,12 +187,12 @@ class Ownership:
         return None if view is None else view.topics.get(name)
 
     def check_known(self) -> None:
-        """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before the first view, and
-        `RegisteredElsewhere` where somebody else has our id.
+        """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before this broker is
+        registered, and `RegisteredElsewhere` where somebody else has our id.
         """
         refusal = self._refusal
-        if self._view is None:
-            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(refusal))
+        if refusal == _STARTING:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, refusal)
         if refusal is not None:
             raise RegisteredElsewhere(refusal)
 

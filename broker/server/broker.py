@@ -230,6 +230,8 @@ class Broker:
             self._cleanings.start()
             self._loader.start()
             self._status = self._make_status()
+            if self._registration is not None:
+                self._registration.look()
             listeners.start()
             self._register(listeners)
         except BaseException:

@@ -72,8 +72,8 @@ class Presence:
 class Registration:
     """*Thread-safe.* Keeps this broker's ephemeral nodes as its topics are, through expired sessions.
 
-    `connect`, `agree_on_cluster`, `start` and `stop` are called by the broker's owner, in this order. `start`
-    registers in the caller's thread, so that an id in use ends the start. From then on one thread,
+    `connect`, `agree_on_cluster`, `look`, `start` and `stop` are called by the broker's owner, in this order.
+    `start` registers in the caller's thread, so that an id in use ends the start. From then on one thread,
     ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
     after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
     registering thread touches.
@@ -127,6 +127,14 @@ class Registration:
         for layout, _ in self._spelled.values():
             known = agree_on_cluster(self._session, layout, known, fresh)
         return known or fresh
+
+    def look(self) -> None:
+        """Know the cluster's topics and brokers, before clients ask for them: one that is told that a topic
+        does not exist may give up its records. Raises `ConnectionLost`.
+        """
+        if self.registry is not None:
+            self._see_brokers()
+            self.registry.open()
 
     @property
     def session(self) -> Session:
@@ -253,16 +261,20 @@ class Registration:
         """Know who is there, and have on the disk what the cluster's registry says; False to try again."""
         if self.ownership is None:
             return True
-        found = brokers(self._session, self._spelled[PLAINTEXT][0])
-        self.ownership.see_brokers(
-            LiveBroker(
-                each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
-            )
-            for each in found.values()
-        )
+        self._see_brokers()
         done = self._membership is None or self._membership.settle()
         self.ownership.serve()
         return done
+
+    def _see_brokers(self) -> None:
+        if self.ownership is not None:
+            found = brokers(self._session, self._spelled[PLAINTEXT][0])
+            self.ownership.see_brokers(
+                LiveBroker(
+                    each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
+                )
+                for each in found.values()
+            )
 
     def _make(self, path: str, data: bytes) -> bool:
         """Have a node of ours hold ``data``; False while another's is there."""

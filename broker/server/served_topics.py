@@ -90,12 +90,14 @@ class Topics:
         view = None if member is None else member.ownership.view
         if member is None or view is None:
             return here
+        registered = member.ownership.known
         known, seen, merged = self._merged
-        if known is not here or seen is not view:
+        if known is not here or seen != (view, registered):
             of_all = {name: topic.stored for name, topic in view.topics.items()}
             own = {name: topic for name, topic in here.items() if not member.ownership.shares(name, topic)}
-            merged = {**of_all, **own}
-            self._merged = here, view, merged
+            # What we bring to the cluster is there before it is registered.
+            merged = {**of_all, **own} if registered else {**here, **of_all, **own}
+            self._merged = here, (view, registered), merged
         return merged
 
     def get(self, name: str) -> StoredTopic:

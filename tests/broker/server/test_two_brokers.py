@@ -208,6 +208,40 @@ def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_
     assert [r.value for r in two.clients[1].read("t", partition=1)] == []
 
 
+def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_already(two: Two) -> None:
+    """A producer that is told that its topic does not exist gives up the records it holds."""
+    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
+    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    port = two.brokers[2].port_of("PLAINTEXT")
+    two.brokers[2].kill()
+    # The node of the one that was killed is there until its session expires.
+    starting = threading.Thread(target=two.brokers[2].start)
+    starting.start()
+    with connected(port) as early:
+        (told,) = early.ask(MetadataRequest(topics=(MetadataRequestTopic(name="t"),))).topics
+        refused = early.produce("t", batch(b"x"), 1).error_code
+        unknown = early.create_topic("new").error_code
+    starting.join()
+    assert (told.error_code, leaders(told)) == (ErrorCode.NONE, [1, -1])
+    assert (refused, unknown) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+    with connected(port) as late:
+        assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE
+
+
+def connected(port: int) -> RawClient:
+    """A client of the broker at this port, once it listens."""
+
+    def attempt() -> RawClient | None:
+        try:
+            return RawClient(port)
+        except ConnectionRefusedError:
+            return None
+
+    client = until(attempt)
+    assert client is not None
+    return client
+
+
 def test_an_owner_that_comes_with_an_empty_directory_does_not_pass_for_having_lost_nothing(
     two: Two, tmp_path: Path
 ) -> None:
