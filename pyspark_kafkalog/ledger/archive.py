@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
@@ -80,12 +81,15 @@ class Archive:
     def head(self) -> Commit | None:
         """The newest commit. Thanks to ``HEAD.json`` the cost does not grow with the number of commits."""
         hinted = newest_hinted(self.store.read(HEAD))
-        newest = self.commit_of(hinted) if hinted else None
+        newest = later = None
+        if hinted:
+            newest, later = side_by_side(self.store, self.commit_of, (hinted, hinted + 1))
         if newest is None:
             numbers = self.numbers(COMMITS)
             newest = self.commit_at(numbers[-1]) if numbers else None
-        while (later := self.commit_of(newest.number + 1 if newest else 1)) is not None:
-            newest = later
+            later = self.commit_of(newest.number + 1 if newest else 1)
+        while later is not None:
+            newest, later = later, self.commit_of(later.number + 1)
         return newest
 
     def head_number(self) -> int:
@@ -95,7 +99,11 @@ class Archive:
 
     def pending(self) -> Plan | None:
         """The plan after the newest commit: begun and not committed. None if there is none."""
-        number = self.head_number() + 1
+        return self.plan_after(self.head())
+
+    def plan_after(self, commit: Commit | None) -> Plan | None:
+        """The plan that follows a commit, or comes first; None if there is none."""
+        number = commit.number + 1 if commit else 1
         return self.plan(number) if self.store.exists(plan_name(number)) else None
 
     def plan(self, number: int) -> Plan:
@@ -267,10 +275,13 @@ def write_hints(store: Store, commit: Commit) -> None:
     try:
         if store.exists(commit_name(commit.number + 1)):
             return  # another driver is ahead, and writes the hints of its commit
-        store.replace(HEAD, b'{"newest": %d}\n' % commit.number)
         lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
-        side_by_side(store, lambda name: store.replace(name, lines[name]), lines)
-        for name in store.names(MIRROR):  # of partitions whose leader changed
+        hints = {HEAD: b'{"newest": %d}\n' % commit.number, **lines}
+        there: list[str] = []
+        calls: list[Callable[[], None]] = [lambda: there.extend(store.names(MIRROR))]
+        calls += [partial(store.replace, name, data) for name, data in hints.items()]
+        side_by_side(store, lambda call: call(), calls)
+        for name in there:  # of partitions whose leader changed
             if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
                 store.remove(f"{MIRROR}/{name}")
     except LoadError as e:

@@ -43,7 +43,7 @@ class RememberingStore:
         self._store.remove(name)
 
     def exists(self, name: str) -> bool:
-        return self._store.exists(name)
+        return name in self._known or self._store.exists(name)
 
     def names(self, directory: str) -> list[str]:
         return self._store.names(directory)

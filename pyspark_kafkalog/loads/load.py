@@ -170,7 +170,7 @@ class Load:
             cluster = open_cluster(self._options)
             try:
                 self.plan = begin(self._options, cluster, self.ledger, run=self._run)
-                write_manifests(self.ledger, self.ledger.head())
+                write_manifests(self.ledger, self._commit_before())
             finally:
                 cluster.close()
             self.df = self._frame()
@@ -373,6 +373,12 @@ class Load:
 
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)
+
+    def _commit_before(self) -> Commit | None:
+        """The newest commit when the block was entered."""
+        if self.plan is None:
+            return self.ledger.head()
+        return self.ledger.commit_at(self.plan.parent) if self.plan.parent else None
 
     def _check_read(self, plan: Plan) -> None:
         """Check that this block read the whole plan, unless an earlier attempt had written everything."""

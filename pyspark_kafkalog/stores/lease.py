@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 
@@ -16,11 +16,15 @@ _LEASE_S = 20.0
 """A lock whose holder did not renew it for so long, by the clock of who waits, is taken over."""
 
 
+Version: TypeAlias = dict[str, Any]
+"""What names a version of an object in a condition."""
+
+
 class Found(NamedTuple):
-    """An object: content, what names this version of it in a condition, and who wrote it if that is kept."""
+    """An object: its content and version, and who wrote it if that is kept."""
 
     data: bytes
-    version: dict[str, Any]
+    version: Version
     write: str | None
 
 
@@ -33,8 +37,10 @@ class Conditional(Protocol):
         """A record with what a conditional write needs."""
         ...
 
-    def put_if(self, name: str, data: bytes, version: dict[str, Any] | None) -> bool:
-        """Write if there is no object, or still this version of it; False otherwise, or if nobody knows."""
+    def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
+        """Write if there is no object, or still this version of it, and return the version that was written;
+        None if there is another, or nobody knows.
+        """
         ...
 
 
@@ -51,6 +57,7 @@ class Lease:
         self._holder = holder
         self._id = uuid.uuid4().hex
         self._beats = 0
+        self._version: Version | None = None
         self._mark = (place, name)
         self._ended = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="kafkalog-lease", daemon=True)
@@ -72,6 +79,7 @@ class Lease:
                 found = self._store.get(self._name)
                 if found is not None and found.data and (seen is None or found.version != seen.version):
                     if self._is_ours(found):  # its answer was lost
+                        self._version = found.version
                         break
                     raise LoadBusy(self._busy(found))
                 if found is None or not found.data:
@@ -87,24 +95,33 @@ class Lease:
         self._ended.set()
         self._renewal.join()
         with suppress(LoadError):
-            found = self._store.get(self._name)
-            if found is not None and self._is_ours(found):
-                self._store.put_if(self._name, b"", found.version)
+            self._rewrite(b"")
         with _holding:
             _held.discard(self._mark)
 
     def _take_over(self, seen: Found | None, since: float) -> bool:
         free = seen is None or not seen.data or time.monotonic() - since > _LEASE_S
-        return free and self._store.put_if(self._name, self._content(), seen.version if seen else None)
+        if free:
+            self._version = self._store.put_if(self._name, self._content(), seen.version if seen else None)
+        return self._version is not None
 
     def _renew(self) -> None:
         while not self._ended.wait(_RENEWAL_S):
             with suppress(LoadError):  # tried again at the next beat
-                found = self._store.get(self._name)
-                if found is None or not self._is_ours(found):
-                    return
                 self._beats += 1
-                self._store.put_if(self._name, self._content(), found.version)
+                if not self._rewrite(self._content()):
+                    return
+
+    def _rewrite(self, data: bytes) -> bool:
+        """Replace the lock; False if it is not ours any more."""
+        written = self._store.put_if(self._name, data, self._version)
+        if written is None:  # or it was, and the answer was lost
+            found = self._store.get(self._name)
+            if found is None or not self._is_ours(found):
+                return False
+            written = self._store.put_if(self._name, data, found.version)
+        self._version = written or self._version
+        return True
 
     def _content(self) -> bytes:
         return json.dumps({"holder": self._holder, "id": self._id, "beat": self._beats}).encode()

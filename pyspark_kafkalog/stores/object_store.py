@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.stores.lease import Found, Lease
+from pyspark_kafkalog.stores.lease import Found, Lease, Version
 from pyspark_kafkalog.stores.object_clients import address_of, client, reason
 from pyspark_kafkalog.stores.store import StoredFile
 
@@ -185,8 +185,8 @@ class ObjectStore:
         with self._failures(name, "read") as store:
             return self._get(store, key)
 
-    def put_if(self, name: str, data: bytes, version: dict[str, Any] | None) -> bool:
-        """Write if there is no object, or still this version of it; False otherwise, or if nobody knows."""
+    def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
+        """See `Conditional.put_if`."""
         key = self._key(name)
         with self._failures(name, "lock") as store:
             import obstore
@@ -194,10 +194,9 @@ class ObjectStore:
 
             mode: Any = "create" if version is None else version
             try:
-                obstore.put(store, key, data, mode=mode, use_multipart=False)
+                return _version_of(obstore.put(store, key, data, mode=mode, use_multipart=False))
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-                return False
-            return True
+                return None
 
     def _get(self, store: Any, key: str) -> Found | None:
         import obstore
@@ -207,8 +206,7 @@ class ObjectStore:
             data = bytes(result.bytes())
         except FileNotFoundError:
             return None
-        version = {k: v for k in ("e_tag", "version") if (v := result.meta.get(k)) is not None}
-        return Found(data, version, result.attributes.get(_WRITE_ID))
+        return Found(data, _version_of(result.meta), result.attributes.get(_WRITE_ID))
 
     def _stored(self, meta: Any) -> StoredFile:
         prefix = f"{self._address.prefix}/" if self._address.prefix else ""
@@ -268,6 +266,10 @@ class _Reader(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+def _version_of(answer: Any) -> Version:
+    return {k: v for k in ("e_tag", "version") if (v := answer.get(k)) is not None}
 
 
 def _above(path: str, known: set[str]) -> Iterator[str]:

@@ -113,7 +113,7 @@ def end_of(cluster: EmbeddedCluster, topic: str, partition: int) -> int:
         consumer.close()
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.soak)])
 def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, rounds: int) -> None:
     chance, load = random.Random(rounds), Load(cluster)
     for round_ in range(rounds):

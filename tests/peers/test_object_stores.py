@@ -180,7 +180,7 @@ def test_a_lock_is_taken_over_by_one_of_those_who_wait(
         pass
     assert store.read(".lock") == b""
     stale = store.get(".lock")  # type: ignore[attr-defined]
-    won: list[bool] = []
+    won: list[object] = []
     racers = [
         threading.Thread(target=lambda n=n: won.append(store.put_if(".lock", b"%d" % n, stale.version)))  # type: ignore[attr-defined,misc]
         for n in range(20)
@@ -189,7 +189,7 @@ def test_a_lock_is_taken_over_by_one_of_those_who_wait(
         racer.start()
     for racer in racers:
         racer.join()
-    assert sorted(won) == [False] * 19 + [True]
+    assert len([version for version in won if version is not None]) == 1
 
 
 def test_a_ledger_there_is_sound_and_an_absent_bucket_is_named(

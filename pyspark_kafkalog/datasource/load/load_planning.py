@@ -62,14 +62,15 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
         KafkaError: the cluster could not be asked.
     """
     _identify(options, cluster, ledger)
-    pending = _pending(options, cluster, ledger)
-    if pending is not None:
+    head = ledger.head()
+    pending = ledger.plan_after(head)
+    if pending is not None and _load(options).on_pending == "discard":
+        log.warning("plan %d of %s is discarded: onPendingPlan=discard", pending.number, ledger.location)
+        head = ledger.discard(pending, run)
+    elif pending is not None:
+        _check_pending(pending, options, cluster, ledger)
         return pending
-    discarded = ledger.pending() if _load(options).on_pending == "discard" else None
-    if discarded is not None:
-        log.warning("plan %d of %s is discarded: onPendingPlan=discard", discarded.number, ledger.location)
-        ledger.discard(discarded, run)
-    plan = _new_plan(options, cluster, ledger)
+    plan = _new_plan(options, cluster, head)
     return None if plan is None else ledger.write_plan(plan)
 
 
@@ -82,9 +83,14 @@ def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Pl
         PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
     """
     if not ledger.known():
-        return _new_plan(options, cluster, ledger)
+        return _new_plan(options, cluster, None)
     _identify(options, cluster, ledger)
-    return _pending(options, cluster, ledger) or _new_plan(options, cluster, ledger)
+    head = ledger.head()
+    pending = ledger.plan_after(head)
+    if pending is None or _load(options).on_pending == "discard":
+        return _new_plan(options, cluster, head)
+    _check_pending(pending, options, cluster, ledger)
+    return pending
 
 
 def commit_to_group(options: BatchOptions, commit: Commit) -> None:
@@ -126,12 +132,9 @@ def _identity(options: BatchOptions) -> dict[str, str]:
     return {"subscribePattern": subscription.pattern}
 
 
-def _pending(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
-    """The pending plan, if it is to be read; None where there is none, or it is to be discarded."""
-    load, pending = _load(options), ledger.pending()
-    if pending is None or load.on_pending == "discard":
-        return None
-    if load.on_pending == "fail":
+def _check_pending(pending: Plan, options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
+    """Refuse a pending plan that these options, or the logs as they are now, do not let anybody read."""
+    if _load(options).on_pending == "fail":
         raise PendingPlan(
             f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
             "run failed or is still running. onPendingPlan=replay reads the same offsets again, "
@@ -145,7 +148,6 @@ def _pending(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> P
             "onPendingPlan=discard to make a new plan"
         )
     _check_readable(pending, cluster, ledger, fail_on_data_loss=options.fail_on_data_loss)
-    return pending
 
 
 def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
@@ -180,9 +182,9 @@ def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_
 
 
 def _new_plan(
-    options: BatchOptions, cluster: SourceCluster, ledger: Ledger, clock: Clock = SYSTEM_CLOCK
+    options: BatchOptions, cluster: SourceCluster, head: Commit | None, clock: Clock = SYSTEM_CLOCK
 ) -> Plan | None:
-    load, head = _load(options), ledger.head()
+    load = _load(options)
     stored = {} if head is None else head.stored
     partitions = sorted(cluster.leaders())
     # Before the logs' ends are looked up, so that no record written meanwhile lies after them.
