@@ -406,7 +406,7 @@ class Broker:
         self._transactions.end_own()
 
     def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        self._transactions.mark_here(partition, producer_id, epoch, commit)
+        self._transactions.markers.write_here(partition, producer_id, epoch, commit)
 
     def _placed(self, name: str) -> tuple[int, frozenset[int]] | None:
         """Whose the partitions of a topic of the brokers' own use are."""

@@ -12,15 +12,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from broker.log.family import KnownProducer
-from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
 from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored
 from broker.transaction import states
+from broker.transaction.markers import Ended, EndOffsets, Markers
 from broker.transaction.others import Others, Refusals
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.states import PREPARED, Outcome, State, Transaction
@@ -41,21 +42,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
-_FEW_PARTITIONS = 32
-"""To end a transaction in more takes more than some ms: others' requests do not wait for that."""
-
 _log = logging.getLogger(__name__)
-
-EndOffsets = Callable[[TopicPartition, int, int, bool], int]
-"""Partition of the offsets topic, producer id, epoch, whether it is committed: appends the marker there, and
-returns its size in bytes.
-"""
-
-Ended = Callable[[TopicPartition, int], None]
-"""Called with each marker's partition and bytes, so that readers of committed data wake up."""
-
-_PATIENCE_SECONDS = 2.0
-"""So long the answer to EndTxn waits for other brokers' markers: the decision stands without them."""
 
 
 class _Entry:
@@ -109,7 +96,7 @@ class TransactionCoordinator:
     A shard's lock guards its table of entries, an entry's own lock all that is in it: it is held over the
     decision and the append of its record, and over the append of data to a partition of its transaction. So
     no data comes after the decision. The markers are written without it: a Prepare state keeps all others
-    from changing anything.
+    from changing anything. ``markers`` also writes those that others have decided on.
     """
 
     def __init__(
@@ -139,8 +126,14 @@ class TransactionCoordinator:
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
         self._flush = flush_before_markers
-        self._end_offsets = end_offsets
-        self._ended = ended
+        self.markers = Markers(
+            logs,
+            flush=flush_before_markers,
+            end_offsets=end_offsets,
+            ended=ended,
+            after=after,
+            others=others,
+        )
         self._after = after
         self._others = others
         self._shared = placed is not None
@@ -252,7 +245,7 @@ class TransactionCoordinator:
             self._store(entry, outcome)
             known = entry.known
         if outcome.error is not None:
-            if outcome.store is not None and self._takes_long(outcome.store):
+            if outcome.store is not None and self.markers.take_long(outcome.store):
                 self._after(0.0, partial(self.go_on, entry))
             else:
                 self.go_on(entry)
@@ -288,7 +281,7 @@ class TransactionCoordinator:
             raise outcome.error
         if outcome.store is None:
             return Ending(self, entry, takes_long=False)
-        return Ending(self, entry, takes_long=self._takes_long(outcome.store))
+        return Ending(self, entry, takes_long=self.markers.take_long(outcome.store))
 
     def check(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
@@ -385,21 +378,6 @@ class TransactionCoordinator:
                 raise _as_writers(e, abortable) from None
             yield
 
-    def mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Append the marker that another coordinator, or an administrator, has decided on.
-
-        Raises:
-            InvalidProducerEpoch: the producer has written there with a later epoch.
-            UnknownTopicOrPartition: there is no such partition here.
-            CoordinatorLoading: of a partition of the offsets topic, which is still being read.
-            StorageError: the disk refuses it.
-        """
-        ending = nullcontext() if self._others is None else self._others.ending(partition, producer_id)
-        with ending:
-            self._append_marker(partition, producer_id, epoch, commit, newest=True)
-        if self._flush:
-            self._force((partition,))
-
     def find(self, transactional_id: str) -> Transaction:
         """What is known of an id.
         Raises `ServerError`, TRANSACTIONAL_ID_NOT_FOUND, and `CoordinatorLoading`.
@@ -468,7 +446,7 @@ class TransactionCoordinator:
             for partition, producer in hanging:
                 if producer.producer_id not in held and (partition, producer) in still_open:
                     self._log_hanging(partition, producer.producer_id)
-                    self.mark_here(partition, producer.producer_id, _fence_of(producer.epoch), commit=False)
+                    self.markers.write_here(partition, producer.producer_id, _fence_of(producer.epoch), False)
         except KafkaError as e:
             _log.warning("transactions that hang are looked for again: %s", e)
 
@@ -505,16 +483,10 @@ class TransactionCoordinator:
         if known is None or not begun:
             done()
             return
-        away = frozenset() if self._others is None else self._others.elsewhere(known.partitions)
+        away: frozenset[TopicPartition] = frozenset()
         written = False
         try:
-            here = known.partitions - away
-            if self._flush:
-                self._force((*here, self._shard(known.transactional_id).partition))
-            for partition in sorted(here):
-                self._mark(partition, known.producer_id, known.epoch, known.state is State.PREPARE_COMMIT)
-            if self._flush:  # a Complete record without its markers would be taken for the end
-                self._force(here)
+            away = self.markers.write(known, self._shard(known.transactional_id).partition)
             written = True
         except KafkaError as e:
             _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
@@ -524,39 +496,11 @@ class TransactionCoordinator:
                     entry.ending = False
         if not written:
             done()
-        elif self._others is None or not away:
+        elif away:
+            self.markers.send(known, away, partial(self._complete, entry, known), done)
+        else:
             self._complete(entry, known)
             done()
-        else:
-            self._wait_for_others(self._others, entry, known, away, done)
-
-    def _wait_for_others(
-        self,
-        others: Others,
-        entry: _Entry,
-        known: Transaction,
-        away: Iterable[TopicPartition],
-        done: Callable[[], object],
-    ) -> None:
-        waiting = [done]
-
-        def answer() -> None:
-            with suppress(IndexError):  # it was given
-                waiting.pop()()
-
-        def written() -> None:
-            self._complete(entry, known)
-            answer()
-
-        def ended() -> None:
-            if self._flush:  # the disk may take its time
-                self._after(0.0, written)
-            else:
-                written()
-
-        others.send_markers(known, away, ended, answer)
-        if waiting:
-            self._after(_PATIENCE_SECONDS, answer)
 
     def _complete(self, entry: _Entry, known: Transaction) -> None:
         """All markers are written."""
@@ -564,44 +508,12 @@ class TransactionCoordinator:
             with entry.lock:
                 self._store(entry, Outcome(states.completed(known, self._clock.time_ms(), self._new_id)))
                 if self._flush:  # else the markers would come again, after data of the next transaction
-                    self._force((self._shard(known.transactional_id).partition,))
+                    self.markers.force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
             _log.warning("transaction of %r has ended, and waits: %s", known.transactional_id, e)
         finally:
             with entry.lock:
                 entry.ending = False
-
-    def _takes_long(self, known: Transaction) -> bool:
-        """Whether it takes more than some ms to end it."""
-        if self._flush or len(known.partitions) > _FEW_PARTITIONS:
-            return True
-        return self._others is not None and bool(self._others.elsewhere(known.partitions))
-
-    def _force(self, partitions: Iterable[TopicPartition]) -> None:
-        """Put what is in these on the disk."""
-        for partition in partitions:
-            with suppress(UnknownTopicOrPartition):
-                self._logs.log(partition).flush()
-
-    def _mark(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        try:
-            self._append_marker(partition, producer_id, epoch, commit)
-        except UnknownTopicOrPartition:
-            _log.info(
-                "%s was deleted: the transaction of producer %d ends without it", partition, producer_id
-            )
-
-    def _append_marker(
-        self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool, *, newest: bool = False
-    ) -> None:
-        """With ``newest``, raises `InvalidProducerEpoch` where the log knows a later epoch."""
-        if newest:
-            self._logs.log(partition).check_epoch(producer_id, epoch)
-        if partition.topic == OFFSETS_TOPIC:
-            size = self._end_offsets(partition, producer_id, epoch, commit)
-        else:
-            size = self._logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
-        self._ended(partition, size)
 
     def _abort_hanging(self, held: Container[tuple[TopicPartition, int]]) -> None:
         """Abort what is open in a log and was of no id: no client can end it, and readers would wait for
@@ -616,7 +528,7 @@ class TransactionCoordinator:
             try:
                 if producer_id in by_producer:
                     self._fence(by_producer[producer_id], fence)
-                self._mark(partition, producer_id, fence, False)
+                self.markers.append(partition, producer_id, fence, False)
             except KafkaError as e:
                 _log.warning("%s: it stays open until the next start: %s", partition, e)
 

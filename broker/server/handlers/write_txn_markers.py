@@ -50,7 +50,7 @@ def _write(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -
             ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         services.logs.log(partition)
         write = partial(
-            services.transactions.mark_here,
+            services.transactions.markers.write_here,
             partition,
             marker.producer_id,
             marker.producer_epoch,
