@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
@@ -47,3 +48,12 @@ def utc_text(time_ms: int) -> str:
     """Milliseconds since the epoch as ISO 8601 in UTC: ``2026-11-21T18:00:00.123Z``."""
     moment = _EPOCH + timedelta(milliseconds=time_ms)
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_iso_time(text: str) -> datetime:
+    """A time in ISO 8601, which is UTC unless it names a zone. Raises `ValueError`."""
+    # Python 3.10 takes neither Z nor a fraction of other than three or six digits.
+    spelled = re.sub("[zZ]$", "+00:00", text)
+    spelled = re.sub(r"[.,]([0-9]{1,6})[0-9]*", lambda found: f".{found[1]:0<6}", spelled)
+    moment = datetime.fromisoformat(spelled)
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 
@@ -74,13 +75,9 @@ def parse_time(text: str) -> int | None:
         plain = digits.isascii() and digits.isdecimal() and int(digits) <= _MAX_INT64
         return int(digits) if plain else None
     try:
-        # Python 3.10 does not accept Z.
-        time = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in ("Z", "z") else text)
+        since = parse_iso_time(text) - datetime(1970, 1, 1, tzinfo=timezone.utc)
     except ValueError:
         return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=timezone.utc)
-    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
     # Integers, because a float would lose milliseconds; rounded up, for "at or after".
     return -(-((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) // 1000)
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.clock import utc_text
+from pyspark_kafkalog.clock import parse_iso_time, utc_text
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TopicRecreated
 from pyspark_kafkalog.types import TopicPartition
 
@@ -61,13 +60,11 @@ def parse_as_of(text: str) -> HistoryRange:
     if re.fullmatch(r"[0-9]{1,15}", given):
         return HistoryRange(as_of_ms=int(given))
     try:
-        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
+        moment = parse_iso_time(given)
     except ValueError:
         raise InvalidConfig(
             f"asOf is '{text}'; it must be a time: 2026-11-21T18:00:00Z, or milliseconds since the epoch"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
     return HistoryRange(as_of_ms=round(moment.timestamp() * 1000))
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
 from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
@@ -205,7 +206,7 @@ def _values(row: AuditRow) -> tuple[object, ...]:
 
 def _value(name: str, value: object) -> object:
     if name == "at" and isinstance(value, str):
-        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+        return parse_iso_time(value)
     if name in _TIMES and isinstance(value, int):
         return _EPOCH + timedelta(milliseconds=value)
     return value
