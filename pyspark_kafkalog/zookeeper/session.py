@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
+import math
 import queue
 import socket
 import ssl
@@ -220,8 +221,8 @@ class Session:
         self._thread.start()
         if self._login is not None:
             try:
-                # kazoo has connected before it logs in.
-                self._do(lambda c, _: c.exists_async("/"), "")
+                # kazoo has connected before it logs in, and loses what is asked just as that fails.
+                self._do(lambda c, _: c.exists_async("/"), "", again_s=_RETRY_SECONDS)
             except ConnectionLost:
                 self.close()
                 raise ConnectionLost(
@@ -450,16 +451,18 @@ class Session:
 
         return fired
 
-    def _do(self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False) -> Any:
+    def _do(
+        self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
+    ) -> Any:
         """Run ``ask``, kazoo's errors converted; ``once`` for watches, which must not block and read again
-        anyway.
+        anyway. Without an answer it is asked again after ``again_s``.
         """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
         while True:
             left = deadline - SYSTEM_CLOCK.monotonic()
             try:
-                return ask(client, self.chroot + path or "/").get(timeout=max(left, 0.001))
+                return ask(client, self.chroot + path or "/").get(timeout=max(min(left, again_s), 0.001))
             except NoNodeError:
                 raise _NoNode(path) from None
             except NodeExistsError:
