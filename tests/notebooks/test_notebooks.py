@@ -70,14 +70,17 @@ def cells_of(path: Path) -> dict[str, Any]:
 
 
 def text_of(cell: dict[str, Any]) -> str:
-    """All that a cell printed or showed as text, HTML too."""
+    """All that a cell printed or showed as text, HTML too; each line of a table's frame as one │.
+
+    IPython 8, the last for Python 3.10, cuts some of the characters that a command prints in two.
+    """
     texts: list[str] = []
     for output in cell.get("outputs", []):
         texts += output.get("text", [])
         for kind, data in output.get("data", {}).items():
             texts += data if kind.startswith("text/") else []
         texts += output.get("traceback", [])
-    return "".join(texts)
+    return re.sub("[\u2500-\u257f\ufffd]+", "│", "".join(texts))
 
 
 def pictures_of(cells: dict[str, Any]) -> dict[str, bytes]:
