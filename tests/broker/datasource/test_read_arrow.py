@@ -361,8 +361,8 @@ def test_other_libraries_take_all_rows(servers: str, three: Topic, tmp_path: Pat
     assert polars.from_arrow(reader()).equals(polars.from_arrow(expected))
     query = 'SELECT "partition", count(*), sum(decode(value)::INT) FROM rows GROUP BY ALL ORDER BY ALL'
     assert duckdb.from_arrow(reader()).query("rows", query).fetchall() == [(0, 10, 45), (1, 10, 145)]
-    # By way of Arrow's C++ library, with its own pointer to the reader.
-    ds.write_dataset(reader(), tmp_path, format="feather")
+    # By way of Arrow's C++ library, with its own pointer to the reader, and its own threads.
+    ds.write_dataset(reader(), tmp_path, format="feather", preserve_order=True)
     assert ds.dataset(tmp_path, format="feather").to_table().equals(expected)
 
 
