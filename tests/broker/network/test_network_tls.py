@@ -4,6 +4,7 @@ never finish a handshake cost.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import ssl
@@ -89,10 +90,19 @@ def test_requests_of_all_sizes_come_back(secured: Secured, version: ssl.TLSVersi
         for body in bodies:
             client.send(body)
             assert client.receive() == body
-        sender = threading.Thread(target=client.send, args=bodies)  # pipelined
-        sender.start()
-        assert [client.receive() for _ in bodies] == bodies
-        sender.join()
+        assert asyncio.run(pipelined(server.port, client_context, bodies)) == bodies
+
+
+async def pipelined(port: int, tls: ssl.SSLContext, bodies: list[bytes]) -> list[bytes]:
+    """What comes back to ``bodies`` that were sent at once. By one thread: where one reads an `ssl.SSLSocket`
+    and another writes it, OpenSSL now and then takes the state of the one for an end of the other's stream.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    writer.write(b"".join(map(frame, bodies)))
+    answers = [await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")) for _ in bodies]
+    writer.close()
+    await writer.wait_closed()
+    return answers
 
 
 def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path) -> None:
