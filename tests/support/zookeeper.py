@@ -33,10 +33,13 @@ def expire(session: Session) -> None:
 
 def expire_by_id(hosts: str, credentials: tuple[int, bytes]) -> None:
     """The same for the session of anybody whose id and password are known."""
-    second = KazooClient(hosts=hosts, client_id=credentials)
-    second.start(timeout=10)
-    second.stop()
-    second.close()
+    taken = True
+    while taken:  # a client that is quick takes its session back before it is closed
+        second = KazooClient(hosts=hosts, client_id=credentials)
+        second.start(timeout=10)
+        taken = second.client_id == credentials  # otherwise it had ended, and this is a new one
+        second.stop()
+        second.close()
 
 
 def until(look: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
