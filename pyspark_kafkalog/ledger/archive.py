@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
@@ -99,19 +100,31 @@ class Archive:
 
     def pending(self) -> Plan | None:
         """The plan after the newest commit: begun and not committed. None if there is none."""
-        return self.plan_after(self.head())
+        return self.head_and_pending()[1]
 
-    def plan_after(self, commit: Commit | None) -> Plan | None:
-        """The plan that follows a commit, or comes first; None if there is none."""
-        number = commit.number + 1 if commit else 1
-        return self.plan(number) if self.store.exists(plan_name(number)) else None
+    def head_and_pending(self) -> tuple[Commit | None, Plan | None]:
+        """`head` and `pending`, in two round trips if ``HEAD.json`` is right."""
+        hinted = newest_hinted(self.store.read(HEAD))
+        if hinted:
+            names = commit_name(hinted), commit_name(hinted + 1), plan_name(hinted + 1)
+            commit, later, plan = side_by_side(self.store, self.store.read, names)
+            if commit is not None and later is None:
+                return self._commit(hinted, commit), self._plan(hinted + 1, plan)
+        newest = self.head()
+        number = newest.number + 1 if newest else 1
+        return newest, self._plan(number, self.store.read(plan_name(number)))
 
     def plan(self, number: int) -> Plan:
         """The plan of this number."""
-        where = self.where(plan_name(number))
-        data = self.store.read(plan_name(number))
+        plan = self._plan(number, self.store.read(plan_name(number)))
+        if plan is None:
+            raise DamagedRecord(f"{self.where(plan_name(number))} is missing. {_set_aside(number)}")
+        return plan
+
+    def _plan(self, number: int, data: bytes | None) -> Plan | None:
         if data is None:
-            raise DamagedRecord(f"{where} is missing. {_set_aside(number)}")
+            return None
+        where = self.where(plan_name(number))
         try:
             plan = decode(Plan, data, where)
         except DamagedRecord as e:
@@ -125,7 +138,9 @@ class Archive:
 
     def commit_of(self, number: int) -> Commit | None:
         """The commit of this number; None if there is none."""
-        data = self.store.read(commit_name(number))
+        return self._commit(number, self.store.read(commit_name(number)))
+
+    def _commit(self, number: int, data: bytes | None) -> Commit | None:
         if data is None:
             return None
         where = self.where(commit_name(number))
@@ -216,17 +231,17 @@ class Archive:
         return None
 
     def check_read(self, plan: Plan, run: str) -> None:
-        """Check that ``run`` read every range of a plan to its end.
-
-        Receipts do not prove that: some may be of an earlier run that died.
+        """Check that ``run`` read every range of a plan to its end: its receipts say so, and its marks where
+        an earlier run that died left the receipt.
 
         Raises:
             IncompleteLoad: it did not.
         """
-        ranges = plan.ranges
-        names = (mark_name(plan.number, run, index) for index in range(len(ranges)))
+        receipts = side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
+        others = [at for at, receipt in enumerate(receipts) if receipt is None or receipt.run != run]
+        names = [mark_name(plan.number, run, index) for index in others]
         marked = side_by_side(self.store, self.store.exists, names)
-        unread = [planned for planned, is_read in zip(ranges, marked, strict=True) if not is_read]
+        unread = [plan.ranges[at] for at, is_read in zip(others, marked, strict=True) if not is_read]
         if unread:
             raise self._incomplete(plan, unread, f"were not read in this run ({run})")
 
@@ -270,22 +285,29 @@ def newest_hinted(data: bytes | None) -> int:
     return newest if type(newest) is int and 0 < newest <= _NUMBER_MAX else 0
 
 
-def write_hints(store: Store, commit: Commit) -> None:
+def write_hints(archive: Archive, commit: Commit) -> None:
     """Write the hints after a commit. A failure is only logged: readers work without them."""
     try:
-        if store.exists(commit_name(commit.number + 1)):
-            return  # another driver is ahead, and writes the hints of its commit
-        lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
-        hints = {HEAD: b'{"newest": %d}\n' % commit.number, **lines}
-        there: list[str] = []
-        calls: list[Callable[[], None]] = [lambda: there.extend(store.names(MIRROR))]
-        calls += [partial(store.replace, name, data) for name, data in hints.items()]
-        side_by_side(store, lambda call: call(), calls)
-        for name in there:  # of partitions whose leader changed
-            if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
-                store.remove(f"{MIRROR}/{name}")
+        newest: Commit | None = commit
+        while newest is not None:
+            newest = _write_hints(archive, newest)
     except LoadError as e:
         logger.warning("commit %d was made, but its hints could not be written: %s", commit.number, e)
+
+
+def _write_hints(archive: Archive, commit: Commit) -> Commit | None:
+    """The next commit if another driver has made it meanwhile: its hints may have been written over."""
+    store = archive.store
+    lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
+    hints = {HEAD: b'{"newest": %d}\n' % commit.number, **lines}
+    calls: list[Callable[[], object]] = [partial(store.names, MIRROR)]
+    calls += [partial(store.replace, name, data) for name, data in hints.items()]
+    calls.append(partial(archive.commit_of, commit.number + 1))
+    there, *_, later = side_by_side(store, lambda call: call(), calls)
+    for name in cast("list[str]", there):  # of partitions whose leader changed
+        if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
+            store.remove(f"{MIRROR}/{name}")
+    return cast("Commit | None", later)
 
 
 def mirror_line(position: Position) -> bytes:

@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import (
     DamagedRecord,
     ForeignCluster,
+    IncompleteLoad,
     InvalidConfig,
     LoadError,
     LostRace,
@@ -41,7 +43,7 @@ from pyspark_kafkalog.ledger.records import (
 from pyspark_kafkalog.ledger.remembered import RememberingStore
 from pyspark_kafkalog.ledger.rewinding import Rewinding
 from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import Store, SubStore
+from pyspark_kafkalog.stores.store import Store, SubStore, side_by_side
 from pyspark_kafkalog.stores.store_check import check_store
 
 logger = logging.getLogger(__name__)
@@ -144,14 +146,17 @@ class Ledger(Archive):
         self._needs_parent(plan)
         path, data = plan_name(plan.number), encode(plan)
         written = decode(Plan, data, self.where(path))
-        if not self.store.create(path, data) or self.store.exists(commit_name(plan.number)):
+        calls = partial(self.store.create, path, data), partial(self.store.exists, commit_name(plan.number))
+        created, committed = side_by_side(self.store, lambda call: call(), calls)
+        if not created or committed:
             raise LostRace(
                 f"another driver began load {plan.number} of {self.location} first, and its plan is in effect"
             )
         return written
 
-    def leave_receipt(self, receipt: Receipt) -> None:
-        """Store a receipt, or compare it with that of an earlier attempt, which is kept.
+    def leave_receipt(self, receipt: Receipt, index: int) -> None:
+        """Store the receipt of the range of this index, or compare it with that of an earlier attempt, which
+        is kept. If that was of another run, a mark says that the receipt's run read the range as well.
 
         Raises:
             ReceiptMismatch: the earlier attempt saw something else.
@@ -159,8 +164,8 @@ class Ledger(Archive):
         path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
         if self.store.create(path, encode(receipt)):
             return
-        data = self.store.read(path) or b""
-        differ = disagreement(receipt, decode(Receipt, data, self.where(path)))
+        there = decode(Receipt, self.store.read(path) or b"", self.where(path))
+        differ = disagreement(receipt, there)
         if differ is not None:
             raise ReceiptMismatch(
                 f"{self.where(path)}: an earlier attempt read other records ({differ}). The log changed "
@@ -168,13 +173,15 @@ class Ledger(Archive):
                 f"is there now, delete the directory {self.where(receipts_name(receipt.plan))} and load "
                 "again"
             )
+        if receipt.run not in ("", there.run):
+            self.mark_read(receipt.plan, index, receipt.run)
 
-    def mark_read(self, plan: Plan, index: int, run: str) -> None:
-        """Note that ``run`` read the range of this index to its end, whoever left the receipt.
+    def mark_read(self, plan: int, index: int, run: str) -> None:
+        """Note that ``run`` read the range of this index to its end, where the receipt does not say so.
 
         A lost mark only prevents a commit. ``run`` is part of a path.
         """
-        self.store.replace(mark_name(plan.number, run, index), b"")
+        self.store.replace(mark_name(plan, run, index), b"")
 
     def commit(
         self,
@@ -198,8 +205,12 @@ class Ledger(Archive):
         """
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
-        made = self.commit_of(plan.number)
-        if made is not None:
+        try:
+            found = self.receipts(plan) if receipts else []
+        except IncompleteLoad:
+            made = self.commit_of(plan.number)  # then `gc` may have removed them
+            if made is None:
+                raise
             return self._same(made, mode, run)
         self._needs_parent(plan)
         if self.plan(plan.number).sha256 != plan.sha256:
@@ -207,7 +218,6 @@ class Ledger(Archive):
                 f"{self.where(plan_name(plan.number))} is not the plan that was read: it was replaced "
                 "since. Nothing was committed; load again to replay the stored plan"
             )
-        found = self.receipts(plan) if receipts else ()
         records, size = self._totals(found, outputs, receipts)
         missing = [r.missing for r in found if r.missing is not None]
         return self._publish(
@@ -314,7 +324,7 @@ class Ledger(Archive):
         name, data = commit_name(commit.number), encode(commit)
         if not self.store.create(name, data):
             return self._same(self.commit_at(commit.number), commit.mode, commit.run)
-        write_hints(self.store, commit)
+        write_hints(self, commit)
         return decode(Commit, data, self.where(name))
 
     def _same(self, made: Commit, mode: str, run: str) -> Commit:

@@ -53,7 +53,8 @@ class Receipt(Found):
     """Proof that a task read offsets ``[start, end)`` to the end, and what it found there.
 
     ``next`` is where reading would continue. ``digest`` is three CRC-32s: of the offsets, of the keys'
-    lengths and of the values' lengths.
+    lengths and of the values' lengths. ``run`` is the run whose task wrote it, if reading the range was all
+    that this task had to do for the run; else "", and a mark says what the run has done.
     """
 
     kind = "receipt"
@@ -72,6 +73,7 @@ class Receipt(Found):
     attempt: int
     host: str
     duration_ms: int
+    run: str = field(default="", metadata=ADDED)
 
     def flaw(self) -> str | None:
         """Offsets that were not read to the end."""
@@ -188,7 +190,7 @@ class Tally:
         self._skipped.append((start, end))
 
     def receipt(
-        self, plan: Plan, planned: PlannedRange, *, attempt: int, host: str, duration_ms: int
+        self, plan: Plan, planned: PlannedRange, *, attempt: int, host: str, duration_ms: int, run: str = ""
     ) -> Receipt:
         """The receipt for a range that was read to its end."""
         return Receipt(
@@ -213,6 +215,7 @@ class Tally:
             attempt=attempt,
             host=host,
             duration_ms=duration_ms,
+            run=run,
             broker=planned.broker,
         )
 
@@ -283,7 +286,7 @@ _COMPARED = (
     "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
     "skipped",
 )  # fmt: skip
-"""Without ``missing``: the digest covers the offsets, and older receipts lack it."""
+"""Not ``missing``: the digest covers the offsets, and older receipts lack it. Nor who read, and when."""
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:

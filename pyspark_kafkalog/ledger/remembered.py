@@ -1,18 +1,22 @@
-"""The records of a ledger that never change, kept in memory by a driver whose store is far away."""
+"""The records of a ledger that are read once only, by a driver whose store is far away."""
 
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.ledger.records import HEAD, LOAD
+from pyspark_kafkalog.stores.store import Store, side_by_side
 
-_UNCHANGING = re.compile(r"(^|/)((plans|commits)/\d+\.json|receipts/.+|load\.json)\Z")
+_KEPT = re.compile(r"(^|/)((plans|commits)/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
+"""All but one never change. ``HEAD.json`` is a hint: an old one costs more requests, and misleads nobody."""
 
 
 class RememberingStore:
-    """*Thread-safe: a dictionary.* A store that is asked once for each plan, commit, receipt and `load.json`
-    that is there. What is not there is asked for again: another driver may create it.
+    """*Thread-safe: a dictionary.* A store that is asked once for each plan, commit, receipt, ``load.json``
+    and ``HEAD.json`` that is there; what is not there is asked for again: another driver may create it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -37,6 +41,7 @@ class RememberingStore:
     def replace(self, name: str, data: bytes) -> None:
         self._known.pop(name, None)
         self._store.replace(name, data)
+        self._remember(name, data)
 
     def remove(self, name: str) -> None:
         self._known.pop(name, None)
@@ -48,9 +53,16 @@ class RememberingStore:
     def names(self, directory: str) -> list[str]:
         return self._store.names(directory)
 
-    def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
-        return self._store.hold(name, holder)
+    @contextmanager
+    def hold(self, name: str, holder: str) -> Iterator[None]:
+        """See `Store.hold`. Meanwhile the records are read that the holder of a ledger's lock needs first."""
+        directory = name.rpartition("/")[0]
+        with ExitStack() as lock:
+            calls: list[Callable[[], object]] = [partial(lock.enter_context, self._store.hold(name, holder))]
+            calls += [partial(self.read, f"{directory}/{first}") for first in (LOAD, HEAD)]
+            side_by_side(self._store, lambda call: call(), calls)
+            yield
 
     def _remember(self, name: str, data: bytes) -> None:
-        if _UNCHANGING.search(name):
+        if _KEPT.search(name):
             self._known[name] = data

@@ -1,4 +1,4 @@
-"""A lock in an object store: an object that its holder rewrites while he lives."""
+"""A lock in an object store: an object that its holder rewrites while it runs, and removes at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError
 
 _RENEWAL_S = 5.0
 _LEASE_S = 20.0
-"""A lock whose holder did not renew it for so long, by the clock of who waits, is taken over."""
+"""A lock that was not renewed for so long, by the clock of the driver that waits, is taken over."""
 
 
 Version: TypeAlias = dict[str, Any]
@@ -29,9 +29,13 @@ class Found(NamedTuple):
 
 
 class Conditional(Protocol):
-    """What a lease needs of its store."""
+    """What a lease needs from its store."""
 
     location: str
+
+    def remove(self, name: str) -> None:
+        """See `Store.remove`."""
+        ...
 
     def get(self, name: str) -> Found | None:
         """A record with what a conditional write needs."""
@@ -58,70 +62,82 @@ class Lease:
         self._id = uuid.uuid4().hex
         self._beats = 0
         self._version: Version | None = None
+        self._renewed = 0.0
         self._mark = (place, name)
         self._ended = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="kafkalog-lease", daemon=True)
 
     def take(self) -> None:
-        """Write the lock, or wait until its holder is known to be alive or dead.
+        """Create the lock, or wait until its holder has renewed it or let it expire.
 
         Raises:
-            LoadBusy: he is alive, or in this process.
+            LoadBusy: it was renewed, or its holder is in this process.
         """
         with _holding:
             if self._mark in _held:
                 raise LoadBusy(self._busy(self._store.get(self._name)))
             _held.add(self._mark)
         try:
-            seen, since = self._store.get(self._name), time.monotonic()
-            while not self._take_over(seen, since):
-                time.sleep(_RENEWAL_S / 10)
-                found = self._store.get(self._name)
-                if found is not None and found.data and (seen is None or found.version != seen.version):
-                    if self._is_ours(found):  # its answer was lost
-                        self._version = found.version
-                        break
-                    raise LoadBusy(self._busy(found))
-                if found is None or not found.data:
-                    seen = found
+            self._wait()
         except BaseException:
             with _holding:
                 _held.discard(self._mark)
             raise
         self._renewal.start()
 
+    def _wait(self) -> None:
+        seen: Found | None = None
+        since = time.monotonic()
+        while True:
+            expired = seen if time.monotonic() - since > _LEASE_S else None
+            if (seen is None or expired is not None) and self._write(expired):
+                return
+            found = self._store.get(self._name)
+            if found is not None and self._is_ours(found):  # the answer to our write was lost
+                self._set_version(found.version)
+                return
+            if found is None or seen is None:
+                seen, since = found, time.monotonic()
+            elif found.version != seen.version:
+                raise LoadBusy(self._busy(found))
+            time.sleep(_RENEWAL_S / 10)
+
+    def _write(self, expired: Found | None) -> bool:
+        """Create the lock, or replace an expired one."""
+        return self._set_version(
+            self._store.put_if(self._name, self._content(), expired.version if expired else None)
+        )
+
     def release(self) -> None:
-        """Leave the lock empty if it is still ours; a lease that cannot be released ends by itself."""
+        """Remove the lock if it is still ours; one that cannot be removed expires."""
         self._ended.set()
         self._renewal.join()
-        with suppress(LoadError):
-            self._rewrite(b"")
+        if time.monotonic() - self._renewed < _LEASE_S / 2:
+            with suppress(LoadError):
+                self._store.remove(self._name)
         with _holding:
             _held.discard(self._mark)
-
-    def _take_over(self, seen: Found | None, since: float) -> bool:
-        free = seen is None or not seen.data or time.monotonic() - since > _LEASE_S
-        if free:
-            self._version = self._store.put_if(self._name, self._content(), seen.version if seen else None)
-        return self._version is not None
 
     def _renew(self) -> None:
         while not self._ended.wait(_RENEWAL_S):
             with suppress(LoadError):  # tried again at the next beat
                 self._beats += 1
-                if not self._rewrite(self._content()):
+                if not self._rewrite():
                     return
 
-    def _rewrite(self, data: bytes) -> bool:
-        """Replace the lock; False if it is not ours any more."""
-        written = self._store.put_if(self._name, data, self._version)
-        if written is None:  # or it was, and the answer was lost
-            found = self._store.get(self._name)
-            if found is None or not self._is_ours(found):
-                return False
-            written = self._store.put_if(self._name, data, found.version)
-        self._version = written or self._version
-        return True
+    def _rewrite(self) -> bool:
+        """Renew the lock; False if it is not ours any more."""
+        if self._set_version(self._store.put_if(self._name, self._content(), self._version)):
+            return True
+        found = self._store.get(self._name)  # perhaps it was written, and the answer was lost
+        if found is None or not self._is_ours(found):
+            return False
+        return self._set_version(self._store.put_if(self._name, self._content(), found.version))
+
+    def _set_version(self, written: Version | None) -> bool:
+        if written is not None:
+            self._version, self._renewed = written, time.monotonic()
+        return written is not None
 
     def _content(self) -> bytes:
         return json.dumps({"holder": self._holder, "id": self._id, "beat": self._beats}).encode()

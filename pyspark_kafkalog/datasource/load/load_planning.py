@@ -62,8 +62,7 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
         KafkaError: the cluster could not be asked.
     """
     _identify(options, cluster, ledger)
-    head = ledger.head()
-    pending = ledger.plan_after(head)
+    head, pending = ledger.head_and_pending()
     if pending is not None and _load(options).on_pending == "discard":
         log.warning("plan %d of %s is discarded: onPendingPlan=discard", pending.number, ledger.location)
         head = ledger.discard(pending, run)
@@ -85,8 +84,7 @@ def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Pl
     if not ledger.known():
         return _new_plan(options, cluster, None)
     _identify(options, cluster, ledger)
-    head = ledger.head()
-    pending = ledger.plan_after(head)
+    head, pending = ledger.head_and_pending()
     if pending is None or _load(options).on_pending == "discard":
         return _new_plan(options, cluster, head)
     _check_pending(pending, options, cluster, ledger)

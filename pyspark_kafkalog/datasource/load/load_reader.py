@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,6 +49,14 @@ class LoadInputPartition(KafkaInputPartition):
     plan_sha256: str
     index: int
     run: str
+
+    @property
+    def planned(self) -> PlannedRange:
+        """The range as the plan has it."""
+        where = self.topic_partition
+        return PlannedRange(
+            where.topic, where.partition, self.topic_id, self.start, self.end, broker=where.broker
+        )
 
 
 class LoadReader(BatchReader):
@@ -143,13 +152,12 @@ class LoadReader(BatchReader):
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
             return
-        plan = self._plan_of(partition)
-        receipt = yield from self.rows_of(partition, plan, plan.ranges[partition.index])
-        self._ledger.leave_receipt(receipt)
-        if self._load.run:
-            self._ledger.mark_read(plan, partition.index, self._load.run)
+        with ThreadPoolExecutor(1) as pool:  # while the first rows are on their way
+            plan = pool.submit(self._plan_of, partition)
+            receipt = yield from self.rows_of(partition, plan.result, run=self._load.run or "")
+        self._ledger.leave_receipt(receipt, partition.index)
         if self._load.commits:
-            self._commit_if_last(partition, plan)
+            self._commit_if_last(partition, plan.result())
 
     def _plan_of(self, task: LoadInputPartition) -> Plan:
         ledger = self._ledger
@@ -168,26 +176,31 @@ class LoadReader(BatchReader):
         return plan
 
     def rows_of(
-        self, task: LoadInputPartition, plan: Plan, planned: PlannedRange
+        self, task: LoadInputPartition, plan: Callable[[], Plan], *, run: str = ""
     ) -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of a task, and their receipt as the value at the end, not yet stored. Asks no ledger."""
+        """The rows of a task, and their receipt as the value at the end, not yet stored.
+
+        ``plan`` is called before the first row is given; ``run`` is that of `Receipt`.
+        """
         from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
-        where = planned.key
+        where = task.topic_partition
         with self._opened(task) as cluster:
             _check_topic(task, where, cluster)
             wanted = OffsetRange(where, task.start, task.end)
             for batch in cluster.rows(wanted, self._columns + extra, tally.lose, tally.skip):
+                plan()
                 tally.add(batch)
                 yield batch.select(self._columns) if extra else batch
         return tally.receipt(
-            plan,
-            planned,
+            plan(),
+            task.planned,
             attempt=attempt_number(),
             host=socket.gethostname(),
             duration_ms=round((time.monotonic() - began) * 1000),
+            run=run,
         )
 
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
@@ -197,7 +210,7 @@ class LoadReader(BatchReader):
         output. So each action has marks of its own.
         """
         action = f"{task.run}-{_action()}"
-        self._ledger.mark_read(plan, task.index, action)
+        self._ledger.mark_read(plan.number, task.index, action)
         if self._ledger.first_unread(plan, action, after=task.index) is not None:
             return
         self._refuse_if_committed_by_another(task)

@@ -161,7 +161,7 @@ class SqlTable:
             transform=self._transform,
             reader=reader,
             plan=replace(work.plan, partitions=()),
-            parts=tuple(zip(parts, work.plan.ranges, strict=True)),
+            parts=tuple(parts),
             load_name=work.ledger.name,
             ledger_at=work.ledger.offsets_path if work.has_receipts else None,
             run=work.run,

@@ -41,7 +41,7 @@ class SqlTasks:
     transform: Transform | None
     reader: LoadReader
     plan: Plan
-    parts: tuple[tuple[LoadInputPartition, PlannedRange], ...]
+    parts: tuple[LoadInputPartition, ...]
     load_name: str
     ledger_at: str | None
     run: str
@@ -56,14 +56,14 @@ class SqlTasks:
             UnstorableValue: a value cannot be stored; the message has its column and the offsets.
             KafkaError: the range could not be read.
         """
-        part, planned = self.parts[index]
-        found = self._find(planned)
+        part = self.parts[index]
+        found = self._find(part.planned)
         if found is None:
-            found = self._write(part, planned)
+            found = self._write(part)
         else:
-            check_same_range(self.database, found, self.plan, planned, self._receipt(part, planned))
+            check_same_range(self.database, found, self.plan, part.planned, self._receipt(part))
         if self.ledger is not None:
-            self.ledger.mark_read(self.plan, index, self.run)
+            self.ledger.mark_read(self.plan.number, index, self.run)
         return found is None
 
     @property
@@ -75,12 +75,12 @@ class SqlTasks:
         with self.database.session() as session:
             return OffsetTables(session, self.table).find(self.plan.number, planned)
 
-    def _write(self, part: LoadInputPartition, planned: PlannedRange) -> RangeRow | None:
+    def _write(self, part: LoadInputPartition) -> RangeRow | None:
         """Write the range; returns None, or the row of another attempt that was first."""
-        receipt = None
+        planned, receipt = part.planned, None
         try:
             with self.database.session() as session:
-                receipt, rows = self._copy(part, planned, lambda batch: self._insert(session, batch))
+                receipt, rows = self._copy(part, lambda batch: self._insert(session, batch))
                 row = range_row(
                     self.table, self.load_name, self.plan, planned, receipt,
                     ranges=len(self.parts), rows=rows, run=self.run, now=utc_text(SYSTEM_CLOCK.time_ms()),
@@ -99,14 +99,12 @@ class SqlTasks:
             raise UnstorableValue(f"{planned.key} [{planned.start}, {planned.end}): {e}") from None
         return None
 
-    def _copy(
-        self, part: LoadInputPartition, planned: PlannedRange, take: Callable[[pa.RecordBatch], int]
-    ) -> tuple[Receipt, int]:
+    def _copy(self, part: LoadInputPartition, take: Callable[[pa.RecordBatch], int]) -> tuple[Receipt, int]:
         """Read the range, pass each batch to ``take``, and leave the receipt before the rows are committed.
 
         Returns it, and the sum of what ``take`` returned.
         """
-        rows, count = self.reader.rows_of(part, self.plan, planned), 0
+        rows, count = self.reader.rows_of(part, lambda: self.plan), 0
         with closing(rows):
             while True:
                 try:
@@ -116,14 +114,14 @@ class SqlTasks:
                     break
                 count += take(batch)
         if self.ledger is not None:
-            self.ledger.leave_receipt(receipt)
+            self.ledger.leave_receipt(receipt, part.index)
         return receipt, count
 
-    def _receipt(self, part: LoadInputPartition, planned: PlannedRange) -> Receipt | None:
+    def _receipt(self, part: LoadInputPartition) -> Receipt | None:
         """The receipt of a written range; if it was deleted, by reading the range again."""
         if self.ledger is None:
             return None
-        return self.ledger.receipt(self.plan, planned) or self._copy(part, planned, lambda _: 0)[0]
+        return self.ledger.receipt(self.plan, part.planned) or self._copy(part, lambda _: 0)[0]
 
     def _insert(self, session: Session, batch: pa.RecordBatch) -> int:
         """Transform and insert a batch; returns the number of rows."""

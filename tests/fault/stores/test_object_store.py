@@ -165,7 +165,7 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
             pass
         with s3.hold("another", "driver 19"):
             pass
-    assert s3.read(".lock") == b""
+    assert s3.read(".lock") is None
 
 
 def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> None:

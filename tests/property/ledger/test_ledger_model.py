@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -149,9 +150,14 @@ class LedgerModel(RuleBasedStateMachine):
         for index, planned in enumerate(plan.ranges):
             if index == driver.failing_task:
                 continue
-            ledger.leave_receipt(read(plan, planned))
+            ledger.leave_receipt(read(plan, planned, run=run), index)
             if driver.speculative:
-                ledger.leave_receipt(read(plan, planned, attempt=1))
+                ledger.leave_receipt(read(plan, planned, run=run, attempt=1), index)
+        if driver.failing_task in range(len(plan.ranges)):
+            with pytest.raises(IncompleteLoad):
+                ledger.check_read(plan, run)
+        else:
+            ledger.check_read(plan, run)
         commit = ledger.commit(plan, mode="job", run=run)
         assert ledger.commit(plan, mode="job", run=run) == commit, "the same run may commit again"
         return commit

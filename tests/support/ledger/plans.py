@@ -111,17 +111,22 @@ def batch(some: Sequence[Row]) -> pa.RecordBatch:
 
 
 def read(
-    plan: Plan, planned: PlannedRange, *, attempt: int = 0, content: Sequence[Row] | None = None
+    plan: Plan,
+    planned: PlannedRange,
+    *,
+    attempt: int = 0,
+    content: Sequence[Row] | None = None,
+    run: str = "",
 ) -> Receipt:
     """What a task that read a range to its end leaves."""
     tally = Tally()
     tally.add(batch(rows(planned) if content is None else content))
-    return tally.receipt(plan, planned, attempt=attempt, host="executor-1", duration_ms=25)
+    return tally.receipt(plan, planned, attempt=attempt, host="executor-1", duration_ms=25, run=run)
 
 
-def read_all(ledger: Ledger, plan: Plan) -> None:
-    for planned in plan.ranges:
-        ledger.leave_receipt(read(plan, planned))
+def read_all(ledger: Ledger, plan: Plan, run: str = "") -> None:
+    for index, planned in enumerate(plan.ranges):
+        ledger.leave_receipt(read(plan, planned, run=run), index)
 
 
 def loaded(

@@ -49,7 +49,7 @@ def install() -> None:
     """Wrap the steps, for this process and those it forks."""
     receipts.Tally = _FaultyTally  # type: ignore[misc]
     _surround("leave_receipt", "receipt", _task_of)
-    _surround("mark_read", "mark", lambda plan, index, *_: f"plan {plan.number}, range {index}")
+    _surround("mark_read", "mark", lambda plan, index, *_: f"plan {plan}, range {index}")
     _surround("commit", "commit", lambda plan: f"plan {plan.number}")
     commit = Session.commit
 
@@ -63,7 +63,7 @@ def install() -> None:
     Session.commit = faulty_commit  # type: ignore[method-assign]
 
 
-def _task_of(receipt: receipts.Receipt) -> str:
+def _task_of(receipt: receipts.Receipt, _index: int) -> str:
     return f"{receipt.topic}-{receipt.partition} from {receipt.first_offset}"
 
 

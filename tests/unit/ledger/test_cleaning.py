@@ -31,7 +31,7 @@ def ledger(tmp_path: Path) -> Ledger:
     for end in (10, 12, 14):
         loaded(made, {P0: facts(0, end), P1: facts(0, 4)})
         number = made.head_number()
-        made.mark_read(made.plan(number), 0, "run")
+        made.mark_read(number, 0, "run")
     return made
 
 
@@ -89,7 +89,7 @@ def test_receipts_of_a_pending_plan_stay(ledger: Ledger) -> None:
 
 def test_receipts_of_a_discarded_plan_go_without_a_summary(ledger: Ledger) -> None:
     plan = begun(ledger, {P0: facts(0, 20), P1: facts(0, 4)})
-    ledger.leave_receipt(read(plan, plan.ranges[0]))
+    ledger.leave_receipt(read(plan, plan.ranges[0]), 0)
     ledger.discard(plan, "run")
     loaded(ledger, {P0: facts(0, 20), P1: facts(0, 4)})
     assert [one.number for one in remove_leftovers(ledger)] == [1, 2, 3, 4]

@@ -10,11 +10,13 @@ import pytest
 
 from pyspark_kafkalog.errors import (
     DamagedRecord,
+    IncompleteLoad,
     LoadBusy,
     LoadError,
     LostRace,
     ReceiptMismatch,
 )
+from pyspark_kafkalog.ledger.cleaning import remove_leftovers
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
@@ -134,13 +136,49 @@ def test_a_run_has_marks_of_its_own(ledger: Ledger) -> None:
     read_all(ledger, plan)
     assert ledger.first_unread(plan, "run-2", 3) == 3
     for index in (3, 0, 1):
-        ledger.mark_read(plan, index, "run-2")
+        ledger.mark_read(plan.number, index, "run-2")
     assert ledger.first_unread(plan, "run-2", 3) == 2
-    ledger.mark_read(plan, 2, "run-2")
+    ledger.mark_read(plan.number, 2, "run-2")
     assert ledger.first_unread(plan, "run-2", 3) is None
     assert ledger.first_unread(plan, "run-1") == 0
     ledger.commit(plan, mode="stage", run="run-2")
     assert ledger.verify() == []
+
+
+def test_a_run_has_read_what_its_receipts_or_its_marks_say(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    with pytest.raises(IncompleteLoad, match=r"4 of 4 ranges were not read in this run \(run-1\)"):
+        ledger.check_read(plan, "run-1")
+    for index in (0, 1):  # of a run that died
+        ledger.leave_receipt(read(plan, plan.ranges[index], run="run-1"), index)
+    for index in (1, 2, 3):
+        ledger.leave_receipt(read(plan, plan.ranges[index], run="run-2"), index)
+    assert ledger.store.names("runs/00000001/run-2") == ["1"], "the receipts of the others name the run"
+    with pytest.raises(IncompleteLoad, match=r"1 of 4 ranges were not read in this run .*clicks-0 \[0, 5\)"):
+        ledger.check_read(plan, "run-2")
+    ledger.leave_receipt(read(plan, plan.ranges[0], run="run-2"), 0)
+    ledger.check_read(plan, "run-2")
+
+
+def test_a_receipt_without_a_run_proves_nothing_of_a_run(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    read_all(ledger, plan)
+    with pytest.raises(IncompleteLoad, match="4 of 4 ranges were not read in this run"):
+        ledger.check_read(plan, "run-1")
+    for index in range(4):
+        ledger.mark_read(plan.number, index, "run-1")
+    ledger.check_read(plan, "run-1")
+
+
+def test_a_commit_is_found_when_gc_has_removed_its_receipts(ledger: Ledger) -> None:
+    plan = begun(ledger)
+    read_all(ledger, plan)
+    commit = ledger.commit(plan, mode="job", run="run-1")
+    loaded(ledger, MORE)
+    remove_leftovers(ledger)
+    assert ledger.commit(plan, mode="job", run="run-1") == commit
+    with pytest.raises(LostRace):
+        ledger.commit(plan, mode="job", run="run-2")
 
 
 # ---- races and second attempts
@@ -178,18 +216,18 @@ def test_a_run_that_commits_again_gets_its_own_commit_and_another_run_an_error(l
 def test_a_second_attempt_at_a_range_keeps_the_first_receipt(ledger: Ledger) -> None:
     plan = begun(ledger)
     first = read(plan, plan.ranges[0])
-    ledger.leave_receipt(first)
-    ledger.leave_receipt(replace(first, attempt=1, host="executor-2", duration_ms=1))
+    ledger.leave_receipt(first, 0)
+    ledger.leave_receipt(replace(first, attempt=1, host="executor-2", duration_ms=1), 0)
     assert ledger.receipt(plan, plan.ranges[0]) == first
 
 
 def test_a_second_attempt_that_saw_other_records_is_an_error(ledger: Ledger) -> None:
     plan = begun(ledger)
     planned = plan.ranges[0]
-    ledger.leave_receipt(read(plan, planned))
+    ledger.leave_receipt(read(plan, planned), 0)
     told = r"0-5.json: an earlier attempt read other records \(records: 5 then, 4 now; .*delete the directory"
     with pytest.raises(ReceiptMismatch, match=told):
-        ledger.leave_receipt(read(plan, planned, attempt=1, content=rows(planned)[:-1]))
+        ledger.leave_receipt(read(plan, planned, attempt=1, content=rows(planned)[:-1]), 0)
     assert ledger.receipt(plan, planned) == read(plan, planned)
 
 

@@ -145,7 +145,7 @@ def test_rows_of_one_entry_share_their_offset_in_the_digest(ledger: Ledger) -> N
     plan = begun(ledger, BOTH)
     inner: list[Row] = [(0, None, None, b"a"), (0, None, None, b"b"), (90, None, None, b"c")]
     first = read(plan, plan.ranges[0], content=inner)
-    ledger.leave_receipt(first)
+    ledger.leave_receipt(first, 0)
     assert (first.records, first.bytes, first.first_offset, first.last_offset) == (3, 3, 0, 90)
     assert (first.next, first.first_timestamp_ms) == (500, None)
     assert first.digest != read(plan, plan.ranges[0], content=[inner[0], inner[2]]).digest

@@ -136,7 +136,7 @@ def test_a_commit_that_is_gone_is_found(ledger: Ledger, store: MemoryStore) -> N
 
 def test_a_load_whose_receipts_do_not_tile_the_plan_is_not_committed(ledger: Ledger) -> None:
     plan = begun(ledger)
-    ledger.leave_receipt(read(plan, plan.ranges[1]))
+    ledger.leave_receipt(read(plan, plan.ranges[1]), 1)
     told = r"3 of 4 ranges have no receipt, first clicks-0 \[0, 5\), clicks-1 \[0, 2\), .*it is replayed"
     with pytest.raises(IncompleteLoad, match=told):
         ledger.commit(plan, mode="job", run="run")
@@ -160,7 +160,7 @@ def test_a_torn_receipt_is_refused(ledger: Ledger, store: MemoryStore) -> None:
     with pytest.raises(DamagedRecord, match=r"0-5.json is torn"):
         ledger.commit(plan, mode="job", run="run")
     with pytest.raises(DamagedRecord, match=r"0-5.json is torn"):
-        ledger.leave_receipt(read(plan, plan.ranges[0]))
+        ledger.leave_receipt(read(plan, plan.ranges[0]), 0)
 
 
 @pytest.mark.parametrize("name", ["load.json", "plans/00000001.json", "commits/00000001.json"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.ledger.archive import LoadRecord, write_hints
+from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
@@ -85,7 +85,7 @@ def test_a_ledger_is_begun_with_the_same_record(name: str, tmp_path: Path) -> No
 def test_the_hints_after_a_commit_are_the_same(name: str, tmp_path: Path) -> None:
     newest = Ledger.at(ROOT, name).head()
     assert newest is not None
-    write_hints(open_store(tmp_path), newest)
+    write_hints(Archive(open_store(tmp_path)), newest)
     old = ROOT / name
     hints = [path.relative_to(old) for path in (old / "HEAD.json", *old.glob("offsets/part-*"))]
     assert len(hints) >= 2

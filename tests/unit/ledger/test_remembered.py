@@ -1,4 +1,4 @@
-"""A ledger that remembers: what never changes is read once, and everything else each time."""
+"""A ledger that remembers: what never changes is read once, with the hint, and everything else each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.remembered import RememberingStore
 from pyspark_kafkalog.stores.store import side_by_side
@@ -28,7 +28,7 @@ class FarStore(MemoryStore):
         return super().read(name)
 
 
-def test_records_are_read_once_and_hints_each_time() -> None:
+def test_records_and_the_hint_are_read_once_and_what_is_missing_each_time() -> None:
     store = FarStore()
     other = Ledger(store, "flights")
     other.identify("c", {"subscribe": "t"})
@@ -40,13 +40,30 @@ def test_records_are_read_once_and_hints_each_time() -> None:
         assert head is not None
         assert (head.number, ledger.identity() != "", ledger.plan(1).number) == (1, True, 1)
     assert store.reads == {
-        "flights/HEAD.json": 3, "flights/commits/00000001.json": 1, "flights/commits/00000002.json": 3,
+        "flights/HEAD.json": 1, "flights/commits/00000001.json": 1, "flights/commits/00000002.json": 3,
         "flights/load.json": 1, "flights/plans/00000001.json": 1,
     }  # fmt: skip
     loaded(other, {P0: facts(0, 20)})
     newer = ledger.head()
     assert newer is not None
-    assert newer.number == 2, "another driver's commit is seen"
+    assert newer.number == 2, "another driver's commit is seen, although the hint is old"
+    assert ledger.head_and_pending() == (newer, None)
+
+
+def test_a_lock_is_taken_while_the_first_records_are_read() -> None:
+    store = FarStore()
+    other = Ledger(store, "flights")
+    other.identify("c", {"subscribe": "t"})
+    loaded(other, {P0: facts(0, 10)})
+    ledger = Ledger(RememberingStore(store), "flights")
+    store.reads.clear()
+    with ledger.hold("driver 1"):
+        assert store.reads == {"flights/HEAD.json": 1, "flights/load.json": 1}
+        with pytest.raises(LoadBusy), Ledger(RememberingStore(store), "flights").hold("driver 2"):
+            pass
+        store.reads.clear()
+        ledger.identify("c", {"subscribe": "t"})
+        assert ledger.head_and_pending() == (other.head(), None)
 
 
 def test_what_it_wrote_itself_is_known_and_what_is_removed_is_not() -> None:
