@@ -367,16 +367,16 @@ def gc(
     from contextlib import nullcontext
 
     from pyspark_kafkalog.clock import SYSTEM_CLOCK
-    from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
-    from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+    from pyspark_kafkalog.ledger.cleaning import clean
+    from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 
-    now_ms = SYSTEM_CLOCK.time_ms()
+    now_ms, age_ms = SYSTEM_CLOCK.time_ms(), _age_ms(older_than)
     with nullcontext() if dry_run else ledger.hold(holder("gc")):
-        found = leftovers(ledger, keep) if dry_run else remove_leftovers(ledger, keep)
-        outputs = unlisted_files(ledger, now_ms - _age_ms(older_than))
+        found = clean(ledger, keep, dry_run=dry_run)
+        tables = removable_files(ledger, now_ms - age_ms)
         if not dry_run:
-            for output in outputs:
-                remove_unlisted(ledger, output, now_ms)
+            for table in tables:
+                remove_files(ledger, table, now_ms)
     for one in found:
         if one.kept:
             words(f"load {one.number} keeps its receipts: {one.kept}")
@@ -386,13 +386,14 @@ def gc(
     typer.echo(
         f"{done} {counted(receipts, 'receipt')} and {counted(marks, 'mark')} of {counted(len(gone), 'load')}"
     )
-    for output in outputs:
-        if output.refused:
-            words(f"{output.path} is left alone: {output.refused}")
-        if count := len(output.files) + len(output.replaced):
-            typer.echo(f"{done} {counted(count, 'file')} with {size(output.bytes)} from {output.path}")
-        if output.young:
-            words(f"{output.path}: {counted(output.young, 'file')} younger than {older_than} not removed")
+    for table in tables:
+        if table.refused:
+            words(f"{table.location}: nothing is removed there: {table.refused}")
+        if count := len(table.unlisted) + len(table.replaced):
+            typer.echo(f"{done} {counted(count, 'file')} with {size(table.bytes)} from {table.location}")
+        if table.young_count:
+            young = counted(table.young_count, "file")
+            words(f"{table.location}: {young} younger than {older_than} not removed")
 
 
 _AGE_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,9 +15,15 @@ from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersion
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_BROKER,
+    IsolationLevel,
+    TopicPartition,
+)
 
-FORMS = "earliest, latest, an offset, -N (N before the end), timestamp:MS or an ISO 8601 time"
+FORMS = "earliest, latest, an offset, -N (N before the end), timestamp:MS or an ISO 8601 time since 1970"
 """The forms that `parse_position` takes, for help texts and errors."""
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
@@ -69,7 +76,9 @@ def parse_position(text: str, option: str) -> Position:
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds since the epoch of ``timestamp:MS`` or of an ISO 8601 time; None if it is neither."""
+    """Milliseconds since the epoch of ``timestamp:MS`` or of an ISO 8601 time; None if it is neither, or
+    before 1970: brokers give negative times other meanings.
+    """
     if text.startswith(_TIMESTAMP):
         digits = text.removeprefix(_TIMESTAMP)
         plain = digits.isascii() and digits.isdecimal() and int(digits) <= _MAX_INT64
@@ -79,7 +88,8 @@ def parse_time(text: str) -> int | None:
     except ValueError:
         return None
     # Integers, because a float would lose milliseconds; rounded up, for "at or after".
-    return -(-((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) // 1000)
+    time_ms = -(-((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) // 1000)
+    return time_ms if time_ms >= 0 else None
 
 
 def resolve(
@@ -171,6 +181,10 @@ def without_tp(rows: Rows) -> Rows:
     return [{name: value for name, value in row.items() if name != "tp"} for row in rows]
 
 
+_PARTITION = re.compile(r"(?:([0-9]{1,10})-)?([0-9]{1,10})")
+_OFFSET = re.compile(r"[0-9]{1,19}")
+
+
 def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition, int]:
     """The offsets in a file with lines ``topic,partition,offset``, as of `groups reset --csv`.
 
@@ -182,23 +196,31 @@ def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition
         InvalidConfig: a line is something else, a partition is there twice, or nothing is there.
     """
     found: dict[TopicPartition, int] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.reader(file), start=1):
-            grouped = len(row) == 4 and group is not None
-            if not row or (grouped and row[0] != group):
-                continue
-            try:
-                topic, partition, offset = row[1:] if grouped else row
-                *broker, own = partition.split("-") if partition[:1] != "-" else [partition]
-                tp = TopicPartition(topic, int(own), *map(int, broker[-1:]))
-                value = int(offset)
-            except ValueError:
-                raise InvalidConfig(
-                    f"{path}, line {number}: {','.join(row)!r} is not topic,partition,offset"
-                ) from None
-            if tp in found:
-                raise InvalidConfig(f"{path}, line {number}: {tp} is there twice")
-            found[tp] = value
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as e:
+        raise InvalidConfig(f"{path} is not a CSV file in UTF-8: {e}") from None
+    for number, row in enumerate(rows, start=1):
+        grouped = len(row) == 4 and group is not None
+        if not row or (grouped and row[0] != group):
+            continue
+        tp, offset = _offset_in(row[1:] if grouped else row, f"{path}, line {number}")
+        if tp in found:
+            raise InvalidConfig(f"{path}, line {number}: {tp} is listed twice")
+        found[tp] = offset
     if not found:
         raise InvalidConfig(f"{path} has no offsets" + (f" of group {group!r}" if group else ""))
     return found
+
+
+def _offset_in(row: list[str], where: str) -> tuple[TopicPartition, int]:
+    if len(row) == 3 and row[0] and (partition := _PARTITION.fullmatch(row[1])) and _OFFSET.fullmatch(row[2]):
+        broker, number = partition.groups()
+        tp = TopicPartition(row[0], int(number), NO_BROKER if broker is None else int(broker))
+        if int(row[2]) <= _MAX_INT64:
+            return tp, int(row[2])
+    raise InvalidConfig(
+        f"{where}: {','.join(row)!r} is not topic,partition,offset, such as flights,0,1200; an offset is 0 "
+        "or more, and there is no header line"
+    )

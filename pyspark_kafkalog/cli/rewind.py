@@ -67,18 +67,27 @@ def rewind(
     """
     if sum(way is not None for way in (to, to_datetime, to_offsets)) != 1:
         raise InvalidConfig("give one of --to, --to-datetime and --to-offsets")
+    from pyspark_kafkalog.ledger.rewinding import rewinding, rewinding_to_commit
+
     ledger = open_ledger(name, offsets)
     with ledger.hold(holder("rewind")):
+        if ledger.head() is None:
+            raise InvalidConfig(
+                f"{ledger.location}: nothing was committed yet, so there is nothing to rewind"
+            )
         note = ""
         if to is not None:
-            found = _to_commit(ledger, _target(to))
+            found = rewinding_to_commit(ledger, _target(to))
         elif to_offsets is not None:
             note = f"to the offsets in {to_offsets.name}"
-            found = _to_offsets(ledger, offsets_in_file(to_offsets))
+            found = rewinding(ledger, offsets_in_file(to_offsets))
         else:
             note = f"to {to_datetime}"
-            found = _to_offsets(ledger, _at(ledger, str(to_datetime), server, option or []))
+            found = rewinding(ledger, _at(ledger, str(to_datetime), server, option or []))
         _show(ledger, found)
+        if _changes_nothing(ledger, found, gives_up_plan=to is not None):
+            typer.echo("positions unchanged: nothing was committed")
+            return
         if not yes:
             typer.confirm("Rewind?", abort=True)
         from pyspark_kafkalog.loads.manifest import write_manifests
@@ -88,7 +97,18 @@ def rewind(
     typer.echo(f"rewound: commit {commit.number}")
 
 
+def _changes_nothing(ledger: Ledger, found: Rewinding, *, gives_up_plan: bool) -> bool:
+    """Whether the rewind leads to where the ledger is; one to a commit then still gives up a pending plan."""
+    from pyspark_kafkalog.ledger.records import plan_name
+
+    pending = ledger.store.exists(plan_name(found.newest + 1))
+    same = found.parent == found.newest and found.positions == ledger.commit_at(found.newest).positions
+    return same and not (pending and gives_up_plan)
+
+
 def _show(ledger: Ledger, found: Rewinding) -> None:
+    from pyspark_kafkalog.ledger.rewinding import deleted_since
+
     place = f"load {found.parent}" if found.parent else "the start"
     if not found.is_exact:
         words(
@@ -101,7 +121,12 @@ def _show(ledger: Ledger, found: Rewinding) -> None:
         count = "from the log's beginning" if start is None else counted(end - start, unit_of(tp))
         typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
     if not again:
-        typer.echo("  nothing: that is where it stands")
+        typer.echo("  nothing")
+    for tp, (start, end) in sorted(deleted_since(ledger, found).items()):
+        words(
+            f"{tp}: the log no longer has offsets [{start}, {end}): they cannot be read again, and loads "
+            "that wrote them are no longer in effect"
+        )
     undone = [c.number for c in ledger.lineage() if c.number > found.parent and c.is_load and c.outputs]
     if undone:
         words(
@@ -119,26 +144,6 @@ def _target(text: str) -> int:
     return int(number)
 
 
-def _to_commit(ledger: Ledger, target: int) -> Rewinding:
-    from pyspark_kafkalog.ledger.rewinding import Rewinding
-
-    head = ledger.head()
-    if head is None:
-        raise InvalidConfig(f"{ledger.location}: nothing was committed yet, so there is nothing to rewind")
-    if target == 0:
-        return Rewinding(head.number, 0, ledger.first_starts(head.number), (), True)
-    commit = ledger.commit_of(target)
-    if commit is None:
-        raise InvalidConfig(f"{ledger.location} has no commit {target}; the newest is {head.number}")
-    return Rewinding(head.number, target, commit.positions, (), True)
-
-
-def _to_offsets(ledger: Ledger, wanted: Mapping[TopicPartition, int]) -> Rewinding:
-    from pyspark_kafkalog.ledger.rewinding import rewinding
-
-    return rewinding(ledger, wanted)
-
-
 def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[TopicPartition, int]:
     """The offsets of a time in the partitions that were loaded and still exist.
 
@@ -147,7 +152,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
     time_ms = parse_time(text.strip())
     if time_ms is None:
         raise typer.BadParameter(
-            f"{text!r} is not a time; give it as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
+            f"{text!r} is not a time since 1970, such as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
         )
     from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
     from pyspark_kafkalog.datasource.reading.opening import opened_cluster
@@ -159,6 +164,11 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
     with opened_cluster(options) as cluster:
         asked = {key: time_ms for key in cluster.leaders() if key in stored}
         found = cluster.offsets(asked)
+    for key in sorted(stored):
+        if key not in found:
+            words(f"{key} stays where it is: it no longer exists, or these options leave it out")
+        elif found[key] < 0:
+            words(f"{key} stays where it is: it has no record at or after {text}")
     return {key: min(at, stored[key]) for key, at in found.items() if at >= 0}
 
 

@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
-_BEFORE_HOST = re.compile(r"//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
+_BEFORE_HOST = re.compile(r"(?i:abfss?)://[\w$-]+@|//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
 _VALUE = r"('[^']*'|\"[^\"]*\"|(?:[^\s&;,'\"]|[;,](?!\s|$|[\w.]+=))+)"
 """A quoted text, or all up to a blank or what begins the next value of a list."""
 _NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S)|['\"]\s*[:=]\s*){_VALUE}")
@@ -42,8 +42,14 @@ def masked(text: str) -> str:
     text = _PRIVATE_KEY.sub("***", text)
     if "LoginModule" in text:
         text = _PLAIN_USER.sub(r"\1\2***", text)
-    text = _BEFORE_HOST.sub(lambda found: "//***@" if found[0].startswith("//") else "***@", text)
+    text = _BEFORE_HOST.sub(_without_user, text)
     return _NAMED.sub(r"\1\2***", text)
+
+
+def _without_user(found: re.Match[str]) -> str:
+    if found[0].lower().startswith("abfs"):
+        return found[0]  # Azure: a container
+    return "//***@" if found[0].startswith("//") else "***@"
 
 
 logger = logging.getLogger(__name__)

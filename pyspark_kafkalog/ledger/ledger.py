@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, newest_hinted, write_hints
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
-from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.plan import Plan, Position
 from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement, summarize
 from pyspark_kafkalog.ledger.records import (
     COMMITS,
@@ -41,7 +41,7 @@ from pyspark_kafkalog.ledger.records import (
     receipts_name,
 )
 from pyspark_kafkalog.ledger.remembered import RememberingStore
-from pyspark_kafkalog.ledger.rewinding import Rewinding
+from pyspark_kafkalog.ledger.rewinding import Rewinding, rewinding_to_commit
 from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.stores.store import Store, SubStore, side_by_side
 from pyspark_kafkalog.stores.store_check import check_store
@@ -265,28 +265,37 @@ class Ledger(Archive):
             LoadError: there is no such commit.
             LostRace: another driver committed meanwhile.
         """
-        newest = self.head_number()
-        if not 0 <= target <= newest:
-            raise LoadError(f"{self.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
-        positions = self.commit_at(target).positions if target else self.first_starts(newest)
-        return self.rewind_to(Rewinding(newest, target, positions, (), True), run)
+        return self.rewind_to(rewinding_to_commit(self, target), run)
 
     def rewind_to(self, found: Rewinding, run: str, note: str = "") -> Commit:
         """Return to the positions that `rewinding` found, by a new commit; see `rewind`.
 
         ``note`` says what was asked for; positions within a load need one.
         """
-        if found.parent:
-            check_not_removed(self, live_outputs(self.lineage(found.parent)))
+        live = live_outputs(self.lineage(found.parent)) if found.parent else []
+        check_not_removed(self, live)
+        commit = self._rewind(found.newest + 1, found.parent, found.positions, run, note)
+        try:
+            # Again: `gc` may have noted a removal meanwhile, and then looked for commits, before this one.
+            check_not_removed(self, live)
+        except LoadError:
+            before = self.commit_at(found.newest)
+            self._rewind(commit.number + 1, before.number, before.positions, run, "the rewind came too late")
+            raise
+        return commit
+
+    def _rewind(
+        self, number: int, parent: int, positions: tuple[Position, ...], run: str, note: str
+    ) -> Commit:
         return self._publish(
             Commit(
-                number=found.newest + 1,
-                parent=found.parent,
+                number=number,
+                parent=parent,
                 plan_sha256=None,
                 created=self._now(),
                 mode="rewind",
                 run=run,
-                positions=found.positions,
+                positions=positions,
                 records=0,
                 bytes=0,
                 note=note,
@@ -322,10 +331,11 @@ class Ledger(Archive):
     def _publish(self, commit: Commit) -> Commit:
         """Create a commit and write the hints that go with it."""
         name, data = commit_name(commit.number), encode(commit)
+        published = decode(Commit, data, self.where(name))  # what nobody could read is never stored
         if not self.store.create(name, data):
             return self._same(self.commit_at(commit.number), commit.mode, commit.run)
         write_hints(self, commit)
-        return decode(Commit, data, self.where(name))
+        return published
 
     def _same(self, made: Commit, mode: str, run: str) -> Commit:
         """A commit that exists already: ours, or the one that we lost the race to."""

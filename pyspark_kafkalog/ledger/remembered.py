@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from pyspark_kafkalog.ledger.records import HEAD, LOAD
-from pyspark_kafkalog.stores.store import Store, side_by_side
+from pyspark_kafkalog.stores.store import Store, StoredFile, side_by_side
 
 _KEPT = re.compile(r"(^|/)((plans|commits)/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
 """All but one never change. ``HEAD.json`` is a hint: an old one costs more requests, and misleads nobody."""
@@ -47,11 +47,20 @@ class RememberingStore:
         self._known.pop(name, None)
         self._store.remove(name)
 
+    def remove_directory(self, directory: str) -> None:
+        self._known = {
+            name: data for name, data in self._known.items() if not name.startswith(f"{directory}/")
+        }
+        self._store.remove_directory(directory)
+
     def exists(self, name: str) -> bool:
         return name in self._known or self._store.exists(name)
 
     def names(self, directory: str) -> list[str]:
         return self._store.names(directory)
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        return self._store.files(directory)
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:

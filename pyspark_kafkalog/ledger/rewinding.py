@@ -32,6 +32,19 @@ class Rewinding:
     is_exact: bool
 
 
+def rewinding_to_commit(archive: Archive, target: int) -> Rewinding:
+    """The rewind to where commit ``target`` ended, 0 for before the first.
+
+    Raises:
+        LoadError: there is no such commit.
+    """
+    newest = archive.head_number()
+    if not 0 <= target <= newest:
+        raise LoadError(f"{archive.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
+    positions = archive.commit_at(target).positions if target else archive.first_starts(newest)
+    return Rewinding(newest, target, positions, (), True)
+
+
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewinding:
     """The rewind to these offsets; partitions that are not named stay where they are, if that is possible.
 
@@ -55,6 +68,15 @@ def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewindi
         exact = {p.key: p.next for p in positions} == {p.key: p.next for p in asked}
     loads = tuple(commit.number for commit in undone if commit.is_load)
     return Rewinding(head.number, parent.number if parent else 0, positions, loads, exact)
+
+
+def deleted_since(archive: Archive, found: Rewinding) -> dict[TopicPartition, tuple[int, int]]:
+    """The offsets after the positions of a rewind that the log had lost when the newest load was planned."""
+    newest = next((commit for commit in reversed(archive.lineage()) if commit.is_load), None)
+    if newest is None:
+        return {}
+    earliest = {p.key: p.earliest for p in archive.plan(newest.number).partitions}
+    return {p.key: (p.next, earliest[p.key]) for p in found.positions if p.next < earliest.get(p.key, p.next)}
 
 
 def _check(head: Commit, wanted: Mapping[TopicPartition, int]) -> None:

@@ -8,14 +8,12 @@ still names it.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pyspark_kafkalog.clock import utc_text
-from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.errors import LoadError, LostRace
 from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit
 from pyspark_kafkalog.ledger.in_effect import Removal, replaced_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -23,159 +21,181 @@ from pyspark_kafkalog.ledger.records import encode, removal_name
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.dead_letters import path_of
 from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import FileStore, StoredFile
+from pyspark_kafkalog.stores.store import FileStore, StoredFile, side_by_side
 
 _OF_LOAD = re.compile(rf"(?:load|{output_files.COMPACTION_COLUMN})=([0-9]{{8,}})")
 _TEMPORARY = "_temporary"
 """Where Spark's committer keeps the files of tasks; a killed driver leaves it."""
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Unlisted:
-    """Files of the output ``path``, by their names below it, that may go, with their bytes: those that no
-    commit names, and the ``replaced`` ones of ``compactions``.
+class Removable:
+    """Files of the table at ``location``, by their names below it, that may go, with their bytes: those that
+    no commit up to ``head`` names, and those that ``compactions`` replaced. ``directories`` hold no data
+    without them.
 
-    ``young`` counts files that no commit names and that are too young. ``refused`` says why the path is left
-    alone, or "".
+    ``young_count`` is the number of files that no commit names and that are too young. ``refused`` says why
+    nothing may be removed there, or "".
     """
 
-    path: str
-    files: tuple[str, ...] = ()
+    location: str
+    head: int = 0
+    unlisted: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     compactions: tuple[int, ...] = ()
+    directories: tuple[str, ...] = ()
     bytes: int = 0
-    young: int = 0
+    young_count: int = 0
     refused: str = ""
 
 
-def unlisted_files(ledger: Ledger, before_ms: int) -> list[Unlisted]:
-    """By output path, the files written before ``before_ms`` (UTC, epoch) that no commit names.
+def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
+    """By table, the files written before ``before_ms`` (UTC, epoch) that no commit names or that were
+    replaced before then.
 
-    Paths are known from the commits: of one to which no load was ever committed, nothing is found.
+    Tables are known from the commits: in one to which no load was ever committed, nothing is found.
 
     Raises:
         LoadError: a commit cannot be read, so that nobody can say what it names.
     """
     # Before the directories are listed: a commit that is made meanwhile has a higher number.
     commits = ledger.history()
-    newest = commits[-1].number if commits else 0
-    listed: dict[str, set[str]] = {}
-    directories: dict[str, set[str]] = {}
-    for output in (out for commit in commits for out in commit.outputs if out.format in FILE_FORMATS):
-        names = listed.setdefault(output.path, set())
-        names.update(f"{output.directory}/{file.name}" for file in output.files)
-        directories.setdefault(output.path, set()).add(output.directory)
-    listed.setdefault(path_of(ledger), set())
-    lineage = ledger.lineage(newest) if newest else []
+    lineage = ledger.lineage(commits[-1].number) if commits else []
     found = []
-    for path, names in sorted(listed.items()):
-        store = open_store(path)
+    for path, location in sorted(_tables(ledger, commits).items()):
+        store = open_store(location)
         if not store.names(""):
             continue
-        refused = _why_refused(path, ledger)
+        refused = _why_refused(location, path, ledger)
         if refused:
-            found.append(Unlisted(path, refused=refused))
-            continue
-        there = _files_of(store, newest)
-        unlisted = _unlisted(path, there, names, directories.get(path, set()), before_ms)
-        found.append(_with_replaced(unlisted, there, lineage, utc_text(before_ms)))
+            found.append(Removable(location, refused=refused))
+        else:
+            found.append(_Table(store, path, commits, lineage).removable(before_ms))
     return found
 
 
-def _unlisted(
-    path: str, there: Sequence[StoredFile], names: set[str], directories: set[str], before_ms: int
-) -> Unlisted:
-    unnamed = [
-        file for file in there if file.name not in names and not _is_beside_listed(file.name, directories)
-    ]
-    old = [file for file in unnamed if file.modified_ms < before_ms]
-    return Unlisted(
-        path,
-        tuple(file.name for file in old),
-        bytes=sum(file.bytes for file in old),
-        young=len(unnamed) - len(old),
-    )
-
-
-def _with_replaced(
-    found: Unlisted, there: Sequence[StoredFile], lineage: Sequence[Commit], before: str
-) -> Unlisted:
-    """Also the files that compactions in effect replaced, and that are still there."""
-    sizes = {file.name: file.bytes for file in there}
-    replaced: dict[str, int] = {}
-    compactions = []
-    for compaction in lineage:
-        if compaction.mode != COMPACT or compaction.created > before:
-            continue
-        old = [out for _, out in replaced_outputs(lineage, compaction) if out.path == found.path]
-        files = [f"{out.directory}/{file.name}" for out in old for file in out.files]
-        left = {file: sizes[file] for file in files if file in sizes}
-        replaced |= left
-        compactions += [compaction.number] if left else []
-    return replace(
-        found,
-        replaced=tuple(replaced),
-        compactions=tuple(compactions),
-        bytes=found.bytes + sum(replaced.values()),
-    )
-
-
-def remove_unlisted(ledger: Ledger, found: Unlisted, now_ms: int) -> None:
-    """Remove these files, and the directories that are then empty. The caller holds the ledger's lock.
+def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
+    """Remove these files, and directories that hold no data then. The caller holds the ledger's lock.
 
     If interrupted, it can be repeated. Of compactions it is noted first that there is no way back.
+
+    Raises:
+        LostRace: another driver committed meanwhile, perhaps a rewind to before a compaction; nothing was
+            removed.
     """
-    store, files = open_store(found.path), (*found.files, *found.replaced)
+    store = open_store(found.location)
     for number in found.compactions:
         ledger.store.create(removal_name(number), encode(Removal(number, utc_text(now_ms))))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        deque(pool.map(store.remove, files), maxlen=0)
-    emptied = {str(parent) for file in files for parent in PurePosixPath(file).parents} - {"."}
-    for directory in sorted(emptied, reverse=True):
-        _remove_remains(store, directory)
-        store.remove(directory)
+    # A rewind that comes after the notes finds them: see `Ledger.rewind_to`.
+    if found.compactions and ledger.head_number() != found.head:
+        raise LostRace(
+            f"another driver committed to {ledger.location} while files of {found.location} were looked for: "
+            "nothing was removed there; run gc again"
+        )
+    side_by_side(store, store.remove, (*found.unlisted, *found.replaced))
+    side_by_side(store, store.remove_directory, found.directories)
 
 
-def _remove_remains(store: FileStore, directory: str) -> None:
-    """Remove what Hadoop keeps beside data, ``_SUCCESS`` and checksums, if there is no data left."""
-    left = [file.name for file in store.files(directory)]
-    inner = [name[len(directory) + 1 :] for name in left]
-    if all(name.startswith((".", "_")) and "/" not in name for name in inner):
-        for name in left:
-            store.remove(name)
+class _Table:
+    """One table of a load with what the commits say of it."""
+
+    def __init__(
+        self, store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit]
+    ) -> None:
+        """``path`` is the table's name in the commits."""
+        self._store, self._path = store, path
+        self._lineage = lineage
+        self._head = commits[-1].number if commits else 0
+        outputs = [out for commit in commits for out in commit.outputs if out.path == path]
+        self._named = {f"{out.directory}/{file.name}" for out in outputs for file in out.files}
+        self._directories = {out.directory for out in outputs}
+
+    def removable(self, before_ms: int) -> Removable:
+        there = self._files()
+        unnamed = [file for file in there if file.name not in self._named and not self._is_kept(file.name)]
+        old = [file for file in unnamed if file.modified_ms < before_ms]
+        replaced, compactions = self._replaced(there, utc_text(before_ms))
+        gone = {file.name for file in (*old, *replaced)}
+        left = [file for file in there if file.name not in gone]
+        return Removable(
+            self._store.location,
+            self._head,
+            unlisted=tuple(file.name for file in old),
+            replaced=tuple(file.name for file in replaced),
+            compactions=tuple(compactions),
+            directories=_without_data(gone, left, before_ms),
+            bytes=sum(file.bytes for file in (*old, *replaced)),
+            young_count=len(unnamed) - len(old),
+        )
+
+    def _files(self) -> list[StoredFile]:
+        """All files in the directories of loads up to the newest commit."""
+        found = []
+        for file in self._store.files(""):
+            top, _, inside = file.name.partition("/")
+            number = _OF_LOAD.fullmatch(top)
+            if number and 0 < int(number[1]) <= self._head and inside:
+                found.append(file)
+        return sorted(found)
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether a file is one that Hadoop keeps beside those of a commit: ``_SUCCESS``, checksums."""
+        parts = name.split("/")
+        if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
+            return False
+        # A load that was replayed by a newer release has its directory inside that of the older one's run.
+        inner = len(parts) > 2 and parts[1].startswith(f"{output_files.RUN_COLUMN}=")
+        return "/".join(parts[: 2 if inner else 1]) in self._directories
+
+    def _replaced(self, there: Iterable[StoredFile], before: str) -> tuple[list[StoredFile], list[int]]:
+        """The files that compactions in effect replaced and that are still there, and those compactions."""
+        by_name = {file.name: file for file in there}
+        found: dict[str, StoredFile] = {}
+        compactions = []
+        for compaction in self._lineage:
+            if compaction.mode != COMPACT or compaction.created > before:
+                continue
+            old = [out for _, out in replaced_outputs(self._lineage, compaction) if out.path == self._path]
+            names = [f"{out.directory}/{file.name}" for out in old for file in out.files]
+            left = {name: by_name[name] for name in names if name in by_name}
+            found |= left
+            compactions += [compaction.number] if left else []
+        return list(found.values()), compactions
 
 
-def _why_refused(path: str, ledger: Ledger) -> str:
-    """Files are removed only where this ledger is the one that the path belongs to."""
+def _tables(ledger: Ledger, commits: Iterable[Commit]) -> dict[str, str]:
+    """Where the tables of a load are, by their names in the commits: those with which they were claimed."""
+    found = {out.path: out.path for commit in commits for out in commit.outputs if out.format in FILE_FORMATS}
+    dead = path_of(ledger)  # as this ledger is spelled now, perhaps at another place
+    claim = output_files.read_claim(dead)
+    return {**found, (dead if claim is None else claim.path): dead}
+
+
+def _why_refused(location: str, path: str, ledger: Ledger) -> str:
+    """Files are removed only where this ledger is the one that the table belongs to."""
     try:
-        owner = output_files.read_claim(path)
+        owner = output_files.read_claim(location)
         if owner is None:
             return f"it has no {output_files.CLAIM}"
         if (owner.load, owner.ledger) != (ledger.name, ledger.identity()):
             return f"it belongs to load {owner.load!r} with its offsets in {owner.offsets}"
+        if owner.path != path:
+            return f"its {output_files.CLAIM} names {owner.path}, and the commits {path}"
         output_files.check_not_copied(owner, ledger)
     except LoadError as e:
         return str(e)
     return ""
 
 
-def _files_of(store: FileStore, newest: int) -> list[StoredFile]:
-    """All files in the directories of loads up to ``newest``."""
-    found = []
-    for file in store.files(""):
-        top, _, inside = file.name.partition("/")
-        number = _OF_LOAD.fullmatch(top)
-        if number and 0 < int(number[1]) <= newest and inside:
-            found.append(file)
-    return sorted(found)
-
-
-def _is_beside_listed(name: str, directories: set[str]) -> bool:
-    """Whether a file is one that Hadoop keeps beside those of a commit: ``_SUCCESS``, checksums."""
-    parts = name.split("/")
-    if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
-        return False
-    # A load that was replayed by a newer release has its directory inside that of the older one's run.
-    inner = len(parts) > 2 and parts[1].startswith(f"{output_files.RUN_COLUMN}=")
-    return "/".join(parts[: 2 if inner else 1]) in directories
+def _without_data(gone: Collection[str], left: Sequence[StoredFile], before_ms: int) -> tuple[str, ...]:
+    """The outermost directories of removed files in which only old side files of Hadoop's are left."""
+    kept = {
+        str(directory)
+        for file in left
+        if not output_files.is_hidden(file.name) or file.modified_ms >= before_ms
+        for directory in PurePosixPath(file.name).parents
+    }
+    # From the outermost on; the last one is ".", the table itself.
+    parents = [list(PurePosixPath(name).parents)[-2::-1] for name in gone]
+    emptied = (next((str(one) for one in some if str(one) not in kept), None) for some in parents)
+    return tuple(sorted({one for one in emptied if one is not None}))

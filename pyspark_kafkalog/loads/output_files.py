@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
 from pyspark_kafkalog.loads.store_keys import hand_over
-from pyspark_kafkalog.stores.local_store import LocalStore
-from pyspark_kafkalog.stores.locations import REMOTE_SCHEMES, is_remote, open_store, same_place
+from pyspark_kafkalog.stores.locations import is_remote, is_same_store, open_store
 from pyspark_kafkalog.stores.store import FileStore, StoredFile
 
 if TYPE_CHECKING:
@@ -60,26 +58,20 @@ class Claim(LedgerRecord):
 
 
 def table_store(path: str | os.PathLike[str]) -> FileStore:
-    """The store of the table at ``path``: a plain one, a ``file:`` URL as Hadoop writes it, or a URL of one
-    of `REMOTE_SCHEMES`. Commits list its ``location``.
+    """The store of the table at ``path``, as of `open_store`. Commits list its ``location``.
 
     Raises:
-        InvalidConfig: it is another URL, or Spark would take it for a pattern.
+        InvalidConfig: it is a URL of another kind, or Spark would take it for a pattern.
     """
     text = os.fspath(path)
-    if not text or _GLOB & set(text):
-        raise InvalidConfig(f"the output path is {text!r}; it must not be empty or contain * ? [ ] {{ }} \\")
-    if is_remote(text):
+    if _GLOB & set(text):
+        raise InvalidConfig(f"the output path is {text!r}; it must not contain * ? [ ] {{ }} \\")
+    try:
         return open_store(text)
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
-    if scheme and scheme[1].lower() != "file":
+    except UnsafeStore as e:
         raise InvalidConfig(
-            f"{masked(text)}: loads write files to paths and to {', '.join(REMOTE_SCHEMES)}, not to "
-            f"{scheme[1]}. Write load.df there yourself, then call load.done() (mode job)"
-        )
-    if scheme:
-        text = re.sub(r"^//[^/]*", "", text[scheme.end() :])
-    return LocalStore(os.path.abspath(text))  # noqa: PTH100  Path.resolve would follow links
+            f"{e}. To write load.df anywhere else, write it yourself and call load.done() (mode job)"
+        ) from None
 
 
 def load_directory(number: int, run: str) -> str:
@@ -135,12 +127,12 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
     Two ledgers with one seal would give one number to two loads, which would replace each other's output.
     """
     theirs = Ledger.at(found.offsets, found.load)
-    if theirs.location == ledger.location:
+    if theirs.location == ledger.location or theirs.identity() != found.ledger:
         return
-    if theirs.identity() == found.ledger and not same_place(theirs.location, ledger.location):
+    if not is_same_store(ledger.store, theirs.store):
         raise LoadError(
             f"{found.path} belongs to the ledger {theirs.location}, and {ledger.location} is a copy of it: "
-            "use the original, or remove it if the copy replaces it"
+            "use the original. If the copy is to take its place, move the original away first"
         )
 
 
@@ -220,7 +212,7 @@ def written_files(path: str | os.PathLike[str], inside: str) -> Output:
     there = list(store.files(inside))
     if not there and not store.exists(inside):
         raise LoadError(_not_there(store, inside))
-    files = sorted(file for file in there if not _hidden(file.name[len(inside) + 1 :]))
+    files = sorted(file for file in there if not is_hidden(file.name[len(inside) + 1 :]))
     _refuse_two_writes((file.name for file in files), f"{where}/{inside}")
     store.sync_files([file.name for file in files])
     try:
@@ -342,7 +334,7 @@ def _verify_file(number: int, output: Output, noted: OutputFile) -> Iterator[str
         yield f"load {number}: {where} cannot be read: {e}"
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether Spark would not read this file, as ``HadoopFSUtils.shouldFilterOutPathName`` has it."""
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith("._COPYING_")

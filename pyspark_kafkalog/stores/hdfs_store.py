@@ -22,7 +22,7 @@ from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.stores.store import StoredFile
 
-SCHEME = "hdfs"
+HDFS_SCHEME = "hdfs"
 
 _UNFINISHED = ".tmp-"
 """Prefix of records that are still being written, or were left by a crash."""
@@ -80,7 +80,7 @@ class HdfsStore:
     def __init__(self, location: str) -> None:
         self._place = hdfs_place(location)
         root = "" if self._place.path == "/" else self._place.path
-        self.location = self.url = f"{SCHEME}://{self._place.authority}{root}"
+        self.location = self.url = f"{HDFS_SCHEME}://{self._place.authority}{root}"
         self._root = root
 
     def create(self, name: str, data: bytes) -> bool:
@@ -111,11 +111,12 @@ class HdfsStore:
     def remove(self, name: str) -> None:
         path = self._path(name)
         with self._failures(name, "remove") as client:
-            try:
-                client.delete(path)
-            except RuntimeError as e:
-                if "PathIsNotEmptyDirectoryException" not in str(e):
-                    raise
+            client.delete(path)
+
+    def remove_directory(self, directory: str) -> None:
+        path = self._path(directory)
+        with self._failures(directory, "remove") as client:
+            client.delete(path, recursive=True)
 
     def exists(self, name: str) -> bool:
         return self._info(name) is not None
@@ -326,7 +327,7 @@ def _client(authority: str, location: str) -> Any:
                     f"{location}: HDFS needs hdfs-native: pip install 'pyspark-kafkalog[hdfs]'"
                 ) from None
             try:
-                url = f"{SCHEME}://{authority}" if authority else None
+                url = f"{HDFS_SCHEME}://{authority}" if authority else None
                 _clients[mark] = Client(url, _ATTEMPTS_AT_ONE if ":" in authority else None)
             except (OSError, RuntimeError, ValueError) as e:
                 raise LoadError(

@@ -86,27 +86,23 @@ class Lease:
         self._renewal.start()
 
     def _wait(self) -> None:
+        """Create the lock, or replace one that expires meanwhile."""
         seen: Found | None = None
         since = time.monotonic()
         while True:
             expired = seen if time.monotonic() - since > _LEASE_S else None
-            if (seen is None or expired is not None) and self._write(expired):
+            may_write = seen is None or expired is not None
+            if may_write and self._put(expired.version if expired else None):
                 return
             found = self._store.get(self._name)
             if found is not None and self._is_ours(found):  # the answer to our write was lost
-                self._set_version(found.version)
+                self._version, self._renewed = found.version, since
                 return
             if found is None or seen is None:
                 seen, since = found, time.monotonic()
             elif found.version != seen.version:
                 raise LoadBusy(self._busy(found))
             time.sleep(_RENEWAL_S / 10)
-
-    def _write(self, expired: Found | None) -> bool:
-        """Create the lock, or replace an expired one."""
-        return self._set_version(
-            self._store.put_if(self._name, self._content(), expired.version if expired else None)
-        )
 
     def release(self) -> None:
         """Remove the lock if it is still ours; one that cannot be removed expires."""
@@ -127,16 +123,16 @@ class Lease:
 
     def _rewrite(self) -> bool:
         """Renew the lock; False if it is not ours any more."""
-        if self._set_version(self._store.put_if(self._name, self._content(), self._version)):
+        if self._put(self._version):
             return True
         found = self._store.get(self._name)  # perhaps it was written, and the answer was lost
-        if found is None or not self._is_ours(found):
-            return False
-        return self._set_version(self._store.put_if(self._name, self._content(), found.version))
+        return found is not None and self._is_ours(found) and self._put(found.version)
 
-    def _set_version(self, written: Version | None) -> bool:
+    def _put(self, version: Version | None) -> bool:
+        began = time.monotonic()  # not when the answer came: others count from the write
+        written = self._store.put_if(self._name, self._content(), version)
         if written is not None:
-            self._version, self._renewed = written, time.monotonic()
+            self._version, self._renewed = written, began
         return written is not None
 
     def _content(self) -> bytes:

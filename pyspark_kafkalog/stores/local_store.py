@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -71,15 +72,12 @@ class LocalStore:
     def remove(self, name: str) -> None:
         path = self._path(name)
         with _failures(path, "remove"):
-            if not path.is_dir():
-                path.unlink(missing_ok=True)
-                return
-            with suppress(FileNotFoundError):
-                try:
-                    path.rmdir()
-                except OSError as e:
-                    if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
+            path.unlink(missing_ok=True)
+
+    def remove_directory(self, directory: str) -> None:
+        path = self._path(directory)
+        with _failures(path, "remove"), suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
     def exists(self, name: str) -> bool:
         path = self._path(name)
@@ -119,7 +117,7 @@ class LocalStore:
             os.close(fd)
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        """See `FileStore.files`. A symbolic link is a file and is not followed."""
+        """See `Store.files`. A symbolic link is a file and is not followed."""
         path = self._path(directory) if directory else self.root
         with _failures(path, "list"):
             yield from self._files(path)

@@ -19,16 +19,16 @@ from pyspark_kafkalog.errors import LoadError, UnsafeStore
 
 _CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure"}
 
-SCHEMES = tuple(_CLOUDS)
+OBJECT_SCHEMES = tuple(_CLOUDS)
 """Those that `ObjectStore` opens."""
 
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 
 def is_object_store(location: str) -> bool:
-    """Whether a location is a URL with one of `SCHEMES`."""
+    """Whether a location is a URL with one of `OBJECT_SCHEMES`."""
     scheme, found, _ = location.partition(":/")
-    return bool(found) and scheme.lower() in SCHEMES
+    return bool(found) and scheme.lower() in OBJECT_SCHEMES
 
 
 class Address(NamedTuple):
@@ -40,7 +40,7 @@ class Address(NamedTuple):
 
 
 def address_of(location: str) -> Address:
-    """The parts of a URL with one of `SCHEMES`.
+    """The parts of a URL with one of `OBJECT_SCHEMES`.
 
     Raises:
         UnsafeStore: it has a user and password, a query or a fragment, or names no bucket.

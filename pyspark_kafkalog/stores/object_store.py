@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.stores.lease import Found, Lease, Version
 from pyspark_kafkalog.stores.object_clients import address_of, client, reason
-from pyspark_kafkalog.stores.store import StoredFile
+from pyspark_kafkalog.stores.store import StoredFile, side_by_side
 
 _WRITE_ID = "kafkalogwrite"
 """Metadata of each record: which call of `create` wrote it. Azure's names take no hyphen."""
@@ -83,6 +83,10 @@ class ObjectStore:
             import obstore
 
             obstore.delete(store, key)
+
+    def remove_directory(self, directory: str) -> None:
+        """See `Store.remove_directory`. A store whose directories are real keeps them empty."""
+        side_by_side(self, self.remove, [file.name for file in self.files(directory)])
 
     def exists(self, name: str) -> bool:
         key = self._key(name)

@@ -14,6 +14,14 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+class StoredFile(NamedTuple):
+    """A file or record as it is listed; ``modified_ms`` is UTC, epoch."""
+
+    name: str
+    bytes: int
+    modified_ms: int
+
+
 class Store(Protocol):
     """A place for a ledger. Names are relative, with '/' between their parts; directories are made as needed.
 
@@ -41,10 +49,11 @@ class Store(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists; or a directory, if it is empty and the store has directories.
+        """Remove a file if it exists. Plans and commits are never removed."""
+        ...
 
-        Plans and commits are never removed.
-        """
+    def remove_directory(self, directory: str) -> None:
+        """Remove all files at any depth below a directory, and the directory. If interrupted, repeat it."""
         ...
 
     def exists(self, name: str) -> bool:
@@ -53,6 +62,10 @@ class Store(Protocol):
 
     def names(self, directory: str) -> list[str]:
         """The names directly in a directory, "" for the top, sorted; empty if it does not exist."""
+        ...
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        """All files at any depth below a directory, "" for the top, unsorted; none if it does not exist."""
         ...
 
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
@@ -64,23 +77,11 @@ class Store(Protocol):
         ...
 
 
-class StoredFile(NamedTuple):
-    """A file that another program wrote; ``modified_ms`` is UTC, epoch."""
-
-    name: str
-    bytes: int
-    modified_ms: int
-
-
 class FileStore(Store, Protocol):
-    """A store whose other files, which Spark wrote, can be listed and read. Names are those of `Store`."""
+    """A store whose other files, which Spark wrote, can be read. Names are those of `Store`."""
 
     url: str
     """What Spark calls this place; a file is at ``url + "/" + name``."""
-
-    def files(self, directory: str) -> Iterator[StoredFile]:
-        """All files at any depth below a directory, "" for the top, unsorted; none if it does not exist."""
-        ...
 
     def file(self, name: str) -> StoredFile | None:
         """One file; None if it does not exist."""
@@ -126,11 +127,18 @@ class SubStore:
     def remove(self, name: str) -> None:
         self._store.remove(f"{self._directory}/{name}")
 
+    def remove_directory(self, directory: str) -> None:
+        self._store.remove_directory(f"{self._directory}/{directory}")
+
     def exists(self, name: str) -> bool:
         return self._store.exists(f"{self._directory}/{name}")
 
     def names(self, directory: str) -> list[str]:
         return self._store.names(f"{self._directory}/{directory}" if directory else self._directory)
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        for file in self._store.files(f"{self._directory}/{directory}" if directory else self._directory):
+            yield file._replace(name=file.name.removeprefix(f"{self._directory}/"))
 
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
         return self._store.hold(f"{self._directory}/{name}", holder)

@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.stores import lease, object_clients
 from pyspark_kafkalog.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.stores.locations import open_store, same_place
+from pyspark_kafkalog.stores.locations import is_same_store, open_store
 from pyspark_kafkalog.stores.store import FileStore, Store, SubStore
 from pyspark_kafkalog.stores.store_check import check_store
 from tests.support.command_line import kafkalog
@@ -77,8 +77,13 @@ def test_hints_are_replaced_and_removed(store: Store) -> None:
     assert store.read("offsets/part-1-clicks-0") == b"short\n"
     store.remove("offsets/part-1-clicks-0")
     store.remove("offsets/part-1-clicks-0")
-    store.remove("offsets")
     assert store.read("offsets/part-1-clicks-0") is None
+    for name in ("offsets/a", "offsets/below/b", "offsetsnot/c"):
+        store.replace(name, b"data")
+    assert sorted(file.name for file in store.files("offsets")) == ["offsets/a", "offsets/below/b"]
+    store.remove_directory("offsets")
+    store.remove_directory("offsets")
+    assert store.names("") == ["offsetsnot"]
 
 
 @pytest.mark.parametrize("name", ["", "../load.json", "plans//1.json", "/etc/passwd", "plans/./1.json"])
@@ -223,10 +228,19 @@ def test_a_location_that_holds_secrets_or_no_bucket_is_refused(location: str, to
     assert "not-to-be-seen" not in str(e.value)
 
 
-def test_spellings_of_one_bucket_are_one_place() -> None:
-    assert same_place("s3://bucket/x", "s3a://bucket/x/")
-    assert not same_place("s3://bucket/x", "s3://bucket/y")
-    assert not same_place("s3://bucket/x", "/bucket/x")
+def test_spellings_of_one_bucket_are_one_store(s3: Store, tmp_path: Path) -> None:
+    assert is_same_store(s3, open_store(s3.location.replace("s3a://", "s3://")))
+    assert not is_same_store(s3, open_store(f"{s3.location}/y"))
+    assert not is_same_store(s3, open_store(tmp_path))
+    assert s3.names("") == []
+
+
+def test_a_directory_under_two_names_is_one_store(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    assert is_same_store(open_store(tmp_path / "lake"), open_store(tmp_path / "link"))
+    assert not is_same_store(open_store(tmp_path / "lake"), open_store(tmp_path))
+    assert list((tmp_path / "lake").iterdir()) == []
 
 
 def test_records_are_encrypted_as_sparks_files(gate: Gate, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

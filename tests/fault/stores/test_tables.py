@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
-from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from pyspark_kafkalog.loads.output_files import (
     claim_path,
     compaction_directory,
@@ -111,12 +111,12 @@ def test_gc_removes_what_no_commit_names_and_what_was_compacted(ledger: Ledger, 
     (listed,) = (open_store(table).read(FILES) or b"").decode().splitlines()
     assert listed.endswith(f"/table/{inside}/all.parquet")
     now = SYSTEM_CLOCK.time_ms()
-    old = [one for one in unlisted_files(ledger, now - 60_000) if one.path == table]
-    assert [(one.files, one.replaced, one.young) for one in old] == [((), (), 2)]
-    (one,) = (one for one in unlisted_files(ledger, now + 60_000) if one.path == table)
-    assert one.files == ("load=00000002/kl_run=lost/_SUCCESS", "load=00000002/kl_run=lost/a.parquet")
+    old = [one for one in removable_files(ledger, now - 60_000) if one.location == table]
+    assert [(one.unlisted, one.replaced, one.young_count) for one in old] == [((), (), 2)]
+    (one,) = (one for one in removable_files(ledger, now + 60_000) if one.location == table)
+    assert one.unlisted == ("load=00000002/kl_run=lost/_SUCCESS", "load=00000002/kl_run=lost/a.parquet")
     assert one.replaced == ("load=00000001/kl_run=won/a.parquet", "load=00000002/kl_run=won/b.parquet")
-    remove_unlisted(ledger, one, now)
+    remove_files(ledger, one, now)
     assert left(table) == [f"{inside}/all.parquet", "load=00000004/kl_run=now/a.parquet", "mine/a.parquet"]
     assert verify_outputs(ledger.lineage()) == []
 

@@ -111,7 +111,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @rule(newest=st.sampled_from([b"", b"{}", b'{"newest": 1}\n', b'{"newest": 99}\n']))
     def lose_the_hints(self, newest: bytes) -> None:
-        for name in [name for name in self.store.files if "/offsets/" in name]:
+        for name in [name for name in self.store.records if "/offsets/" in name]:
             self.store.remove(name)
         self.store.replace("flights/HEAD.json", newest)
         commits = len(self.store.names("flights/commits"))
@@ -194,7 +194,7 @@ class LedgerModel(RuleBasedStateMachine):
                         assert planned.start == at[key]
                     at[key] = planned.end
                     receipt = f"receipts/{commit.number:08d}/{key.topic}/{key.number}"
-                    assert f"flights/{receipt}/{planned.start}-{planned.end}.json" in self.store.files
+                    assert f"flights/{receipt}/{planned.start}-{planned.end}.json" in self.store.records
             assert {key: at.get(key, end) for key, end in stored.items()} == stored
             at = stored
         assert all(end <= self.cluster[key].latest for key, end in at.items())
@@ -207,7 +207,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @invariant()
     def a_plan_never_changes(self) -> None:
-        for name, data in self.store.files.items():
+        for name, data in self.store.records.items():
             if "/plans/" in name:
                 assert self.plans.setdefault(name, data) == data
 

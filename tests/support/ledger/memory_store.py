@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from pyspark_kafkalog.errors import LoadBusy
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.stores.store import Store, StoredFile
 
 
 class MemoryStore:
@@ -18,34 +18,48 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.location = "memory"
-        self.files: dict[str, bytes] = {}
+        self.records: dict[str, bytes] = {}
         self._held: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def create(self, name: str, data: bytes) -> bool:
         with self._lock:
-            if name in self.files:
+            if name in self.records:
                 return False
-            self.files[name] = data
+            self.records[name] = data
             return True
 
     def read(self, name: str) -> bytes | None:
-        return self.files.get(name)
+        return self.records.get(name)
 
     def replace(self, name: str, data: bytes) -> None:
-        self.files[name] = data
+        self.records[name] = data
 
     def remove(self, name: str) -> None:
-        self.files.pop(name, None)
+        self.records.pop(name, None)
 
     def exists(self, name: str) -> bool:
-        return name in self.files
+        return name in self.records
 
     def names(self, directory: str) -> list[str]:
         prefix = f"{directory}/" if directory else ""
         with self._lock:
-            below = [name[len(prefix) :] for name in self.files if name.startswith(prefix)]
+            below = [name[len(prefix) :] for name in self.records if name.startswith(prefix)]
         return sorted({name.partition("/")[0] for name in below})
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        prefix = f"{directory}/" if directory else ""
+        with self._lock:
+            found = [
+                StoredFile(name, len(data), 0)
+                for name, data in self.records.items()
+                if name.startswith(prefix)
+            ]
+        yield from found
+
+    def remove_directory(self, directory: str) -> None:
+        for file in self.files(directory):
+            self.remove(file.name)
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
@@ -63,7 +77,7 @@ class ForgetfulStore(MemoryStore):
     """Its create overwrites what is there, as a plain ``open(path, "w")`` would."""
 
     def create(self, name: str, data: bytes) -> bool:
-        self.files[name] = data
+        self.records[name] = data
         return True
 
 
@@ -101,6 +115,10 @@ class WatchedStore:
         with self._watched("remove", name):
             self._store.remove(name)
 
+    def remove_directory(self, directory: str) -> None:
+        for file in list(self._store.files(directory)):
+            self.remove(file.name)
+
     def exists(self, name: str) -> bool:
         with self._watched("exists", name):
             return self._store.exists(name)
@@ -108,6 +126,10 @@ class WatchedStore:
     def names(self, directory: str) -> list[str]:
         with self._watched("names", directory):
             return self._store.names(directory)
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        with self._watched("files", directory):
+            return self._store.files(directory)
 
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
         return self._store.hold(name, holder)

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.audit import audit_rows
-from pyspark_kafkalog.ledger.cleaning import leftovers, remove_leftovers
+from pyspark_kafkalog.ledger.cleaning import clean
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.receipts import (
     Found,
@@ -41,14 +41,17 @@ def files(ledger: Ledger, top: str) -> list[str]:
 
 
 def test_receipts_and_marks_of_all_but_the_newest_loads_go_with_their_directories(ledger: Ledger) -> None:
-    assert [(one.number, one.receipts, one.marks) for one in leftovers(ledger)] == [(1, 4, 1), (2, 2, 1)]
-    assert [one.number for one in leftovers(ledger, keep=2)] == [1]
+    assert [(one.number, one.receipts, one.marks) for one in clean(ledger, dry_run=True)] == [
+        (1, 4, 1),
+        (2, 2, 1),
+    ]
+    assert [one.number for one in clean(ledger, keep=2, dry_run=True)] == [1]
     assert len(files(ledger, "receipts/00000001")) == 7
-    assert [one.number for one in remove_leftovers(ledger)] == [1, 2]
+    assert [one.number for one in clean(ledger)] == [1, 2]
     assert files(ledger, "receipts")[0] == "00000003"
     assert files(ledger, "runs") == ["00000003", "00000003/run", "00000003/run/0"]
     assert [len(files(ledger, top)) for top in ("plans", "commits", "summaries")] == [3, 3, 2]
-    assert leftovers(ledger) == []
+    assert clean(ledger, dry_run=True) == []
     assert ledger.verify() == []
 
 
@@ -61,7 +64,7 @@ def test_an_audit_says_the_same_before_and_after(ledger: Ledger) -> None:
     assert (first.first_offset, first.last_offset, first.first_timestamp_ms, first.last_timestamp_ms) == (
         0, 9, 0, 9,
     )  # fmt: skip
-    remove_leftovers(ledger)
+    clean(ledger)
     assert audit_rows(ledger) == before
 
 
@@ -83,7 +86,7 @@ def test_an_audit_says_which_loads_were_rewound_over(ledger: Ledger) -> None:
 
 def test_receipts_of_a_pending_plan_stay(ledger: Ledger) -> None:
     read_all(ledger, begun(ledger, {P0: facts(0, 20), P1: facts(0, 4)}))
-    remove_leftovers(ledger)
+    clean(ledger)
     assert {name[:8] for name in files(ledger, "receipts")} == {"00000003", "00000004"}
 
 
@@ -92,7 +95,7 @@ def test_receipts_of_a_discarded_plan_go_without_a_summary(ledger: Ledger) -> No
     ledger.leave_receipt(read(plan, plan.ranges[0]), 0)
     ledger.discard(plan, "run")
     loaded(ledger, {P0: facts(0, 20), P1: facts(0, 4)})
-    assert [one.number for one in remove_leftovers(ledger)] == [1, 2, 3, 4]
+    assert [one.number for one in clean(ledger)] == [1, 2, 3, 4]
     assert "00000004.json" not in files(ledger, "summaries")
     assert ledger.verify() == []
 
@@ -100,7 +103,7 @@ def test_receipts_of_a_discarded_plan_go_without_a_summary(ledger: Ledger) -> No
 def test_receipts_that_do_not_tell_what_the_commit_does_stay(ledger: Ledger) -> None:
     missing = next(Path(ledger.location, "receipts", "00000001", "clicks", "0").iterdir())
     missing.unlink()
-    (first, _) = remove_leftovers(ledger)
+    (first, _) = clean(ledger)
     assert "1 of 4 ranges have no receipt" in first.kept
     assert len(files(ledger, "receipts/00000001")) == 6
 
@@ -120,16 +123,16 @@ def test_a_sweep_that_was_cut_off_is_ended_by_the_next() -> None:
             raise Crash
 
     with pytest.raises(Crash):
-        remove_leftovers(Ledger(WatchedStore(store, before=stop), "flights"))
+        clean(Ledger(WatchedStore(store, before=stop), "flights"))
     assert audit_rows(whole) == before
     assert whole.verify() == []
-    remove_leftovers(whole)
+    clean(whole)
     assert whole.store.names("receipts/00000001") == []
     assert audit_rows(whole) == before
 
 
 def test_a_summary_of_another_plan_is_refused(ledger: Ledger) -> None:
-    remove_leftovers(ledger)
+    clean(ledger)
     summaries = Path(ledger.location, "summaries")
     (summaries / "00000002.json").write_bytes((summaries / "00000001.json").read_bytes())
     with pytest.raises(DamagedRecord, match=r"00000002\.json is the summary of another plan"):

@@ -16,10 +16,11 @@ from pyspark_kafkalog.errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.cleaning import remove_leftovers
+from pyspark_kafkalog.ledger.cleaning import clean
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
+from pyspark_kafkalog.ledger.rewinding import Rewinding
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import MemoryStore, counting
 from tests.support.ledger.plans import (
@@ -71,22 +72,22 @@ def test_a_ledger_is_known_once_it_was_begun(store: MemoryStore) -> None:
     ledger = Ledger(store, "flights")
     assert (ledger.known(), ledger.identity()) == (False, "")
     ledger.identify("cluster-a", {"subscribe": "clicks", "kafka.sasl.jaas.config": "secret"})
-    record = json.loads(store.files["flights/load.json"])
+    record = json.loads(store.records["flights/load.json"])
     assert ledger.known()
     assert ledger.identity() == record["sha256"]
     assert record["options"] == {"subscribe": "clicks"}
-    assert sorted(store.files) == ["flights/load.json"]
+    assert sorted(store.records) == ["flights/load.json"]
 
 
 def test_hints_follow_the_commit_and_those_of_former_leaders_go(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
     loaded(ledger, {P0: facts(0, 15, leader=2), P1: facts(0, 4)})
-    hints = {name: data for name, data in store.files.items() if "/offsets/" in name}
+    hints = {name: data for name, data in store.records.items() if "/offsets/" in name}
     assert hints == {
         "flights/offsets/part-2-clicks-0": b"tcp://broker-2:9092\tclicks\t0\t15\n",
         "flights/offsets/part-1-clicks-1": b"tcp://broker-1:9092\tclicks\t1\t4\n",
     }
-    assert store.files["flights/HEAD.json"] == b'{"newest": 2}\n'
+    assert store.records["flights/HEAD.json"] == b'{"newest": 2}\n'
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,9 @@ def test_the_newest_commit_is_found_whatever_the_hint_says(
 ) -> None:
     loaded(ledger)
     commit = loaded(ledger, MORE)
-    del store.files["flights/HEAD.json"]
+    del store.records["flights/HEAD.json"]
     if hint is not None:
-        store.files["flights/HEAD.json"] = hint
+        store.records["flights/HEAD.json"] = hint
     assert ledger.head() == commit
 
 
@@ -175,10 +176,17 @@ def test_a_commit_is_found_when_gc_has_removed_its_receipts(ledger: Ledger) -> N
     read_all(ledger, plan)
     commit = ledger.commit(plan, mode="job", run="run-1")
     loaded(ledger, MORE)
-    remove_leftovers(ledger)
+    clean(ledger)
     assert ledger.commit(plan, mode="job", run="run-1") == commit
     with pytest.raises(LostRace):
         ledger.commit(plan, mode="job", run="run-2")
+
+
+def test_a_commit_that_nobody_could_read_is_not_stored(ledger: Ledger) -> None:
+    loaded(ledger)
+    with pytest.raises(DamagedRecord, match=r"commits/00000002.json.*'next' is -2, expected a whole number"):
+        ledger.rewind_to(Rewinding(1, 0, (position(P0, -2),), (), True), "run")
+    assert [commit.number for commit in ledger.history()] == [1]
 
 
 # ---- races and second attempts
@@ -289,7 +297,7 @@ def test_a_rewind_to_zero_goes_to_where_the_first_load_began(ledger: Ledger) -> 
 def test_a_rewind_sets_a_plan_aside_that_can_no_longer_be_read(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
     begun(ledger, MORE)
-    store.files["flights/plans/00000002.json"] = b"{"
+    store.records["flights/plans/00000002.json"] = b"{"
     told = r"plans/00000002.json is torn .*`kafkalog rewind` to commit 1 sets the plan aside"
     with pytest.raises(DamagedRecord, match=told):
         ledger.pending()
@@ -301,7 +309,7 @@ def test_a_rewind_sets_a_plan_aside_that_can_no_longer_be_read(ledger: Ledger, s
 
 def test_a_first_plan_that_cannot_be_read_is_set_aside_too(ledger: Ledger, store: MemoryStore) -> None:
     begun(ledger)
-    store.files["flights/plans/00000001.json"] = b""
+    store.records["flights/plans/00000001.json"] = b""
     assert ledger.rewind(0, "rewind").positions == ()
     assert loaded(ledger).number == 2
 
@@ -323,8 +331,8 @@ def with_commits(count: int) -> MemoryStore:
     commit = loaded(ledger)
     for number in range(2, count + 1):
         next_one = replace(commit, number=number, parent=number - 1)
-        store.files[f"flights/commits/{number:08d}.json"] = encode(next_one)
-    store.files["flights/HEAD.json"] = b'{"newest": %d}\n' % count
+        store.records[f"flights/commits/{number:08d}.json"] = encode(next_one)
+    store.records["flights/HEAD.json"] = b'{"newest": %d}\n' % count
     return store
 
 

@@ -40,7 +40,7 @@ def ledger(store: MemoryStore) -> Ledger:
 
 
 def record(store: MemoryStore, name: str) -> dict[str, object]:
-    found = json.loads(store.files[f"flights/{name}"])
+    found = json.loads(store.records[f"flights/{name}"])
     assert isinstance(found, dict)
     return found
 
@@ -57,7 +57,7 @@ def test_partitions_of_one_number_are_planned_read_and_committed_apart(
         ("clicks-2-0", 200, 400),
     ]
     read_all(ledger, plan)
-    assert sorted(name for name in store.files if "/receipts/" in name) == [
+    assert sorted(name for name in store.records if "/receipts/" in name) == [
         "flights/receipts/00000001/clicks/1-0/0-500.json",
         "flights/receipts/00000001/clicks/1-0/500-1000.json",
         "flights/receipts/00000001/clicks/2-0/0-200.json",
@@ -75,7 +75,7 @@ def test_the_text_mirror_names_the_broker_in_the_file_and_by_its_address(
     ledger: Ledger, store: MemoryStore
 ) -> None:
     loaded(ledger, BOTH)
-    assert {name: data for name, data in store.files.items() if "/offsets/" in name} == {
+    assert {name: data for name, data in store.records.items() if "/offsets/" in name} == {
         "flights/offsets/part-1-clicks-0": b"tcp://broker-1:9092\tclicks\t0\t1000\n",
         "flights/offsets/part-2-clicks-0": b"tcp://broker-2:9092\tclicks\t0\t400\n",
     }
@@ -101,7 +101,7 @@ def test_records_of_todays_partitions_are_as_they_were(store: MemoryStore) -> No
     ledger = Ledger(store, "flights")
     ledger.identify("cluster-a", {"subscribe": "clicks"})
     loaded(ledger)
-    for data in (data for name, data in store.files.items() if name.endswith("1.json")):
+    for data in (data for name, data in store.records.items() if name.endswith("1.json")):
         assert b'"version": 1' in data
         assert b"broker" not in data.replace(b"broker-1:9092", b"")
     assert "protocol" not in record(store, "load.json")
@@ -157,7 +157,7 @@ def test_a_receipt_of_another_broker_is_none_of_ours(ledger: Ledger, store: Memo
     plan = begun(ledger, {B1: facts07(400, 1), B2: facts07(400, 2)})
     read_all(ledger, plan)
     receipts = "flights/receipts/00000001/clicks"
-    store.files[f"{receipts}/2-0/0-200.json"] = store.files[f"{receipts}/1-0/0-200.json"]
+    store.records[f"{receipts}/2-0/0-200.json"] = store.records[f"{receipts}/1-0/0-200.json"]
     with pytest.raises(ReceiptMismatch, match=r"clicks/2-0/0-200.json is not for this range"):
         ledger.commit(plan, mode="job", run="run")
 
@@ -167,6 +167,6 @@ def test_a_broker_that_is_no_number_is_damage(ledger: Ledger, store: MemoryStore
     fields = record(store, "commits/00000001.json")
     rest = {name: value for name, value in fields.items() if name not in ("record", "version", "sha256")}
     rest["positions"] = [{**one, "broker": -1} for one in rest["positions"]]  # type: ignore[attr-defined]
-    store.files["flights/commits/00000001.json"] = seal("commit", rest, version=BROKERS_VERSION)
+    store.records["flights/commits/00000001.json"] = seal("commit", rest, version=BROKERS_VERSION)
     with pytest.raises(DamagedRecord, match=r"'broker' is -1, expected a whole number, 0 or more"):
         ledger.head()

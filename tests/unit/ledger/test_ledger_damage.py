@@ -28,9 +28,9 @@ PLAN_1 = "memory/flights/plans/00000001.json"
 
 
 def change(store: MemoryStore, name: str, old: bytes, new: bytes) -> None:
-    data = store.files[f"flights/{name}"]
+    data = store.records[f"flights/{name}"]
     assert old in data
-    store.files[f"flights/{name}"] = data.replace(old, new, 1)
+    store.records[f"flights/{name}"] = data.replace(old, new, 1)
 
 
 # ---- bad input
@@ -64,7 +64,7 @@ def test_a_store_whose_create_overwrites_gets_no_ledger() -> None:
     store = ForgetfulStore()
     with pytest.raises(UnsafeStore):
         Ledger(store, "flights").identify("cluster-a", {})
-    assert store.files == {}
+    assert store.records == {}
 
 
 def test_a_path_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_edited_plan_is_refused_and_nothing_is_committed(ledger: Ledger, stor
 def test_a_plan_exchanged_for_another_good_one_is_refused(ledger: Ledger, store: MemoryStore) -> None:
     plan = begun(ledger)
     read_all(ledger, plan)
-    store.files["flights/plans/00000001.json"] = encode(replace(plan, created="another"))
+    store.records["flights/plans/00000001.json"] = encode(replace(plan, created="another"))
     with pytest.raises(DamagedRecord, match="is not the plan that was read: it was replaced"):
         ledger.commit(plan, mode="job", run="run")
 
@@ -96,18 +96,18 @@ def test_a_plan_exchanged_for_another_good_one_is_refused(ledger: Ledger, store:
 def test_a_missing_plan_is_refused_and_found(ledger: Ledger, store: MemoryStore) -> None:
     plan = begun(ledger)
     read_all(ledger, plan)
-    data = store.files.pop("flights/plans/00000001.json")
+    data = store.records.pop("flights/plans/00000001.json")
     with pytest.raises(DamagedRecord, match=r"plans/00000001.json is missing"):
         ledger.commit(plan, mode="job", run="run")
-    store.files["flights/plans/00000001.json"] = data
+    store.records["flights/plans/00000001.json"] = data
     ledger.commit(plan, mode="job", run="run")
-    del store.files["flights/plans/00000001.json"]
+    del store.records["flights/plans/00000001.json"]
     assert any("plans/00000001.json is missing" in finding for finding in ledger.verify())
 
 
 def test_a_plan_copied_to_another_number_is_refused(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
-    store.files["flights/plans/00000002.json"] = store.files["flights/plans/00000001.json"]
+    store.records["flights/plans/00000002.json"] = store.records["flights/plans/00000001.json"]
     with pytest.raises(DamagedRecord, match=r"00000002.json is plan 1 after commit 0: a copy of another"):
         ledger.pending()
 
@@ -115,7 +115,7 @@ def test_a_plan_copied_to_another_number_is_refused(ledger: Ledger, store: Memor
 def test_a_torn_commit_stops_the_load_rather_than_being_skipped(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
     loaded(ledger, MORE)
-    store.files["flights/commits/00000002.json"] = store.files["flights/commits/00000002.json"][:100]
+    store.records["flights/commits/00000002.json"] = store.records["flights/commits/00000002.json"][:100]
     for read_head in (ledger.head, ledger.pending, ledger.history, ledger.lineage):
         with pytest.raises(DamagedRecord, match=r"commits/00000002.json is torn"):
             read_head()
@@ -125,12 +125,12 @@ def test_a_torn_commit_stops_the_load_rather_than_being_skipped(ledger: Ledger, 
 def test_a_commit_that_is_gone_is_found(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
     loaded(ledger, MORE)
-    gone = store.files.pop("flights/commits/00000001.json")
+    gone = store.records.pop("flights/commits/00000001.json")
     assert any("commits/00000001.json is missing" in finding for finding in ledger.verify())
     with pytest.raises(DamagedRecord, match=r"commits/00000001.json is missing"):
         ledger.history()
-    store.files["flights/commits/00000001.json"] = gone
-    del store.files["flights/commits/00000002.json"]
+    store.records["flights/commits/00000001.json"] = gone
+    del store.records["flights/commits/00000002.json"]
     assert ledger.verify() == ["HEAD.json names commit 2, but the newest is 1: commits are lost"]
 
 
@@ -147,7 +147,7 @@ def test_a_receipt_of_another_plan_is_refused(ledger: Ledger, store: MemoryStore
     plan = begun(ledger)
     read_all(ledger, plan)
     name = "flights/receipts/00000001/clicks/0/0-5.json"
-    store.files[name] = encode(replace(read(plan, plan.ranges[0]), plan_sha256="0" * 64))
+    store.records[name] = encode(replace(read(plan, plan.ranges[0]), plan_sha256="0" * 64))
     with pytest.raises(ReceiptMismatch, match=r"0-5.json is not for this range of .*delete the receipt"):
         ledger.commit(plan, mode="job", run="run")
     assert ledger.head() is None
@@ -183,17 +183,17 @@ def test_receipts_of_a_committed_load_may_be_deleted_as_a_whole_but_not_in_part(
     ledger: Ledger, store: MemoryStore
 ) -> None:
     loaded(ledger)
-    names = [name for name in store.files if "/receipts/" in name]
-    del store.files[names[0]]
+    names = [name for name in store.records if "/receipts/" in name]
+    del store.records[names[0]]
     assert len(ledger.verify()) == 1
     assert "1 of 4 ranges have no receipt" in ledger.verify()[0]
     for name in names[1:]:
-        del store.files[name]
+        del store.records[name]
     assert ledger.verify() == []
 
 
 def rewritten(store: MemoryStore, commit: Commit, **changes: Any) -> None:
-    store.files[f"flights/commits/{commit.number:08d}.json"] = encode(replace(commit, **changes))
+    store.records[f"flights/commits/{commit.number:08d}.json"] = encode(replace(commit, **changes))
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ def test_a_jump_that_the_plan_gives_a_reason_for_is_sound(ledger: Ledger, change
 
 def test_a_plan_far_ahead_of_the_commits_is_found(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger)
-    store.files["flights/plans/00000005.json"] = b""
+    store.records["flights/plans/00000005.json"] = b""
     assert ledger.verify() == ["plan 5 has no commit 4 before it; the newest is 1"]
 
 
 def test_a_lost_load_record_is_found(ledger: Ledger, store: MemoryStore) -> None:
-    del store.files["flights/load.json"]
+    del store.records["flights/load.json"]
     assert ledger.verify() == ["memory/flights/load.json is missing"]

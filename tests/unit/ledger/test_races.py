@@ -26,12 +26,12 @@ def empty_ledger() -> dict[str, bytes]:
     """The files of a ledger without loads; its store is proved once for all tests."""
     store = MemoryStore()
     Ledger(store, "flights").identify("", {})
-    return store.files
+    return store.records
 
 
 def begun_ledger() -> MemoryStore:
     store = MemoryStore()
-    store.files.update(empty_ledger())
+    store.records.update(empty_ledger())
     return store
 
 

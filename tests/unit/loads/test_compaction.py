@@ -16,7 +16,9 @@ from pyspark_kafkalog.ledger.plan import Position
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.compaction import small_outputs
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
-from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
+from pyspark_kafkalog.stores.locations import open_store
+from tests.support.ledger.memory_store import WatchedStore
 from tests.support.ledger.plans import P0, P1, begun, facts
 from tests.support.loads.written_tables import load, write
 
@@ -89,19 +91,19 @@ def test_gc_removes_replaced_files_once_they_are_old_and_then_no_rewind_leads_to
     compacted(ledger, table, (1, 2), (4, 5))
     write(table, "load=00000001/kl_run=won/_SUCCESS", "load=00000001/kl_run=won/.a.parquet.crc")
     now = SYSTEM_CLOCK.time_ms()
-    (found,) = unlisted_files(ledger, now - 60_000)
-    assert (found.files, found.replaced) == ((), ())
-    (found,) = unlisted_files(ledger, now + 60_000)
+    (found,) = removable_files(ledger, now - 60_000)
+    assert (found.unlisted, found.replaced) == ((), ())
+    (found,) = removable_files(ledger, now + 60_000)
     assert list(found.replaced) == [
         "load=00000001/kl_run=won/a.parquet", "load=00000001/kl_run=won/b.parquet",
         "load=00000004/kl_run=won/a.parquet",
     ]  # fmt: skip
-    remove_unlisted(ledger, found, now)
+    remove_files(ledger, found, now)
     assert sorted(path.name for path in table.iterdir()) == [
         "_kafkalog.json", "kl_compact=00000005", "load=00000002"
     ]  # fmt: skip
-    (found,) = unlisted_files(ledger, now + 60_000)
-    assert (found.files, found.replaced, found.compactions) == ((), (), ())
+    (found,) = removable_files(ledger, now + 60_000)
+    assert (found.unlisted, found.replaced, found.compactions) == ((), (), ())
     assert output_files.verify_outputs(ledger.lineage()) == []
 
     said = "commit 5 compacted the files of load 1, and `kafkalog gc` removed them"
@@ -109,6 +111,7 @@ def test_gc_removes_replaced_files_once_they_are_old_and_then_no_rewind_leads_to
         ledger.rewind(4, "run")
     with pytest.raises(LoadError, match=said):
         names(ledger, table, until=1)
+    assert [commit.mode for commit in ledger.history()] == ["dir", "dir", "rewind", "dir", "compact"]
     load(ledger, table, "load=00000006/kl_run=won", "a.parquet")
     ledger.rewind(5, "run")
     assert names(ledger, table) == ["kl_compact=5=/all.parquet"]
@@ -119,8 +122,40 @@ def test_gc_removes_replaced_files_once_they_are_old_and_then_no_rewind_leads_to
 def test_what_a_compaction_replaced_stays_if_that_was_rewound(ledger: Ledger, table: Path) -> None:
     compacted(ledger, table, (1, 2), (4, 5))
     ledger.rewind(4, "run")
-    (found,) = unlisted_files(ledger, SYSTEM_CLOCK.time_ms() + 60_000)
-    assert (found.files, found.replaced) == ((), ())
+    (found,) = removable_files(ledger, SYSTEM_CLOCK.time_ms() + 60_000)
+    assert (found.unlisted, found.replaced) == ((), ())
+
+
+def test_gc_removes_nothing_if_a_rewind_came_after_it_looked(ledger: Ledger, table: Path) -> None:
+    compacted(ledger, table, (1, 2), (4, 5))
+    now = SYSTEM_CLOCK.time_ms()
+    (found,) = removable_files(ledger, now + 60_000)
+    ledger.rewind(4, "of another driver, which did not meet the lock")
+    with pytest.raises(LostRace, match=r"another driver committed .* nothing was removed there; run gc again"):
+        remove_files(ledger, found, now)
+    assert output_files.verify_outputs(ledger.lineage()) == []
+
+
+def test_a_rewind_is_taken_back_if_gc_removed_files_meanwhile(ledger: Ledger, table: Path) -> None:
+    compaction = compacted(ledger, table, (1, 2), (4, 5))
+    now = SYSTEM_CLOCK.time_ms()
+    (found,) = removable_files(ledger, now + 60_000)
+
+    def gc_comes_first(operation: str, name: str) -> None:
+        if (operation, name) == ("create", "flights/commits/00000006.json"):
+            remove_files(ledger, found, now)
+
+    store = WatchedStore(open_store(Path(ledger.location).parent), before=gc_comes_first)
+    with pytest.raises(LoadError, match="commit 5 compacted the files of load 1, and `kafkalog gc` removed"):
+        Ledger(store, "flights").rewind(4, "run")
+    assert [(c.number, c.mode, c.parent) for c in ledger.history()[5:]] == [
+        (6, "rewind", 4),
+        (7, "rewind", 5),
+    ]
+    assert ledger.lineage()[-1].positions == compaction.positions
+    assert names(ledger, table) == ["kl_compact=5=/all.parquet"]
+    assert output_files.verify_outputs(ledger.lineage()) == []
+    assert ledger.verify() == []
 
 
 def test_a_pending_plan_is_not_superseded(ledger: Ledger, table: Path) -> None:

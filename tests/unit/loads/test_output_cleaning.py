@@ -9,8 +9,9 @@ import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.dead_letters import path_of
+from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
+from pyspark_kafkalog.loads.output_files import claim_path, verify_outputs
 from tests.support.loads.written_tables import load, write
 
 NOW_MS = 9_000_000
@@ -29,7 +30,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def unlisted(ledger: Ledger, table: Path, before_ms: int = NOW_MS) -> list[str]:
-    return [str(f) for one in unlisted_files(ledger, before_ms) for f in one.files]
+    return [str(f) for one in removable_files(ledger, before_ms) for f in one.unlisted]
 
 
 def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
@@ -58,9 +59,9 @@ def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
     write(table, "load=00000002/kl_run=lost/young.parquet", at_ms=NOW_MS)
 
     assert unlisted(ledger, table) == lost
-    (found,) = unlisted_files(ledger, NOW_MS)
-    assert (found.bytes, found.young) == (sum((table / name).stat().st_size for name in lost), 1)
-    remove_unlisted(ledger, found, NOW_MS)
+    (found,) = removable_files(ledger, NOW_MS)
+    assert (found.bytes, found.young_count) == (sum((table / name).stat().st_size for name in lost), 1)
+    remove_files(ledger, found, NOW_MS)
     left = sorted(str(file.relative_to(table)) for file in table.rglob("*") if file.is_file())
     assert left == sorted([
         *kept, *pending, "load=00000001/day=1/a.parquet", "load=00000002/kl_run=lost/young.parquet",
@@ -74,11 +75,40 @@ def test_a_ledger_that_is_not_the_owner_removes_nothing(ledger: Ledger, table: P
     load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
     write(table, "load=00000001/kl_run=lost/a.parquet")
     shutil.copytree(tmp_path / "offsets", tmp_path / "copied")
-    (found,) = unlisted_files(Ledger.at(tmp_path / "copied", "flights"), NOW_MS)
-    assert (found.files, "is a copy of it" in found.refused) == ((), True)
+    (found,) = removable_files(Ledger.at(tmp_path / "copied", "flights"), NOW_MS)
+    assert (found.unlisted, "is a copy of it" in found.refused) == ((), True)
     (table / "_kafkalog.json").unlink()
-    (found,) = unlisted_files(ledger, NOW_MS)
-    assert (found.files, found.refused) == ((), "it has no _kafkalog.json")
+    (found,) = removable_files(ledger, NOW_MS)
+    assert (found.unlisted, found.refused) == ((), "it has no _kafkalog.json")
+
+
+def test_dead_letters_stay_however_their_ledger_is_spelled_or_moved(ledger: Ledger, tmp_path: Path) -> None:
+    dead = Path(path_of(ledger))
+    load(ledger, dead, "load=00000001/kl_run=won", "a.parquet")
+    write(dead, "load=00000001/kl_run=lost/a.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "offsets")
+    for offsets in (tmp_path / "offsets", tmp_path / "link", f"{tmp_path}/offsets/../link"):
+        (found,) = removable_files(Ledger.at(offsets, "flights"), NOW_MS)
+        assert (found.unlisted, found.refused) == (("load=00000001/kl_run=lost/a.parquet",), "")
+    (tmp_path / "link").unlink()
+    (tmp_path / "offsets").rename(tmp_path / "moved")
+    moved = Ledger.at(tmp_path / "moved", "flights")
+    (found,) = removable_files(moved, NOW_MS)
+    remove_files(moved, found, NOW_MS)
+    left = [file.relative_to(tmp_path) for file in tmp_path.rglob("*.parquet")]
+    assert left == [Path("moved/flights/dead/load=00000001/kl_run=won/a.parquet")]
+
+
+def test_a_table_whose_claim_names_another_place_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    load(ledger, tmp_path / "table", "load=00000001/kl_run=won", "a.parquet")
+    (tmp_path / "table").rename(tmp_path / "moved")
+    (tmp_path / "table").mkdir()
+    claim_path(tmp_path / "other", ledger)
+    shutil.copy(tmp_path / "other" / "_kafkalog.json", tmp_path / "table" / "_kafkalog.json")
+    write(tmp_path / "table", "load=00000001/kl_run=lost/a.parquet")
+    (found,) = removable_files(ledger, NOW_MS)
+    told = f"its _kafkalog.json names {tmp_path}/other, and the commits {tmp_path}/table"
+    assert (found.unlisted, found.refused) == ((), told)
 
 
 def test_nothing_is_removed_while_a_commit_cannot_be_read(ledger: Ledger, table: Path) -> None:
@@ -86,4 +116,4 @@ def test_nothing_is_removed_while_a_commit_cannot_be_read(ledger: Ledger, table:
     load(ledger, table, "load=00000002/kl_run=won", "a.parquet")
     (Path(ledger.location) / "commits" / "00000001.json").unlink()
     with pytest.raises(DamagedRecord, match=r"commits/00000001\.json is missing"):
-        unlisted_files(ledger, NOW_MS)
+        removable_files(ledger, NOW_MS)

@@ -279,10 +279,10 @@ def test_any_other_directory_is_not_the_output_of_a_load(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("ftp://host/table", "not to ftp.*mode job"),
+        ("ftp://host/table", "cannot be at a URL of 'ftp'.*mode job"),
+        ("dbfs:/lake/table", r"Use the cloud URL behind it .*mode job"),
         ("s3a://bucket/day=*", r"contain \* \?"),
         ("/lake/day=*", r"contain \* \?"),
-        ("", "must not be empty"),
     ],
 )
 def test_paths_that_cannot_be_published_are_refused(path: str, said: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 from pyspark_kafkalog.errors import LoadError, UnsafeStore
 from pyspark_kafkalog.stores import hdfs_store
 from pyspark_kafkalog.stores.hdfs_store import HdfsStore, hdfs_place
-from pyspark_kafkalog.stores.locations import is_in_cloud, is_remote, open_store, same_place
+from pyspark_kafkalog.stores.locations import is_remote, open_store
+from pyspark_kafkalog.stores.object_clients import is_object_store
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from pyspark_kafkalog.stores.locations import is_in_cloud, is_remote, open_store
 )
 def test_a_url_names_a_cluster_and_a_directory(url: str, place: tuple[str, str]) -> None:
     assert hdfs_place(url) == place
-    assert (is_remote(url), is_in_cloud(url)) == (True, False)
+    assert (is_remote(url), is_object_store(url)) == (True, False)
     assert isinstance(open_store(url), HdfsStore)
 
 
@@ -44,12 +45,6 @@ def test_any_other_url_is_refused_without_a_secret(url: str, said: str) -> None:
     with pytest.raises(UnsafeStore, match=said) as e:
         hdfs_place(url)
     assert "hush" not in str(e.value)
-
-
-def test_one_directory_has_one_place() -> None:
-    assert same_place("hdfs://namenode:8020/lake/", "hdfs://namenode:8020/lake")
-    assert not same_place("hdfs://namenode:8020/lake", "hdfs://namenode:8020/lakes")
-    assert not same_place("hdfs://lake/x", "s3://lake/x")
 
 
 class Faulty:

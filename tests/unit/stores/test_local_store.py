@@ -184,14 +184,28 @@ def test_a_name_that_leaves_the_store_is_refused(tmp_path: Path, name: str) -> N
 
 def test_a_store_is_opened_by_path_and_by_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for location in (tmp_path / "a b", f"file://{tmp_path}/a%20b", f"file:{tmp_path}/a%20b", "a b"):
+    for location in (
+        tmp_path / "a b",
+        f"file://{tmp_path}/a b/",
+        f"FILE:{tmp_path}/x/../a b",
+        "a b",
+        "x/../a b",
+    ):
         assert open_store(location).location == str(tmp_path / "a b")
     assert open_store(f"file://localhost{tmp_path}").location == str(tmp_path)
 
 
-@pytest.mark.parametrize("location", ["http://host/x", "ftp://host/x", "file://host/x"])
-def test_other_places_are_refused_with_what_a_store_must_offer(location: str) -> None:
-    with pytest.raises(UnsafeStore, match=r"this machine|says what another store must offer"):
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("ftp://host/x", "cannot be at a URL of 'ftp'.*says what another store must offer"),
+        ("wasb:x", "cannot be at a URL of 'wasb'"),
+        ("file://host/x", "'host' is another host"),
+        ("file:///a%20b", "must not contain %; give the path instead"),
+    ],
+)
+def test_other_places_are_refused_with_what_is_allowed(location: str, said: str) -> None:
+    with pytest.raises(UnsafeStore, match=said):
         open_store(location)
 
 
@@ -214,7 +228,7 @@ def test_a_good_store_stands_the_proof_and_is_left_clean(tmp_path: Path, make: A
     store = make() or LocalStore(tmp_path)
     check_store(SubStore(store, "flights"))
     if isinstance(store, MemoryStore):
-        assert store.files == {}
+        assert store.records == {}
     else:
         assert files(tmp_path) == []
 
@@ -223,7 +237,7 @@ def test_a_store_whose_create_overwrites_is_refused() -> None:
     store = ForgetfulStore()
     with pytest.raises(UnsafeStore, match="memory cannot hold a ledger: create accepts a name that is taken"):
         check_store(store)
-    assert store.files == {}
+    assert store.records == {}
 
 
 def test_a_store_whose_create_only_looks_before_it_writes_is_refused() -> None:
@@ -233,11 +247,11 @@ def test_a_store_whose_create_only_looks_before_it_writes_is_refused() -> None:
             self._all_looked = threading.Barrier(4)
 
         def create(self, name: str, data: bytes) -> bool:
-            free = name not in self.files
+            free = name not in self.records
             if "race" in name:
                 self._all_looked.wait(timeout=10)
             if free:
-                self.files[name] = data
+                self.records[name] = data
             return free
 
     with pytest.raises(UnsafeStore, match="of 4 concurrent creates of one name, 4 succeeded"):

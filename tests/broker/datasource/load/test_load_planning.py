@@ -188,6 +188,24 @@ def test_a_rewind_to_a_time_or_to_offsets_is_where_the_next_load_begins(
     ]  # fmt: skip
     assert loads.ledger.verify() == []
 
+    pending = loads.begin(startingOffsets="earliest")
+    assert pending is None
+    rows.add(7, partition=1)
+    pending = loads.begin()
+    for same in (
+        ["--to-datetime", "1980-01-01T00:00:00Z", *servers], ["--to-offsets", str(file)],
+    ):  # fmt: skip
+        file.write_text(f"{rows.name},1,3\n")
+        ran = CliRunner().invoke(app, [*name, *same])
+        assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (
+            0,
+            "positions unchanged: nothing was committed",
+        )
+    stays = f"{zero} stays where it is: it has no record at or after 1980-01-01T00:00:00Z"
+    assert stays in CliRunner().invoke(app, [*name, "--to-datetime", "1980-01-01T00:00:00Z", *servers]).stderr
+    assert loads.ledger.pending() == pending, "an unchanged position gives up no plan"
+    loads.load()
+
     file.write_text(f"{rows.name},1,2\n{rows.name},1,1\n")
     for wrong in (
         ["--to-offsets", str(file)],

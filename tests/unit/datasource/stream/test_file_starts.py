@@ -35,16 +35,16 @@ def test_only_the_newest_start_is_left_however_many_queries_there_were() -> None
     store = MemoryStore()
     for number in range(1, 6):
         assert run(store, number * 10) == number * 10
-        assert sorted(store.files) == [f"start-{number:08}.done", f"start-{number:08}.json"]
+        assert sorted(store.records) == [f"start-{number:08}.done", f"start-{number:08}.json"]
 
 
 def test_what_earlier_releases_have_left_is_removed_and_other_files_stay() -> None:
     store = MemoryStore()
     for number in range(1, 4):
-        store.files |= {f"start-{number:08}.json": b"{}", f"start-{number:08}.done": b""}
-    store.files["notes.txt"] = b"mine"
+        store.records |= {f"start-{number:08}.json": b"{}", f"start-{number:08}.done": b""}
+    store.records["notes.txt"] = b"mine"
     assert run(store, 7, spends=False) == 7
-    assert sorted(store.files) == ["notes.txt", "start-00000004.json"]
+    assert sorted(store.records) == ["notes.txt", "start-00000004.json"]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -52,7 +52,7 @@ def test_what_earlier_releases_have_left_is_removed_and_other_files_stay() -> No
 def test_a_driver_that_dies_at_any_step_leaves_the_spent_start_or_its_own(at: int, after: bool) -> None:
     store = MemoryStore()
     run(store, 10)
-    store.files["start-00000000.done"] = b""
+    store.records["start-00000000.done"] = b""
     try:
         run(crashing(store, at, after=after), 20)
         died = False
@@ -63,7 +63,7 @@ def test_a_driver_that_dies_at_any_step_leaves_the_spent_start_or_its_own(at: in
     assert died or kept is None
     assert run(store, 30) == (30 if kept is None else 20)
     run(store, 40)
-    assert len(store.files) == 2
+    assert len(store.records) == 2
 
 
 def at_step(store: MemoryStore, step: int, do: Callable[[], object]) -> WatchedStore:
@@ -104,7 +104,7 @@ def test_a_driver_that_others_overtake_is_given_no_spent_start(spent: bool, step
     assert begun in ([], [20]) or begun == told or (not spent and step == LAST_OF_KEPT and begun == [10])
     run(store, 30)
     assert run(store, 40) == 40
-    assert sorted(name[14:] for name in store.files) == [".done", ".json"]
+    assert sorted(name[14:] for name in store.records) == [".done", ".json"]
 
 
 def test_of_two_drivers_that_begin_at_once_both_begin_where_the_first_does() -> None:
