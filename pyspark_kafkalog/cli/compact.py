@@ -66,10 +66,13 @@ def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, 
     """Path, files and bytes of what would be put together."""
     from pyspark_kafkalog.ledger.in_effect import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
-    from pyspark_kafkalog.loads.output_files import table_store
+    from pyspark_kafkalog.loads.output_files import read_claim
 
     lineage = ledger.lineage()
-    only = None if to is None else table_store(to).location
+    claim = None if to is None else read_claim(to)
+    if to is not None and (claim is None or claim.load != ledger.name):
+        raise typer.BadParameter(f"load {ledger.name!r} has no table at {to}", param_hint="--to")
+    only = None if claim is None else claim.path
     found = []
     for path in sorted({out.path for _, out in live_outputs(lineage, only)}):
         files = [file for _, out in small_outputs(live_outputs(lineage, path), target) for file in out.files]

@@ -21,14 +21,18 @@ from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.records import receipt_name, receipts_name
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.load import load as begin_load
+from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_SECONDS = 0.2
+_ASK_EVERY_SECONDS = 2.0
+"""How often a far store is asked for receipts: one request each."""
 
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
@@ -70,6 +74,8 @@ def run(
     """
     # First, so that nobody waits for Spark if nothing is new or an option is wrong.
     if propose(name, offsets, on_pending, options) is None:
+        ledger = Ledger.at(offsets, name)
+        write_manifests(ledger, ledger.head())  # as each load does
         typer.echo(f"{name}: nothing new")
         return
     typer.echo("starting Spark", err=True)
@@ -165,25 +171,26 @@ def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
     total = sum(r.end - r.start for r in plan.ranges)
     ended = threading.Event()
     with progress(f"load {plan.number}, offsets", total) as tell:
+        spans = {receipt_name(plan.number, r.key, r.start, r.end): r.end - r.start for r in plan.ranges}
+        every_seconds = _LOOK_EVERY_SECONDS if ledger.store.concurrency == 1 else _ASK_EVERY_SECONDS
 
         def watch() -> None:
-            left, done = list(plan.ranges), 0
-            while left and not ended.wait(_LOOK_EVERY_SECONDS):
+            while not ended.wait(every_seconds):
                 try:
-                    found = {r for r in left if ledger.receipt(plan, r) is not None}
+                    there = [file.name for file in ledger.store.files(receipts_name(plan.number))]
                 except LoadError:  # the tasks or the commit will raise it
                     return
-                left = [r for r in left if r not in found]
-                done += sum(r.end - r.start for r in found)
-                tell(done)
+                tell(sum(spans.get(name, 0) for name in there))
 
         watcher = threading.Thread(target=watch, name="progress of the load", daemon=True)
-        watcher.start()
+        if sys.stderr.isatty():
+            watcher.start()
         try:
             yield
         finally:
             ended.set()
-            watcher.join()
+            if watcher.is_alive():
+                watcher.join()
 
 
 def _report(load: Load) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import NamedTuple
 
 from pyspark_kafkalog.config.client07 import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
-from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.commit import FILE_FORMATS, Commit
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import (
@@ -31,12 +31,15 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     summary_name,
 )
-from pyspark_kafkalog.stores.store import Store, side_by_side
+from pyspark_kafkalog.stores.store import Store, at_once, side_by_side
 
 logger = logging.getLogger(__name__)
 
 _NAMED_COUNT = 3
 """How many ranges a message names."""
+
+_AHEAD = 256
+"""Commits that are read at once on the way back from the newest one, if the store is far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Archive:
 
     def head(self) -> Commit | None:
         """The newest commit. Thanks to ``HEAD.json`` the cost does not grow with the number of commits."""
-        hinted = newest_hinted(self.store.read(HEAD))
+        hinted = read_hint(self.store.read(HEAD)).newest
         newest = later = None
         if hinted:
             newest, later = side_by_side(self.store, self.commit_of, (hinted, hinted + 1))
@@ -104,7 +107,7 @@ class Archive:
 
     def head_and_pending(self) -> tuple[Commit | None, Plan | None]:
         """`head` and `pending`, in two round trips if ``HEAD.json`` is right."""
-        hinted = newest_hinted(self.store.read(HEAD))
+        hinted = read_hint(self.store.read(HEAD)).newest
         if hinted:
             names = commit_name(hinted), commit_name(hinted + 1), plan_name(hinted + 1)
             commit, later, plan = side_by_side(self.store, self.store.read, names)
@@ -153,23 +156,40 @@ class Archive:
 
     def commit_at(self, number: int) -> Commit:
         """The commit of this number, which must exist."""
-        commit = self.commit_of(number)
+        return self._commit_there(number, self.store.read(commit_name(number)))
+
+    def _commit_there(self, number: int, data: bytes | None) -> Commit:
+        commit = self._commit(number, data)
         if commit is None:
             raise DamagedRecord(f"{self.where(commit_name(number))} is missing. Restore it from a copy")
         return commit
 
     def history(self) -> list[Commit]:
         """All commits, oldest first, including those that a rewind undid."""
-        return [self.commit_at(number) for number in range(1, self.head_number() + 1)]
+        return side_by_side(self.store, self.commit_at, range(1, self.head_number() + 1))
 
     def lineage(self, newest: int | None = None) -> list[Commit]:
         """The commits in effect, oldest first; with ``newest``, those that were when it was the newest."""
         chain = []
         at = self.head() if newest is None else self.commit_at(newest)
+        ahead: dict[int, bytes | None] = {}
         while at is not None:
             chain.append(at)
-            at = self.commit_at(at.parent) if at.parent else None
+            if at.parent and at.parent not in ahead:  # mostly the one before
+                count = _AHEAD if self.store.concurrency > 1 else 1
+                numbers = range(max(at.parent - count, 0) + 1, at.parent + 1)
+                read = side_by_side(self.store, lambda n: self.store.read(commit_name(n)), numbers)
+                ahead = dict(zip(numbers, read, strict=True))
+            at = self._commit_there(at.parent, ahead[at.parent]) if at.parent else None
         return chain[::-1]
+
+    def tables(self) -> list[str]:
+        """The places of the files that loads have written, by their names in the commits, sorted.
+
+        From ``HEAD.json``; if it does not say, from all commits.
+        """
+        hinted = read_hint(self.store.read(HEAD)).tables
+        return list(hinted) if hinted is not None else _tables_of(self.history())
 
     def first_starts(self, newest: int) -> tuple[Position, ...]:
         """Where the oldest load of commits 1 to ``newest`` began; empty if none of them is a load."""
@@ -197,16 +217,16 @@ class Archive:
 
     def receipts(self, plan: Plan) -> list[Receipt]:
         """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing."""
-        found, missing = [], []
-        every = side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
-        for planned, receipt in zip(plan.ranges, every, strict=True):
-            if receipt is None:
-                missing.append(planned)
-            else:
-                found.append(receipt)
+        return self._complete(plan, self._each_receipt(plan))
+
+    def _each_receipt(self, plan: Plan) -> list[Receipt | None]:
+        return side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
+
+    def _complete(self, plan: Plan, each: Sequence[Receipt | None]) -> list[Receipt]:
+        missing = [planned for planned, receipt in zip(plan.ranges, each, strict=True) if receipt is None]
         if missing:
             raise self._incomplete(plan, missing, "have no receipt")
-        return found
+        return [receipt for receipt in each if receipt is not None]
 
     def summary(self, number: int) -> Summary | None:
         """The summary that replaced a committed load's receipts; None if there is none."""
@@ -237,8 +257,10 @@ class Archive:
         Raises:
             IncompleteLoad: it did not.
         """
-        receipts = side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
-        others = [at for at, receipt in enumerate(receipts) if receipt is None or receipt.run != run]
+        self._check_read(plan, run, self._each_receipt(plan))
+
+    def _check_read(self, plan: Plan, run: str, each: Sequence[Receipt | None]) -> None:
+        others = [at for at, receipt in enumerate(each) if receipt is None or receipt.run != run]
         names = [mark_name(plan.number, run, index) for index in others]
         marked = side_by_side(self.store, self.store.exists, names)
         unread = [plan.ranges[at] for at, is_read in zip(others, marked, strict=True) if not is_read]
@@ -275,14 +297,32 @@ _PREFIX = "part-"
 _NUMBER_MAX = (1 << 63) - 1
 
 
-def newest_hinted(data: bytes | None) -> int:
-    """The number of the newest commit according to ``HEAD.json``; 0 if it names none."""
+class Hint(NamedTuple):
+    """What ``HEAD.json`` says: the number of the newest commit, 0 if it names none, and the places of files;
+    None in those of older releases.
+    """
+
+    newest: int
+    tables: tuple[str, ...] | None
+
+
+def read_hint(data: bytes | None) -> Hint:
+    """``HEAD.json``, whatever it contains."""
     try:
-        newest = json.loads(data or b"")["newest"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return 0
-    # A larger number cannot be in the name of a file.
-    return newest if type(newest) is int and 0 < newest <= _NUMBER_MAX else 0
+        found = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return Hint(0, None)
+    newest, tables = found.get("newest"), found.get("tables")
+    if type(newest) is not int or not 0 < newest <= _NUMBER_MAX:  # a larger one is in no file's name
+        newest = 0
+    is_list = isinstance(tables, list) and all(isinstance(path, str) for path in tables)
+    return Hint(newest, tuple(tables) if isinstance(tables, list) and is_list else None)
+
+
+def _tables_of(commits: Iterable[Commit]) -> list[str]:
+    return sorted({out.path for commit in commits for out in commit.outputs if out.format in FILE_FORMATS})
 
 
 def write_hints(archive: Archive, commit: Commit) -> None:
@@ -299,15 +339,20 @@ def _write_hints(archive: Archive, commit: Commit) -> Commit | None:
     """The next commit if another driver has made it meanwhile: its hints may have been written over."""
     store = archive.store
     lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
-    hints = {HEAD: b'{"newest": %d}\n' % commit.number, **lines}
-    calls: list[Callable[[], object]] = [partial(store.names, MIRROR)]
-    calls += [partial(store.replace, name, data) for name, data in hints.items()]
-    calls.append(partial(archive.commit_of, commit.number + 1))
-    there, *_, later = side_by_side(store, lambda call: call(), calls)
-    for name in cast("list[str]", there):  # of partitions whose leader changed
+    tables = sorted({*archive.tables(), *_tables_of([commit])})
+    hint = json.dumps({"newest": commit.number, "tables": tables}, ensure_ascii=False)
+    hints = {HEAD: hint.encode() + b"\n", **lines}
+    later: Commit | None
+    there, later, *_ = at_once(
+        store,
+        partial(store.names, MIRROR),
+        partial(archive.commit_of, commit.number + 1),
+        *(partial(store.replace, name, data) for name, data in hints.items()),
+    )
+    for name in there:  # of partitions whose leader changed
         if name.startswith(_PREFIX) and f"{MIRROR}/{name}" not in lines:
             store.remove(f"{MIRROR}/{name}")
-    return cast("Commit | None", later)
+    return later
 
 
 def mirror_line(position: Position) -> bytes:

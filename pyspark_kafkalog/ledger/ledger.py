@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
@@ -21,17 +20,14 @@ from pyspark_kafkalog.errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, newest_hinted, write_hints
+from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.plan import Plan, Position
-from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement, summarize
+from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
 from pyspark_kafkalog.ledger.records import (
-    COMMITS,
-    HEAD,
     LOAD,
     LOCK,
-    PLANS,
     commit_name,
     decode,
     encode,
@@ -42,8 +38,9 @@ from pyspark_kafkalog.ledger.records import (
 )
 from pyspark_kafkalog.ledger.remembered import RememberingStore
 from pyspark_kafkalog.ledger.rewinding import Rewinding, rewinding_to_commit
+from pyspark_kafkalog.ledger.verify import verify
 from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import Store, SubStore, side_by_side
+from pyspark_kafkalog.stores.store import Store, SubStore, at_once
 from pyspark_kafkalog.stores.store_check import check_store
 
 logger = logging.getLogger(__name__)
@@ -137,7 +134,7 @@ class Ledger(Archive):
 
     def verify(self) -> list[str]:
         """What is wrong with the ledger, in words; empty if it is sound. Reads all, writes nothing."""
-        return verify(self, self.store)
+        return verify(self)
 
     def write_plan(self, plan: Plan) -> Plan:
         """Store the plan of the next load; it is returned with its ``sha256``, as it will be read."""
@@ -146,8 +143,11 @@ class Ledger(Archive):
         self._needs_parent(plan)
         path, data = plan_name(plan.number), encode(plan)
         written = decode(Plan, data, self.where(path))
-        calls = partial(self.store.create, path, data), partial(self.store.exists, commit_name(plan.number))
-        created, committed = side_by_side(self.store, lambda call: call(), calls)
+        created, committed = at_once(
+            self.store,
+            partial(self.store.create, path, data),
+            partial(self.store.exists, commit_name(plan.number)),
+        )
         if not created or committed:
             raise LostRace(
                 f"another driver began load {plan.number} of {self.location} first, and its plan is in effect"
@@ -191,29 +191,35 @@ class Ledger(Archive):
         run: str,
         outputs: Sequence[Output] = (),
         receipts: bool = True,
+        read_by_run: bool = False,
         note: str = "",
     ) -> Commit:
         """Publish a load. With the same ``run`` a second call returns what the first one made.
 
         Without ``receipts`` nothing but the caller says that all was read; the commit then counts the rows of
-        the outputs, or has `NOT_COUNTED` without outputs.
+        the outputs, or has `NOT_COUNTED` without outputs. If it must be ``read_by_run``, receipts of other
+        runs are not enough: see `check_read`.
 
         Raises:
             LostRace: the load has a commit by another run.
-            IncompleteLoad: ranges have no receipt.
+            IncompleteLoad: ranges have no receipt, or were not read by the run.
             DamagedRecord: the plan is not what it was.
         """
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
+        self._needs_parent(plan)
+        each_receipt = partial(self._each_receipt, plan) if receipts else list
+        stored, each = at_once(self.store, partial(self.plan, plan.number), each_receipt)
         try:
-            found = self.receipts(plan) if receipts else []
+            if read_by_run:
+                self._check_read(plan, run, each)
+            found = self._complete(plan, each) if receipts else []
         except IncompleteLoad:
             made = self.commit_of(plan.number)  # then `gc` may have removed them
             if made is None:
                 raise
             return self._same(made, mode, run)
-        self._needs_parent(plan)
-        if self.plan(plan.number).sha256 != plan.sha256:
+        if stored.sha256 != plan.sha256:
             raise DamagedRecord(
                 f"{self.where(plan_name(plan.number))} is not the plan that was read: it was replaced "
                 "since. Nothing was committed; load again to replay the stored plan"
@@ -363,156 +369,3 @@ class Ledger(Archive):
 
     def _now(self) -> str:
         return utc_text(self._clock.time_ms())
-
-
-def verify(archive: Archive, store: Store) -> list[str]:
-    """What is wrong, in words; empty if nothing is. Reads every record, writes nothing.
-
-    Receipts of a committed load may be gone, all of them; ``loads.output_files`` checks the outputs.
-    """
-    check = _Check(archive, store)
-    check.head()
-    for number in range(1, check.newest + 1):
-        check.commit(number)
-    check.pending()
-    return check.findings
-
-
-@dataclass(slots=True)
-class _Check:
-    """One run. *Not thread-safe.* ``commits`` are those found sound so far."""
-
-    archive: Archive
-    store: Store
-    newest: int = 0
-    findings: list[str] = field(default_factory=list)
-    commits: dict[int, Commit] = field(default_factory=dict)
-
-    def head(self) -> None:
-        """``load.json`` and ``HEAD.json``. The newest commit is found in the directory."""
-        try:
-            if self.archive.begun() is None:
-                self._find(f"{self.archive.where(LOAD)} is missing")
-        except LoadError as e:
-            self._find(str(e))
-        self.newest = max(self.archive.numbers(COMMITS), default=0)
-        hinted = newest_hinted(self.store.read(HEAD))
-        if hinted > self.newest:
-            self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")
-
-    def commit(self, number: int) -> None:
-        """A commit, with its parent, its plan and its receipts."""
-        try:
-            commit = self.archive.commit_at(number)
-        except LoadError as e:
-            self._find(str(e))
-            return
-        self.commits[number] = commit
-        if commit.mode != "rewind" and commit.parent != number - 1:
-            self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
-        if commit.mode in ("discard", COMPACT):
-            self._same_positions(commit)
-        elif commit.mode == "rewind":
-            self._rewind(commit)
-        if commit.is_load or commit.mode == "discard":
-            self._plan(commit)
-
-    def pending(self) -> None:
-        """The plan that is not committed: at most one, with the next number."""
-        for number in self.archive.numbers(PLANS):
-            if number > self.newest + 1:
-                self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")
-            elif number == self.newest + 1:
-                try:
-                    self._starts(self.archive.plan(number))
-                except LoadError as e:
-                    self._find(str(e))
-
-    def _rewind(self, commit: Commit) -> None:
-        if commit.note:
-            self._rewind_to_offsets(commit)
-            return
-        if commit.parent:
-            self._same_positions(commit)
-            return
-        try:
-            expected = self.archive.first_starts(commit.number - 1)
-        except LoadError as e:
-            self._find(f"commit {commit.number} goes back to before the first load: {e}")
-            return
-        if commit.positions != expected:
-            self._find(
-                f"commit {commit.number} (rewind) does not have the positions at which the first load began"
-            )
-
-    def _rewind_to_offsets(self, commit: Commit) -> None:
-        """Its positions lie between those of its parent and those it went back from."""
-        if not {commit.parent, commit.number - 1} - {0} <= self.commits.keys():
-            return  # reported already
-        least = self.commits[commit.parent].stored if commit.parent else {}
-        most = self.commits[commit.number - 1].stored
-        for p in commit.positions:
-            low, high = least.get(p.key), most.get(p.key)
-            if high is None or not (low.next if low else 0) <= p.next <= high.next:
-                self._find(
-                    f"commit {commit.number} (rewind) has {p.key} at {p.next}, which is not further back"
-                )
-
-    def _same_positions(self, commit: Commit) -> None:
-        """A rewind, discard or compaction has the positions of its parent."""
-        if commit.parent and commit.parent not in self.commits:
-            return  # reported already
-        if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):
-            what = f"commit {commit.number} ({commit.mode})"
-            self._find(f"{what} does not have the positions of commit {commit.parent}")
-
-    def _plan(self, commit: Commit) -> None:
-        try:
-            plan = self.archive.plan(commit.number)
-        except LoadError as e:
-            self._find(str(e))
-            return
-        if plan.sha256 != commit.plan_sha256:
-            self._find(f"commit {commit.number} was made from another plan than {self._plan_path(plan)}")
-            return
-        self._starts(plan)
-        if commit.is_load:
-            if commit.positions != tuple(plan.positions.values()):
-                self._find(f"commit {commit.number} does not have the positions at which its plan ends")
-            self._receipts(commit, plan)
-
-    def _starts(self, plan: Plan) -> None:
-        """A load begins where its parent ended, or gives a reason."""
-        if plan.parent and plan.parent not in self.commits:
-            return  # reported already
-        before = self.commits[plan.parent].stored if plan.parent else {}
-        planned = {p.key: p for p in plan.partitions}
-        for key in sorted(before.keys() - planned.keys()):
-            self._find(f"plan {plan.number} lacks {key}, which has a position in commit {plan.parent}")
-        for key in sorted(before.keys() & planned.keys()):
-            start, end = planned[key].start, before[key].next
-            explained = planned[key].reason and start == planned[key].earliest
-            if start != end and not explained:
-                self._find(f"plan {plan.number} begins {key} at {start}; commit {plan.parent} ended at {end}")
-
-    def _receipts(self, commit: Commit, plan: Plan) -> None:
-        if commit.records == NOT_COUNTED:
-            return
-        try:
-            summary = self.archive.summary(plan.number)
-            if summary is None and not self.store.names(receipts_name(plan.number)):
-                return
-            found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
-        except LoadError as e:
-            self._find(str(e))
-            return
-        total = sum(p.records for p in found), sum(p.bytes for p in found)
-        if total != (commit.records, commit.bytes):
-            counts = f"{commit.records} records and {commit.bytes} bytes"
-            self._find(f"commit {commit.number} counts {counts}, its receipts {total[0]} and {total[1]}")
-
-    def _plan_path(self, plan: Plan) -> str:
-        return self.archive.where(plan_name(plan.number))
-
-    def _find(self, finding: str) -> None:
-        self.findings.append(finding)

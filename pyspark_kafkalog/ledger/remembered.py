@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from pyspark_kafkalog.ledger.records import HEAD, LOAD
-from pyspark_kafkalog.stores.store import Store, StoredFile, side_by_side
+from pyspark_kafkalog.stores.store import Store, StoredFile, at_once
 
-_KEPT = re.compile(r"(^|/)((plans|commits)/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
-"""All but one never change. ``HEAD.json`` is a hint: an old one costs more requests, and misleads nobody."""
+_KEPT = re.compile(r"(^|/)(commits/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
+"""All but one never change. ``HEAD.json`` is a hint: an old one costs more requests, and misleads nobody. A
+plan is read again: a commit needs it unchanged.
+"""
 
 
 class RememberingStore:
-    """*Thread-safe: a dictionary.* A store that is asked once for each plan, commit, receipt, ``load.json``
-    and ``HEAD.json`` that is there; what is not there is asked for again: another driver may create it.
+    """*Thread-safe: a dictionary.* A store that is asked once for each commit, receipt, ``load.json`` and
+    ``HEAD.json`` that is there; what is not there is asked for again: another driver may create it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -67,9 +69,11 @@ class RememberingStore:
         """See `Store.hold`. Meanwhile the records are read that the holder of a ledger's lock needs first."""
         directory = name.rpartition("/")[0]
         with ExitStack() as lock:
-            calls: list[Callable[[], object]] = [partial(lock.enter_context, self._store.hold(name, holder))]
-            calls += [partial(self.read, f"{directory}/{first}") for first in (LOAD, HEAD)]
-            side_by_side(self._store, lambda call: call(), calls)
+            at_once(
+                self._store,
+                partial(lock.enter_context, self._store.hold(name, holder)),
+                *(partial(self.read, f"{directory}/{first}") for first in (LOAD, HEAD)),
+            )
             yield
 
     def _remember(self, name: str, data: bytes) -> None:

@@ -15,7 +15,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.reading import read_load
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.loads.target import Work
 from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.stores.store import StoredFile
@@ -111,7 +111,7 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
         LoadError: there is no such load, or it has no dead letters yet.
     """
     ledger = Ledger.at(offsets, name)
-    hand_over(spark, ledger.offsets_path)
+    give_spark_keys(spark, ledger.offsets_path)
     where = path_of(ledger)
     if output_files.read_claim(where) is None:
         raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() writes them")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.loads.target import Work
 from pyspark_kafkalog.stores.locations import open_store
 
@@ -62,7 +62,7 @@ class FileTable:
 
     def check(self, work: Work) -> None:
         """Claim the path for this load, and check that its table can take these columns."""
-        hand_over(work.spark, self._store.location)
+        give_spark_keys(work.spark, self._store.location)
         _check_columns(self._frame(work), self._columns)
         claimed = output_files.claim_path(self._store.location, work.ledger, self.format)
         if any(done.path == claimed.path for done in work.before):

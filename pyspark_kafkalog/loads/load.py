@@ -34,7 +34,7 @@ from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.loads.target import Target, Work
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -111,7 +111,7 @@ class Load:
         options: Mapping[str, str],
     ) -> None:
         self.ledger = Ledger.at(offsets, name, remembers=True)
-        hand_over(spark, self.ledger.offsets_path)
+        give_spark_keys(spark, self.ledger.offsets_path)
         self.plan = self.commit = None
         self._spark = spark
         self._receipts = receipts
@@ -201,15 +201,7 @@ class Load:
                 return
             if not self._modes and not self._done:
                 raise LoadError(self._not_written(self.plan))
-            if self._receipts:
-                self._check_read(self.plan)
-            self.commit = self.ledger.commit(
-                self.plan,
-                mode=self._modes[0] if self._modes else "job",
-                run=self._run,
-                outputs=tuple(self._outputs),
-                receipts=self._receipts,
-            )
+            self.commit = self._committed(self.plan)
             write_manifests(self.ledger, self.commit)
             commit_to_group(self._options, self.commit)
 
@@ -380,15 +372,20 @@ class Load:
             return self.ledger.head()
         return self.ledger.commit_at(self.plan.parent) if self.plan.parent else None
 
-    def _check_read(self, plan: Plan) -> None:
-        """Check that this block read the whole plan, unless an earlier attempt had written everything."""
+    def _committed(self, plan: Plan) -> Commit:
+        """The commit: of a plan that this block read, unless an earlier attempt had written everything."""
         all_found = bool(self._outputs) and self._found_count == len(self._outputs)
-        if all_found and not self._done:
-            return
         try:
-            self.ledger.check_read(plan, self._run)
+            return self.ledger.commit(
+                plan,
+                mode=self._modes[0] if self._modes else "job",
+                run=self._run,
+                outputs=tuple(self._outputs),
+                receipts=self._receipts,
+                read_by_run=self._receipts and (self._done or not all_found),
+            )
         except IncompleteLoad as e:
-            if not all_found:
+            if not (all_found and self._done):
                 raise
             raise IncompleteLoad(
                 f"{e}. An earlier attempt had written everything, so load.write_*() did not read load.df: "

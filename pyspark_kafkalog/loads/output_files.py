@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputF
 from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.stores.locations import is_remote, is_same_store, open_store
 from pyspark_kafkalog.stores.store import FileStore, StoredFile
 
@@ -180,7 +180,7 @@ def ledger_of(
     """
     where = table_store(path).location
     if spark is not None:
-        hand_over(spark, where)
+        give_spark_keys(spark, where)
     found = read_claim(where)
     if found is None:
         raise LoadError(
@@ -188,7 +188,7 @@ def ledger_of(
         )
     ledger = Ledger.at(found.offsets if offsets is None else offsets, found.load)
     if spark is not None:
-        hand_over(spark, ledger.offsets_path)
+        give_spark_keys(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(
             f"{where} is the output of load {found.load!r}, and its ledger is not at "
@@ -282,7 +282,6 @@ def files_in_effect(
         raise LoadError(
             f"{where}: no load was committed yet; that happens when its with block ends without an exception"
         )
-    _check_one_partitioning(where, found)
     return [f"{out.directory}/{file.name}" for _, out in found for file in out.files]
 
 
@@ -296,18 +295,24 @@ def by_directories(files: Iterable[str]) -> list[list[str]]:
     return list(kinds.values())
 
 
-def _check_one_partitioning(where: str, found: Sequence[tuple[Commit, Output]]) -> None:
-    first: tuple[int, tuple[str, ...]] | None = None
-    for commit, output in found:
-        columns = partition_columns(output)
-        if columns is None:
-            continue
+def check_one_partitioning(where: str, files: Iterable[str]) -> None:
+    """Check that these files, in the order of their loads, have directories of the same columns.
+
+    Raises:
+        LoadError: they do not.
+    """
+    first: tuple[str, tuple[str, ...]] | None = None
+    for file in files:
+        load, *inside = file.split("/")
+        directories = inside[1:-1] if inside[0].startswith(f"{RUN_COLUMN}=") else inside[:-1]
+        columns = tuple(unquote(directory.partition("=")[0]) for directory in directories)
         if first is None:
-            first = commit.number, columns
+            first = load, columns
         elif first[1] != columns:
+            before, number = (name.partition("=")[2].lstrip("0") for name in (first[0], load))
             raise LoadError(
-                f"{where}: load {first[0]} is partitioned by {list(first[1])} and load {commit.number} by "
-                f"{list(columns)}; Spark cannot read both as one table. Rewind to before load {commit.number}"
+                f"{where}: load {before} is partitioned by {list(first[1])} and load {number} by "
+                f"{list(columns)}; Spark cannot read both as one table. Rewind to before load {number}"
             )
 
 

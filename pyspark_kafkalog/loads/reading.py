@@ -16,7 +16,8 @@ from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
 from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.store_keys import hand_over
+from pyspark_kafkalog.loads.manifest import listed_files
+from pyspark_kafkalog.loads.store_keys import give_spark_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,10 +51,14 @@ def read_load(
     ledger = output_files.ledger_of(where, offsets, spark)
     former = _former(as_of, between)
     after, until = (former.since, last_commit(ledger, former)) if former else (0, None)
-    files, kind = output_files.files_in_effect(ledger, where, after, until), output_files.format_of(where)
+    head = ledger.head() if former is None else None
+    files = None if head is None else listed_files(store, head)
+    if files is None:
+        files = output_files.files_in_effect(ledger, where, after, until)
     if not files:
         raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
-    frame = table_of(spark, store.url, kind, files, option_texts(options))
+    output_files.check_one_partitioning(where, files)
+    frame = table_of(spark, store.url, output_files.format_of(where), files, option_texts(options))
     if after and any(file.startswith(f"{output_files.COMPACTION_COLUMN}=") for file in files):
         frame = frame.where(f"load > {after}")
     return frame
@@ -173,7 +178,7 @@ def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) ->
         LoadError: there is no such load, or its ledger is damaged.
     """
     ledger = Ledger.at(offsets, name)
-    hand_over(spark, ledger.offsets_path)
+    give_spark_keys(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(f"there is no load {name!r} at {offsets}: {ledger.location} does not exist")
     return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())

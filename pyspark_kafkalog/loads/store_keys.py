@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def hand_over(spark: SparkSession, location: str) -> None:
+def give_spark_keys(spark: SparkSession, location: str) -> None:
     """Give what Spark's keys say of the store at a location to this process and to the tasks of this session.
 
     Raises:
@@ -31,13 +31,10 @@ def hand_over(spark: SparkSession, location: str) -> None:
     if not is_object_store(location):
         return
     address = address_of(location)
-    settings = settings_of(address, _keys(spark))
-    if not settings:
-        return
-    text = give_settings(address, settings)
+    text = give_settings(address, settings_of(address, _keys(spark)))
     # A client of Spark Connect has no context: executors then need the environment.
     context = getattr(spark, "_sc", None)
-    if context is not None:
+    if context is not None and context.environment.get(SETTINGS_VARIABLE, "{}") != text:
         from pyspark_kafkalog.datasource.source import DefaultSource
 
         context.environment[SETTINGS_VARIABLE] = text
@@ -62,7 +59,7 @@ def use_spark_keys(spark: SparkSession, location: str) -> None:
             "use_spark_keys() cannot reach the processes of a Spark Connect server: set the store's "
             "credentials in the environment of the server and its executors"
         )
-    hand_over(spark, location)
+    give_spark_keys(spark, location)
 
 
 _DEFAULTS = "core-default.xml"

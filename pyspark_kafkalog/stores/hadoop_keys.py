@@ -9,13 +9,15 @@ Source: Hadoop 3.5 ``S3AUtils``, ``AbfsConfiguration``, ``AzureBlobFileSystemSto
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.stores.object_clients import Address
+from pyspark_kafkalog.stores.object_clients import INSTEAD, Address
 
 Get = Callable[[str], str | None]
 
@@ -35,19 +37,10 @@ def settings_of(address: Address, get: Get) -> Settings:
     return {"s3": _s3, "azure": _azure, "gs": _gcs}[address.cloud](address, trimmed)
 
 
-_INSTEAD = {
-    "s3": "fs.s3a.access.key and fs.s3a.secret.key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "azure": "fs.azure.account.key.HOST, a fixed SAS token or OAuth with a client's secret, or "
-    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
-    "gs": "fs.gs.auth.service.account.json.keyfile, or GOOGLE_APPLICATION_CREDENTIALS",
-}
-"""Keys, or variables of the environment."""
-
-
 def _only_java(key: str, value: str, instead: str) -> InvalidConfig:
     return InvalidConfig(
-        f"{key} is {value}, which only Java can use. Python reads ledgers and lists the files of loads: set "
-        f"{instead} on the driver and the executors, and leave {key} out"
+        f"{key} is {masked(value)}, which only Java can use. Python reads ledgers and lists the files of "
+        f"loads: set {instead} on the driver and the executors, and leave {key} out"
     )
 
 
@@ -72,19 +65,27 @@ _AMBIENT = re.compile(
     r"(Default|EnvironmentVariable|ContainerCredentials|InstanceProfile|IAMInstance|WebIdentityToken\w*)"
     r"(AWS)?Credentials?Provider(Chain)?(V2)?|EnvironmentVariableCredentialsProvider"
 )
-_AWS_HOST = re.compile(r"s3(?:[.-](?P<region>[a-z]+(?:-[a-z]+)+-\d+))?\.amazonaws\.com(?:\.cn)?")
+_AWS_HOST = re.compile(
+    r"s3(?P<special>-fips)?(?P<dual>\.dualstack)?(?:[.-](?P<region>[a-z]+(?:-[a-z]+)+-\d+))?\.amazonaws\.com(?:\.cn)?/?"
+)
 
 
 def _s3(address: Address, get: Get) -> Settings:
     def s3a(key: str) -> str | None:
         return get(f"fs.s3a.bucket.{address.root}.{key}") or get(f"fs.s3a.{key}")
 
+    access_point = s3a("accesspoint.arn")
+    if access_point:
+        raise InvalidConfig(
+            f"fs.s3a.bucket.{address.root}.accesspoint.arn is {access_point}, which Python cannot use: name "
+            "the alias of the access point as the bucket, s3a://ALIAS/path, and leave the key out"
+        )
     settings = {**_s3_credentials(s3a, get), **_s3_encryption(s3a)}
-    endpoint, region = s3a("endpoint") or "", s3a("endpoint.region")
+    endpoint, region = (s3a("endpoint") or "").rstrip("/"), s3a("endpoint.region")
     of_aws = _AWS_HOST.fullmatch(endpoint.partition("://")[2] or endpoint)
-    if of_aws is not None:  # obstore knows these hosts itself, from the region
-        region = region or of_aws["region"]
-    elif endpoint:
+    region = region or (of_aws["region"] if of_aws else None)
+    # obstore knows the plain hosts of AWS itself, from the region.
+    if endpoint and (of_aws is None or of_aws["special"] or of_aws["dual"]):
         if "://" not in endpoint:
             scheme = "http" if (s3a("connection.ssl.enabled") or "").lower() == "false" else "https"
             endpoint = f"{scheme}://{endpoint}"
@@ -107,17 +108,21 @@ def _s3_credentials(s3a: Get, get: Get) -> Settings:
     keys: Settings = {name: value for name, key in names.items() if (value := s3a(key))}
     has_keys = keys.keys() >= {"access_key_id", "secret_access_key"}
     given = s3a("aws.credentials.provider")
+    from_environment = False
     if given is None:
         if has_keys:
             return keys
         keystore = s3a("security.credential.provider.path")
         if keystore:
-            raise _only_java("fs.s3a.security.credential.provider.path", keystore, _INSTEAD["s3"])
-        return _of_environment(get, _INSTEAD["s3"])
+            raise _only_java("fs.s3a.security.credential.provider.path", keystore, INSTEAD["s3"])
+        return _of_environment(get, INSTEAD["s3"])
     for provider in filter(None, (name.strip() for name in given.split(","))):
         name = provider.rpartition(".")[2]
         if _AMBIENT.fullmatch(name):
-            return {}
+            if not name.startswith("EnvironmentVariable") or "AWS_ACCESS_KEY_ID" in os.environ:
+                return {}
+            from_environment = True  # perhaps that of the executors, if nothing follows
+            continue
         if name == "AnonymousAWSCredentialsProvider":
             return {"skip_signature": True}
         if name == "TemporaryAWSCredentialsProvider":
@@ -127,7 +132,9 @@ def _s3_credentials(s3a: Get, get: Get) -> Settings:
             if has_keys:
                 return {name: value for name, value in keys.items() if name != "session_token"}
         else:
-            raise _only_java("fs.s3a.aws.credentials.provider", provider, _INSTEAD["s3"])
+            raise _only_java("fs.s3a.aws.credentials.provider", provider, INSTEAD["s3"])
+    if from_environment:
+        return {}
     needed = "fs.s3a.access.key, fs.s3a.secret.key or, for temporary keys, fs.s3a.session.token"
     raise _missing("fs.s3a.aws.credentials.provider", given, needed)
 
@@ -138,7 +145,8 @@ _ENCRYPTIONS = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:kms", "D
 def _s3_encryption(s3a: Get) -> Settings:
     """Of the objects that we write: a bucket may refuse others than Spark's."""
     named = "fs.s3a.encryption.algorithm"
-    method, key = s3a("encryption.algorithm"), s3a("encryption.key")
+    method = s3a("encryption.algorithm") or s3a("server-side-encryption-algorithm")
+    key = s3a("encryption.key") or s3a("server-side-encryption.key")
     if method is None:
         return {}
     if method == "SSE-C":
@@ -178,22 +186,22 @@ def _azure_credentials(of_account: Get, get: Get) -> Settings:
     if kind == "SharedKey":
         provider = of_account("fs.azure.account.keyprovider")
         if provider and provider.rpartition(".")[2] != "SimpleKeyProvider":
-            raise _only_java("fs.azure.account.keyprovider", provider, _INSTEAD["azure"])
+            raise _only_java("fs.azure.account.keyprovider", provider, INSTEAD["azure"])
         key = of_account("fs.azure.account.key")
         if key:
             return {"credential_type": "access_key", "account_key": key}
-        return _of_environment(get, _INSTEAD["azure"])
+        return _of_environment(get, INSTEAD["azure"])
     if kind == "SAS":
         provider = of_account("fs.azure.sas.token.provider.type")
         token = of_account("fs.azure.sas.fixed.token")
         if provider and provider.rpartition(".")[2] != "FixedSASTokenProvider":
-            raise _only_java("fs.azure.sas.token.provider.type", provider, _INSTEAD["azure"])
+            raise _only_java("fs.azure.sas.token.provider.type", provider, INSTEAD["azure"])
         if not token:
             raise _missing("fs.azure.account.auth.type", kind, "fs.azure.sas.fixed.token")
         return {"credential_type": "sas_token", "sas_key": token.lstrip("?")}
     if kind == "OAuth":
         return _azure_oauth(of_account)
-    raise _only_java("fs.azure.account.auth.type", kind, _INSTEAD["azure"])
+    raise _only_java("fs.azure.account.auth.type", kind, INSTEAD["azure"])
 
 
 _TOKEN_FILE = "/var/run/secrets/azure/tokens/azure-identity-token"
@@ -221,7 +229,7 @@ def _azure_oauth(of_account: Get) -> Settings:
             tenant = parts.path.strip("/").partition("/")[0]
             if not parts.netloc or not tenant:
                 raise InvalidConfig(
-                    f"fs.azure.account.oauth2.client.endpoint is {endpoint}; it must be "
+                    "fs.azure.account.oauth2.client.endpoint is no URL with a tenant; it must be "
                     "https://login.microsoftonline.com/TENANT/oauth2/token"
                 )
             return {
@@ -238,7 +246,7 @@ def _azure_oauth(of_account: Get) -> Settings:
         case "WorkloadIdentityTokenProvider":
             java = "client.assertion.provider.type"
             if value := oauth(java):
-                raise _only_java(f"fs.azure.account.oauth2.{java}", value, _INSTEAD["azure"])
+                raise _only_java(f"fs.azure.account.oauth2.{java}", value, INSTEAD["azure"])
             authority = oauth("msi.authority")
             return {
                 "credential_type": "workload_identity",
@@ -247,7 +255,7 @@ def _azure_oauth(of_account: Get) -> Settings:
                 "federated_token_file": oauth("token.file") or _TOKEN_FILE,
                 **({"authority_host": authority.rstrip("/")} if authority else {}),
             }
-    raise _only_java(named, provider, _INSTEAD["azure"])
+    raise _only_java(named, provider, INSTEAD["azure"])
 
 
 # --- Google Cloud Storage
@@ -274,14 +282,14 @@ def _gcs_credentials(auth: Get, get: Get) -> Settings:
     ):  # fmt: skip
         value = auth(key)
         if value:
-            raise _only_java(f"fs.gs.auth.{key}", value, _INSTEAD["gs"])
+            raise _only_java(f"fs.gs.auth.{key}", value, INSTEAD["gs"])
     kind = auth("type")
     if kind == "UNAUTHENTICATED" or (auth("null.enable") or "").lower() == "true":
         return {"skip_signature": True}
     if kind in _GCS_AMBIENT or (auth("service.account.enable") or "").lower() == "false":
         return {}
     if kind not in (None, "SERVICE_ACCOUNT_JSON_KEYFILE"):
-        raise _only_java("fs.gs.auth.type", str(kind), _INSTEAD["gs"])
+        raise _only_java("fs.gs.auth.type", str(kind), INSTEAD["gs"])
     file = auth("service.account.json.keyfile")
     if file:
         return {"service_account": file}
@@ -292,4 +300,4 @@ def _gcs_credentials(auth: Get, get: Get) -> Settings:
     if parts.keys() == names.keys():
         parts["private_key"] = parts["private_key"].replace("\\n", "\n")
         return {"service_account_key": json.dumps({"type": "service_account", **parts})}
-    return _of_environment(get, _INSTEAD["gs"])
+    return _of_environment(get, INSTEAD["gs"])

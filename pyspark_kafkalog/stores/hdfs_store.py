@@ -84,15 +84,25 @@ class HdfsStore:
         self._root = root
 
     def create(self, name: str, data: bytes) -> bool:
-        """See `Store.create`. Whoever renamed his own temporary file has the name, whatever he was told."""
+        """See `Store.create`. What decides is whether our own temporary file was renamed, not the answer."""
         path = self._path(name)
         with self._failures(name, "write") as client:
             unfinished = _write_beside(client, path, data, durable=True)
             try:
-                return _rename(client, unfinished, path)
+                renamed = _rename(client, unfinished, path)
+                return self._read_back(name) == data if renamed is None else renamed
             finally:
                 with suppress(OSError, RuntimeError):
                     client.delete(unfinished)
+
+    def _read_back(self, name: str) -> bytes:
+        data = self.read(name)
+        if data is None:
+            raise LoadError(
+                f"cannot write {self.location}/{name}: its temporary file is gone, and nothing is there; "
+                f"does another program remove {_UNFINISHED}* files?"
+            )
+        return data
 
     def read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -240,14 +250,14 @@ def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
     return unfinished
 
 
-def _rename(client: Any, unfinished: str, path: str) -> bool:
-    """Give a file its own name; False if that is taken."""
+def _rename(client: Any, unfinished: str, path: str) -> bool | None:
+    """Give a file its own name; False if that is taken, None if the temporary one is gone."""
     for wait_s in (*_WAITS_S, None):
         try:
             client.rename(unfinished, path)
             return True
         except FileNotFoundError:
-            return True  # done by a request whose answer was lost: nobody else knows the temporary name
+            return None  # most likely done by a request whose answer was lost
         except FileExistsError:
             return not _is_there(client, unfinished)
         except (OSError, RuntimeError):

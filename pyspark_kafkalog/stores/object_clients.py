@@ -22,6 +22,14 @@ _CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "a
 OBJECT_SCHEMES = tuple(_CLOUDS)
 """Those that `ObjectStore` opens."""
 
+INSTEAD = {
+    "s3": "fs.s3a.access.key and fs.s3a.secret.key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "azure": "fs.azure.account.key.HOST, a fixed SAS token or OAuth with a client's secret, or "
+    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
+    "gs": "fs.gs.auth.service.account.json.keyfile, or GOOGLE_APPLICATION_CREDENTIALS",
+}
+"""What credentials to set, by cloud: Hadoop's keys, or variables of the environment."""
+
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -66,8 +74,8 @@ def address_of(location: str) -> Address:
 
 
 _LONG_REASON = 300
-_CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"')
-"""Of a file of credentials that it cannot decode: a private key's bytes, a text."""
+_CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"|(?<=<Token-\d>)[^<\s]*')
+"""Of a file of credentials that it cannot decode: a private key's bytes, a text. And S3's copy of a token."""
 
 
 def reason(error: BaseException) -> str:
@@ -77,7 +85,9 @@ def reason(error: BaseException) -> str:
 
 
 _Settings = tuple[tuple[str, Any], ...]
-_clients: dict[tuple[Address, _Settings], Any] = {}
+_clients: dict[Address, tuple[_Settings, Any]] = {}
+"""By bucket, with what it was opened with: rotated credentials open another one in its place."""
+
 _opened_in = 0
 _opening = threading.Lock()
 
@@ -98,10 +108,10 @@ def client(address: Address, location: str) -> Any:
                 f"{location}: this process was forked from one that had opened a store, and cannot use it: "
                 "start processes by spawn, or open ledgers in the new process only"
             )
-        if (address, settings) not in _clients:
-            _clients[address, settings] = _open(address, dict(settings), location)
+        if address not in _clients or _clients[address][0] != settings:
+            _clients[address] = settings, _open(address, dict(settings), location)
             _opened_in = os.getpid()
-        return _clients[address, settings]
+        return _clients[address][1]
 
 
 SETTINGS_VARIABLE = "KAFKALOG_STORES"
@@ -111,12 +121,14 @@ _given: dict[str, dict[str, Any]] = {}
 
 
 def give_settings(address: Address, settings: dict[str, Any]) -> str:
-    """Use these settings of obstore's, by its names, for a bucket, in this process.
+    """Use these settings of obstore's, by its names, for a bucket, in this process; none, if they are empty.
 
     Returns all that were given, for `SETTINGS_VARIABLE` of other processes; it holds secrets.
     """
     with _opening:
         _given[f"{address.cloud}:{address.root}"] = settings
+        if not settings:
+            del _given[f"{address.cloud}:{address.root}"]
         return json.dumps(_given, sort_keys=True)
 
 
@@ -145,7 +157,17 @@ def _settings(address: Address) -> _Settings:
         endpoint = "https://" + address.root.rpartition("@")[2].replace(".dfs.", ".blob.", 1)
     if endpoint:
         settings.setdefault(setting, endpoint)
+    _check(settings.get(setting), next((name for name in variables if os.environ.get(name)), setting))
     return tuple(sorted(settings.items()))
+
+
+def _check(endpoint: str | None, name: str) -> None:
+    """obstore ends a thread over an address without a scheme."""
+    parts = urlsplit(endpoint or "https://none")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise LoadError(
+            f"{name} is {masked(str(endpoint))}; it must be http:// or https:// and a host, without a user"
+        )
 
 
 def _open(address: Address, settings: dict[str, Any], location: str) -> Any:

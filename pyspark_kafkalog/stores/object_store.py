@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.stores.lease import Found, Lease, Version
-from pyspark_kafkalog.stores.object_clients import address_of, client, reason
+from pyspark_kafkalog.stores.object_clients import INSTEAD, address_of, client, reason
 from pyspark_kafkalog.stores.store import StoredFile, side_by_side
 
 _WRITE_ID = "kafkalogwrite"
@@ -232,10 +232,21 @@ class ObjectStore:
         try:
             yield store
         except (BaseError, OSError) as e:
+            if _NO_CREDENTIALS.search(str(e)):
+                raise LoadError(
+                    f"cannot {verb} {where}: no credentials were found in Spark's keys or the environment, "
+                    f"and this machine has no role. Set {INSTEAD[self._address.cloud]}"
+                ) from None
             remedy = "check the credentials and what they allow" if _is_denied(e) else "check the store"
             if isinstance(e, FileNotFoundError):
                 remedy = "check that the bucket or container exists"
             raise LoadError(f"cannot {verb} {where}: {reason(e)}; {remedy}") from None
+        except BaseException as e:
+            if type(e).__name__ != "PanicException":  # of obstore's Rust, which is no Exception
+                raise
+            raise LoadError(
+                f"cannot {verb} {where}: obstore failed, perhaps over a line break in a key: {reason(e)}"
+            ) from None
 
 
 _READ_AHEAD = 64 << 10
@@ -281,6 +292,9 @@ def _above(path: str, known: set[str]) -> Iterator[str]:
     while (path := path.rpartition("/")[0]) and path not in known:
         yield path
 
+
+_NO_CREDENTIALS = re.compile(r"//169\.254\.169\.254/|//metadata(\.google\.internal)?/")
+"""Where obstore asks for the role of the machine, after everything else."""
 
 _NO_LOGIN = re.compile("token request|federated token|>InvalidAuthenticationInfo<")
 """In failures that obstore has no class for."""

@@ -126,6 +126,29 @@ def test_a_refused_request_is_an_error_without_secrets(
     assert s3.create("load.json", b"data")
 
 
+def test_without_any_credentials_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is asked for its role last, at an address that leads nowhere here."""
+    monkeypatch.setattr(object_clients, "_RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)})
+    monkeypatch.setattr(object_clients, "_clients", {})
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    with pytest.raises(LoadError, match=r"no credentials were found .* Set fs\.s3a\.access\.key.*AWS_ACCESS"):
+        open_store("s3://lake/x").read("load.json")
+
+
+def test_a_line_break_in_a_key_is_an_error_like_any_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_clients, "_clients", {})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK\nIA")
+    with pytest.raises(LoadError, match="perhaps over a line break in a key"):
+        open_store(url).read("load.json")
+
+
+def test_a_token_that_the_store_repeats_is_not_shown() -> None:
+    body = "<Error><Code>InvalidToken</Code><Token-0>not-to-be-seen</Token-0></Error>"
+    assert object_clients.reason(OSError(body)) == body.replace("not-to-be-seen", "...")
+
+
 def test_a_bucket_that_does_not_exist_is_an_error_that_names_it(gate: Gate) -> None:
     with pytest.raises(
         LoadError, match=r"cannot write s3://absent/x/load\.json.*the bucket or container exists"

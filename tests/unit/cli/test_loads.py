@@ -132,4 +132,9 @@ def test_compact_says_what_it_would_put_together_without_spark(ledger: Ledger, t
     ledger.commit(plan, mode="dir", run="run", outputs=[Output("/table", "load=00000003", files)])
     assert run(ledger, "compact", "--dry-run") == "/table: 2 small files with 3.0 kB\n"
     assert run(ledger, "compact", "--dry-run", "--target-size", "2kb") == "nothing to compact\n"
-    assert run(ledger, "compact", "--dry-run", "--to", "/other") == "nothing to compact\n"
+    table = tmp_path / "table"
+    claim_path(table, ledger)
+    assert run(ledger, "compact", "--dry-run", "--to", f"{table}/") == "nothing to compact\n"
+    offsets = str(Path(ledger.location).parent)
+    wrong = CliRunner().invoke(app, ["compact", "flights", "--offsets", offsets, "--to", "/other"])
+    assert (wrong.exit_code, "load 'flights' has no table at /other" in wrong.output) == (2, True)

@@ -87,7 +87,13 @@ def test_hints_follow_the_commit_and_those_of_former_leaders_go(ledger: Ledger, 
         "flights/offsets/part-2-clicks-0": b"tcp://broker-2:9092\tclicks\t0\t15\n",
         "flights/offsets/part-1-clicks-1": b"tcp://broker-1:9092\tclicks\t1\t4\n",
     }
-    assert store.records["flights/HEAD.json"] == b'{"newest": 2}\n'
+    assert store.records["flights/HEAD.json"] == b'{"newest": 2, "tables": []}\n'
+    plan = begun(ledger, {P0: facts(0, 20, leader=2), P1: facts(0, 4)})
+    ledger.commit(plan, mode="dir", run="run", outputs=[OUTPUT], receipts=False)
+    ledger.rewind(2, "run")
+    assert store.records["flights/HEAD.json"] == b'{"newest": 4, "tables": ["/data/flights"]}\n'
+    del store.records["flights/HEAD.json"]
+    assert ledger.tables() == ["/data/flights"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +338,7 @@ def with_commits(count: int) -> MemoryStore:
     for number in range(2, count + 1):
         next_one = replace(commit, number=number, parent=number - 1)
         store.records[f"flights/commits/{number:08d}.json"] = encode(next_one)
-    store.records["flights/HEAD.json"] = b'{"newest": %d}\n' % count
+    store.records["flights/HEAD.json"] = b'{"newest": %d, "tables": []}\n' % count
     return store
 
 

@@ -91,7 +91,9 @@ def test_the_hints_after_a_commit_are_the_same(name: str, tmp_path: Path) -> Non
     assert len(hints) >= 2
     assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file()) == sorted(hints)
     for hint in hints:
-        assert (tmp_path / hint).read_bytes() == (old / hint).read_bytes()
+        written, before = (tmp_path / hint).read_bytes(), (old / hint).read_bytes()
+        # Older releases did not name the tables.
+        assert written == before or written.startswith(before[:-2] + b', "tables": [')
 
 
 @pytest.mark.parametrize("kind", ["commits", "partitions"])

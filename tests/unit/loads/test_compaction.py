@@ -131,7 +131,9 @@ def test_gc_removes_nothing_if_a_rewind_came_after_it_looked(ledger: Ledger, tab
     now = SYSTEM_CLOCK.time_ms()
     (found,) = removable_files(ledger, now + 60_000)
     ledger.rewind(4, "of another driver, which did not meet the lock")
-    with pytest.raises(LostRace, match=r"another driver committed .* nothing was removed there; run gc again"):
+    with pytest.raises(
+        LostRace, match=r"another driver committed .* nothing was removed there; run gc again"
+    ):
         remove_files(ledger, found, now)
     assert output_files.verify_outputs(ledger.lineage()) == []
 

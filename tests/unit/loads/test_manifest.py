@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.manifest import FILES, write_manifests
+from pyspark_kafkalog.loads.manifest import FILES, listed_files, write_manifests
 from pyspark_kafkalog.loads.output_files import files_in_effect
-from tests.support.ledger.plans import P0, P1, facts, loaded
+from pyspark_kafkalog.stores.locations import open_store
+from tests.support.ledger.plans import P0, P1, begun, facts, loaded
 from tests.support.loads.written_tables import load
 
 
@@ -70,10 +73,10 @@ def test_a_commit_reads_the_earlier_ones_only_if_the_manifest_is_not_of_its_pare
         load(ledger, table, f"load={number:08d}/kl_run=won", "a.parquet")
     update(ledger)
     load(ledger, table, "load=00000006/kl_run=won", "a.parquet")
-    read = []
+    head, read = ledger.head(), []
     commit_at = Ledger.commit_at
     monkeypatch.setattr(Ledger, "commit_at", lambda self, n: read.append(n) or commit_at(self, n))
-    update(ledger)
+    write_manifests(ledger, head)
     assert read == [5]
     assert listed(table) == urls(ledger, table)
 
@@ -96,13 +99,75 @@ def test_whatever_happened_to_it_the_next_load_writes_it(
     assert state["commit"] == 2
 
 
-def test_a_missing_list_is_written_although_nothing_was_committed_since(ledger: Ledger, table: Path) -> None:
+@pytest.mark.parametrize("damage", [None, b"", b"nonsense\n"])
+def test_a_damaged_list_is_written_although_nothing_was_committed_since(
+    ledger: Ledger, table: Path, damage: bytes | None
+) -> None:
     load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
     loaded(ledger, {P0: facts(0, 25), P1: facts(0, 4)})
     update(ledger)
-    (table / FILES).unlink()
+    if damage is None:
+        (table / FILES).unlink()
+    else:
+        (table / FILES).write_bytes(damage)
     update(ledger)
     assert listed(table) == urls(ledger, table)
+
+
+def test_the_next_load_repairs_all_tables_whatever_it_writes_itself(
+    ledger: Ledger, table: Path, tmp_path: Path
+) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    update(ledger)
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet")  # and its driver died
+    other = tmp_path / "other"
+    load(ledger, other, "load=00000003/kl_run=won", "b.parquet")
+    update(ledger)
+    assert (listed(table), listed(other)) == (urls(ledger, table), urls(ledger, other))
+    ledger.rewind(1, "run")  # and its driver died
+    ledger.discard(begun(ledger, {P0: facts(0, 25), P1: facts(0, 4)}), "run")
+    update(ledger)
+    assert (len(listed(table)), listed(other)) == (1, [])
+
+
+def test_a_table_that_another_load_has_taken_over_is_left_to_it(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet")
+    shutil.rmtree(table)
+    other = Ledger.at(ledger.offsets_path, "trains")
+    other.identify("cluster-a", {"subscribe": "clicks"})
+    load(other, table, "load=00000001/kl_run=won", "b.parquet")
+    update(other)
+    load(ledger, table.parent / "elsewhere", "load=00000002/kl_run=won", "a.parquet")
+    update(ledger)
+    assert listed(table) == [f"file://{table}/load=00000001/kl_run=won/b.parquet"]
+
+
+def test_readers_trust_a_list_of_the_newest_commit_at_this_place_only(ledger: Ledger, table: Path) -> None:
+    def known() -> list[str] | None:
+        head = ledger.head()
+        assert head is not None
+        return listed_files(open_store(table), head)
+
+    load(ledger, table, "load=00000001/kl_run=won", "k=a\u2028b/a.parquet")
+    assert known() is None
+    update(ledger)
+    assert known() == files_in_effect(ledger, table) == ["load=00000001/kl_run=won/k=a\u2028b/a.parquet"]
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet")
+    assert known() is None
+    update(ledger)
+    whole = (table / FILES).read_bytes()
+    (table / FILES).write_bytes(whole[:-10])
+    assert known() is None
+    (table / FILES).write_bytes(whole)
+    assert known() == files_in_effect(ledger, table)
+    head = ledger.head()
+    assert head is not None
+    assert listed_files(open_store(table), replace(head, sha256="of another ledger")) is None
+    table.rename(table.parent / "moved")
+    assert listed_files(open_store(table.parent / "moved"), head) is None
+    assert (
+        listed_files(open_store(table.parent / "moved"), replace(head, sha256="of an older ledger")) is None
+    )
 
 
 def test_a_manifest_that_cannot_be_written_does_not_undo_a_commit(

@@ -186,8 +186,15 @@ def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp
 def test_two_partitionings_of_one_table_are_refused(ledger: Ledger, table: Path) -> None:
     load(ledger, table, "day=1/a.parquet")
     load(ledger, table, "a.parquet")
+    files = output_files.files_in_effect(ledger, table)
+    output_files.check_one_partitioning("t", files[:1])
     with pytest.raises(LoadError, match=r"load 1 is partitioned by \['day'\] and load 2 by \[\].*Rewind"):
-        output_files.files_in_effect(ledger, table)
+        output_files.check_one_partitioning("t", files)
+    of_runs = ["load=00000009/kl_run=a/day=1/hour=2/x", "kl_compact=00000010/kl_run=b/day=1/x"]
+    with pytest.raises(
+        LoadError, match=r"load 9 is partitioned by \['day', 'hour'\] and load 10 by \['day'\]"
+    ):
+        output_files.check_one_partitioning("t", of_runs)
 
 
 def test_a_path_belongs_to_the_load_that_claimed_it(ledger: Ledger, table: Path, tmp_path: Path) -> None:

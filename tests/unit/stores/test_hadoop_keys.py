@@ -19,6 +19,7 @@ KEYS = {"fs.s3a.access.key": "AKIA", "fs.s3a.secret.key": "hush"}
 OURS = {"access_key_id": "AKIA", "secret_access_key": "hush"}
 S3A_AUTH = "org.apache.hadoop.fs.s3a."
 PROVIDER = "fs.s3a.aws.credentials.provider"
+ENVIRONMENT = "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
 DEFAULT_CHAIN = (
     f"{S3A_AUTH}TemporaryAWSCredentialsProvider, {S3A_AUTH}SimpleAWSCredentialsProvider, "
     "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider, "
@@ -34,6 +35,12 @@ def settings(location: str, keys: dict[str, str]) -> dict[str, Any]:
 def taken(location: str, found: dict[str, Any]) -> bool:
     """Whether obstore knows all of these names and values; no request is made."""
     return object_clients._open(address_of(location), found, location) is not None
+
+
+def test_keys_of_the_environment_come_first_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {**KEYS, PROVIDER: f"{ENVIRONMENT},{S3A_AUTH}SimpleAWSCredentialsProvider"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
+    assert settings(S3, keys) == {}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,19 @@ def taken(location: str, found: dict[str, Any]) -> bool:
             {"endpoint": "https://b.s3.acme", "virtual_hosted_style_request": True},
         ),
         ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {}),
-        ({"fs.s3a.endpoint": "https://s3.eu-west-1.amazonaws.com"}, {"region": "eu-west-1"}),
+        ({"fs.s3a.endpoint": "https://s3.eu-west-1.amazonaws.com/"}, {"region": "eu-west-1"}),
+        (
+            {"fs.s3a.endpoint": "s3-fips.us-gov-west-1.amazonaws.com"},
+            {
+                "endpoint": "https://b.s3-fips.us-gov-west-1.amazonaws.com",
+                "virtual_hosted_style_request": True,
+                "region": "us-gov-west-1",
+            },
+        ),
+        (
+            {"fs.s3a.endpoint": "s3.dualstack.eu-west-1.amazonaws.com", "fs.s3a.path.style.access": "true"},
+            {"endpoint": "https://s3.dualstack.eu-west-1.amazonaws.com", "region": "eu-west-1"},
+        ),
         (
             {"fs.s3a.bucket.b.endpoint.region": "here", "fs.s3a.bucket.c.endpoint.region": "there"},
             {"region": "here"},
@@ -72,6 +91,8 @@ def taken(location: str, found: dict[str, Any]) -> bool:
         ({**KEYS, **TOKEN, PROVIDER: DEFAULT_CHAIN}, {**OURS, "session_token": "t"}),
         ({**KEYS, **TOKEN, PROVIDER: f"{S3A_AUTH}SimpleAWSCredentialsProvider"}, OURS),
         ({PROVIDER: DEFAULT_CHAIN}, {}),
+        ({**KEYS, PROVIDER: f"{ENVIRONMENT},{S3A_AUTH}SimpleAWSCredentialsProvider"}, OURS),
+        ({PROVIDER: ENVIRONMENT}, {}),
         ({**KEYS, PROVIDER: f"{S3A_AUTH}auth.IAMInstanceCredentialsProvider"}, {}),
         ({**KEYS, PROVIDER: f"{S3A_AUTH}AnonymousAWSCredentialsProvider"}, {"skip_signature": True}),
         ({"fs.s3a.access.key": " AKIA\n", "fs.s3a.secret.key": "hush ", "fs.s3a.endpoint": " "}, OURS),
@@ -80,6 +101,10 @@ def taken(location: str, found: dict[str, Any]) -> bool:
             {"server_side_encryption": "aws:kms", "sse_kms_key_id": "arn:k"},
         ),
         ({"fs.s3a.encryption.algorithm": "DSSE-KMS"}, {"server_side_encryption": "aws:kms:dsse"}),
+        (
+            {"fs.s3a.server-side-encryption-algorithm": "SSE-KMS", "fs.s3a.server-side-encryption.key": "k"},
+            {"server_side_encryption": "aws:kms", "sse_kms_key_id": "k"},
+        ),
         (
             {"fs.s3a.encryption.algorithm": "SSE-S3", "fs.s3a.encryption.key": "unused"},
             {"server_side_encryption": "AES256"},
@@ -90,7 +115,8 @@ def taken(location: str, found: dict[str, Any]) -> bool:
         ),
     ],
 )
-def test_keys_of_s3a(keys: dict[str, str], expected: dict[str, Any]) -> None:
+def test_keys_of_s3a(keys: dict[str, str], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     found = settings(S3, keys)
     assert found == expected
     assert taken(S3, found)
@@ -231,6 +257,12 @@ def test_a_key_of_gcs_may_be_given_in_parts() -> None:
         (S3, {PROVIDER: f"{S3A_AUTH}SimpleAWSCredentialsProvider"}, r"fs\.s3a\.access\.key.*is not set"),
         (S3, {"hadoop.security.credential.provider.path": "jceks://f"}, r"is jceks://f, which only Java"),
         (S3, {"fs.s3a.bucket.b.security.credential.provider.path": "jceks://f"}, r"is jceks://f, which only"),
+        (S3, {"fs.s3a.bucket.b.accesspoint.arn": "arn:aws:s3:x"}, r"alias of the access point as the bucket"),
+        (
+            S3,
+            {"hadoop.security.credential.provider.path": "jceks://hdfs@user:hush@nn/x"},
+            r"is jceks://\*\*\*@nn/x, which only Java",
+        ),
         (S3, {"fs.s3a.encryption.algorithm": "CSE-KMS"}, r"is CSE-KMS\. Python cannot read.*SSE-KMS"),
         (S3, {"fs.s3a.encryption.algorithm": "SSE-C"}, r"is SSE-C, and fs\.s3a\.encryption\.key"),
         (AZURE, {"hadoop.security.credential.provider.path": "jceks://f"}, r"AZURE_STORAGE_ACCOUNT_KEY"),
@@ -255,7 +287,7 @@ def test_a_key_of_gcs_may_be_given_in_parts() -> None:
             r"com\.acme\.Assertions, which only Java",
         ),
         (AZURE, {**CLIENT, "fs.azure.account.oauth2.client.secret": ""}, r"oauth2\.client\.secret, which it"),
-        (AZURE, {**CLIENT, "fs.azure.account.oauth2.client.endpoint": "tenant"}, r"must be https://login"),
+        (AZURE, {**CLIENT, "fs.azure.account.oauth2.client.endpoint": "hush"}, r"must be https://login"),
         (GCS, {"fs.gs.auth.type": "ACCESS_TOKEN_PROVIDER"}, r"only Java.*service\.account\.json\.keyfile"),
         (GCS, {"fs.gs.auth.service.account.keyfile": "/k.p12"}, r"/k\.p12, which only Java"),
         (GCS, {"fs.gs.auth.impersonation.service.account": "e@x"}, r"only Java"),

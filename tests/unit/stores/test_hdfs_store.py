@@ -5,6 +5,7 @@ A real one is in tests/peers/test_hdfs.py; no server loses the answer to a renam
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,18 +78,35 @@ LOST = OSError("Connection reset by peer")
     ("client", "won"),
     [
         (Faulty(None), True),
-        (Faulty(LOST, None), True),
+        (Faulty(LOST, None), None),
         (Faulty(FileExistsError("the client of HDFS asked twice")), True),
         (Faulty(None, is_taken=True), False),
-        (Faulty(RuntimeError("RPCError(StandbyException)"), None), True),
+        (Faulty(RuntimeError("RPCError(StandbyException)"), None), None),
     ],
     ids=["answered", "answer lost", "asked twice", "taken", "standby"],
 )
-def test_who_renamed_his_own_file_has_the_name(
-    client: Any, won: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_rename_succeeded_if_the_temporary_file_has_another_name(
+    client: Any, won: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """None: it is gone, which also another program may have done."""
     monkeypatch.setattr(hdfs_store, "_WAITS_S", (0.0,))
     assert hdfs_store._rename(client, "/x/.tmp-1", "/x/1.json") is won
+
+
+@pytest.mark.parametrize(("there", "created"), [(b"data", True), (b"of another driver", False), (None, None)])
+def test_what_is_there_decides_if_the_temporary_file_is_gone(
+    there: bytes | None, created: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HdfsStore("hdfs://nn:8020/x")
+    monkeypatch.setattr(hdfs_store, "_client", lambda *_: SimpleNamespace(delete=lambda _: None))
+    monkeypatch.setattr(hdfs_store, "_write_beside", lambda *_, **__: "/x/.tmp-1")
+    monkeypatch.setattr(hdfs_store, "_rename", lambda *_: None)
+    monkeypatch.setattr(store, "read", lambda _: there)
+    if created is None:
+        with pytest.raises(LoadError, match=r"does another program remove \.tmp-\* files\?"):
+            store.create("1.json", b"data")
+    else:
+        assert store.create("1.json", b"data") is created
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_that_says_what_to_check(
