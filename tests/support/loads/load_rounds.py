@@ -19,7 +19,7 @@ from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from tests.support.loads.armed_faults import Fault
 from tests.support.loads.growing_topic import GrowingTopic, wait_for_records
 from tests.support.loads.loaded_table import check_positions, check_table
@@ -225,10 +225,10 @@ class LoadRound:
             assert self._head() == before + 1
         self.look()
         with self.ledger.hold("gc"):
-            for found in unlisted_files(self.ledger, time.time_ns() // 1_000_000 + 1):
+            for found in removable_files(self.ledger, time.time_ns() // 1_000_000 + 1):
                 assert not found.refused
-                self.note(f"    removed: {len(found.files)} unlisted files, {len(found.replaced)} replaced")
-                remove_unlisted(self.ledger, found, time.time_ns() // 1_000_000)
+                self.note(f"    removed: {len(found.unlisted)} unlisted files, {len(found.replaced)} replaced")
+                remove_files(self.ledger, found, time.time_ns() // 1_000_000)
         self.look()
 
     def _have_nothing_pending(self) -> None:

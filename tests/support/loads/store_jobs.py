@@ -7,7 +7,7 @@ from typing import Any
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.loads.manifest import FILES
-from pyspark_kafkalog.loads.output_cleaning import remove_unlisted, unlisted_files
+from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from pyspark_kafkalog.loads.output_files import verify_outputs
 from pyspark_kafkalog.stores.locations import open_store
 
@@ -46,10 +46,10 @@ def cleaned(spark: Any, *, root: str) -> dict[str, Any]:
     """How many files gc removed, whatever their age."""
     ledger = kafkalog.Ledger.at(f"{root}/_offsets", NAME)
     later = SYSTEM_CLOCK.time_ms() + 60_000
-    found = unlisted_files(ledger, later)
+    found = removable_files(ledger, later)
     for one in found:
-        remove_unlisted(ledger, one, later)
-    return {"unlisted": sum(len(one.files) for one in found),
+        remove_files(ledger, one, later)
+    return {"unlisted": sum(len(one.unlisted) for one in found),
             "replaced": sum(len(one.replaced) for one in found), **_state(spark, root)}  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _OF_LOCAL_STORES = ("written beside", "linked", "sql")
 
 def _of(headers: Mapping[str, str]) -> dict[str, float]:
     """The shares for a request with these headers."""
-    if "hadoop" in headers.get("user-agent", "").lower():
+    if "object_store" not in headers.get("user-agent", ""):  # obstore's
         return FOR_HADOOP
     return DRIZZLE | (CONFLICTS if any(name in headers for name in CONDITIONS) else {})
 
@@ -107,7 +107,7 @@ class StoreRound(LoadRound):
 
 @dataclass
 class BucketRound(StoreRound):
-    """A round in the server behind ``gate``."""
+    """A round in the server behind ``gate``, in S3's API or another one."""
 
     root: str = f"s3a://{BUCKET}"
     gate: Gate | None = None
