@@ -64,13 +64,17 @@ def _ask(
         connection.close()
 
 
-CONDITIONS = ("if-none-match", "if-match")
+CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
+"""Headers of writes with a condition, in S3's, Azure's and Google's API."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     """With the usual 5 some of a burst of Hadoop's connections stay half open, and it waits for a minute."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: clients that are killed close their connections at any moment."""
 
 
 class Gate:
@@ -139,7 +143,8 @@ class Gate:
                         "server",
                     ):
                         self.send_header(name, value)
-                length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else len(answer)
+                of_head = {name.lower(): value for name, value in headers}.get("content-length", "0")
+                length = of_head if self.command == "HEAD" else len(answer)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
                 if self.command != "HEAD":

@@ -227,7 +227,9 @@ class LoadRound:
         with self.ledger.hold("gc"):
             for found in removable_files(self.ledger, time.time_ns() // 1_000_000 + 1):
                 assert not found.refused
-                self.note(f"    removed: {len(found.unlisted)} unlisted files, {len(found.replaced)} replaced")
+                self.note(
+                    f"    removed: {len(found.unlisted)} unlisted files, {len(found.replaced)} replaced"
+                )
                 remove_files(self.ledger, found, time.time_ns() // 1_000_000)
         self.look()
 
