@@ -371,7 +371,7 @@ def gc(
     from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 
     now_ms, age_ms = SYSTEM_CLOCK.time_ms(), _age_ms(older_than)
-    with nullcontext() if dry_run else ledger.hold(holder("gc")):
+    with nullcontext() if dry_run else ledger.hold("gc"):
         found = clean(ledger, keep, dry_run=dry_run)
         tables = removable_files(ledger, now_ms - age_ms)
         if not dry_run:
@@ -423,11 +423,3 @@ def open_ledger(name: str, offsets: str) -> Ledger:
         known = f"there are {', '.join(there)}" if there else "there is none at all"
         raise InvalidConfig(f"no load is called {name!r} at {offsets}: {known}")
     return ledger
-
-
-def holder(command: str) -> str:
-    """What another driver is told that holds the load."""
-    import os
-    import socket
-
-    return f"`kafkalog {command}`, process {os.getpid()} on {socket.gethostname()}"

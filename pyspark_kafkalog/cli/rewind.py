@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, Servers
-from pyspark_kafkalog.cli.loads import Name, Offsets, holder, open_ledger, source_options, unit_of, words
+from pyspark_kafkalog.cli.loads import Name, Offsets, open_ledger, source_options, unit_of, words
 from pyspark_kafkalog.cli.positions import offsets_in_file, parse_time
 from pyspark_kafkalog.cli.terminal_output import counted
 from pyspark_kafkalog.errors import InvalidConfig
@@ -70,7 +70,7 @@ def rewind(
     from pyspark_kafkalog.ledger.rewinding import rewinding, rewinding_to_commit
 
     ledger = open_ledger(name, offsets)
-    with ledger.hold(holder("rewind")):
+    with ledger.hold("rewind"):
         if ledger.head() is None:
             raise InvalidConfig(
                 f"{ledger.location}: nothing was committed yet, so there is nothing to rewind"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -124,13 +125,16 @@ class Ledger(Archive):
         """The names of the loads that have a ledger in the same place, sorted."""
         return [name for name in self._beside.names("") if self._beside.exists(f"{name}/{LOAD}")]
 
-    def hold(self, holder: str) -> AbstractContextManager[None]:
+    def hold(self, what: str = "a load") -> AbstractContextManager[None]:
         """Lock the load against other drivers until the context, or this process, ends.
 
+        ``what`` is done, process, host and time are shown to other drivers.
+
         Raises:
-            LoadBusy: another driver holds it; the message has its ``holder`` text.
+            LoadBusy: another driver holds it; the message says which.
         """
-        return self.store.hold(LOCK, holder)
+        who = f"process {os.getpid()} on {socket.gethostname()} since {self._now()}"
+        return self.store.hold(LOCK, f"{what}, {who}")
 
     def verify(self) -> list[str]:
         """What is wrong with the ledger, in words; empty if it is sound. Reads all, writes nothing."""

@@ -21,7 +21,6 @@ from pyspark_kafkalog.ledger.commit import Commit, Output
 from pyspark_kafkalog.ledger.in_effect import Live, live_outputs
 from pyspark_kafkalog.ledger.receipts import join_ranges
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.load import holder
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts, table_of
 
@@ -60,7 +59,7 @@ def compact(
     owner = output_files.read_claim(where)
     assert owner is not None  # ledger_of found it
     output_files.check_not_copied(owner, ledger)
-    with ledger.hold(holder("compact")):
+    with ledger.hold("compact"):
         head = ledger.head()
         chosen = small_outputs(live_outputs(ledger.lineage(), owner.path), target_bytes)
         if head is None or not chosen:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
@@ -166,7 +164,7 @@ class Load:
                 f"load {self.ledger.name!r} was {self._state}: call load() again for the next one"
             )
         with ExitStack() as lock:
-            lock.enter_context(self.ledger.hold(holder()))
+            lock.enter_context(self.ledger.hold())
             cluster = open_cluster(self._options)
             try:
                 self.plan = begin(self._options, cluster, self.ledger, run=self._run)
@@ -453,9 +451,3 @@ def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
-
-
-def holder(what: str = "") -> str:
-    """Who holds the lock, for whom it keeps out; ``what`` names a command."""
-    who = f"process {os.getpid()} on {socket.gethostname()} since {utc_text(SYSTEM_CLOCK.time_ms())}"
-    return f"{what}, {who}" if what else who

@@ -124,11 +124,10 @@ class LoadReader(BatchReader):
     def _held(self, run: str) -> ExitStack:
         """The load's lock. Scans of one DataFrame that are planned at the same time wait for each other."""
         began = time.monotonic()
-        holder = f"a stage read that is being planned on {socket.gethostname()}, run {run}"
         while True:
             held = ExitStack()
             try:
-                held.enter_context(self._ledger.hold(holder))
+                held.enter_context(self._ledger.hold(f"the planning of a stage read, run {run}"))
             except LoadBusy as e:
                 # A holder writes its name a moment after it has the lock.
                 patience = _PLANNING_SECONDS if run in str(e) else _NAMING_SECONDS

@@ -292,7 +292,7 @@ def told(lake: Lake, group: str) -> dict[int, int]:
 
 def test_a_second_driver_learns_who_has_the_load(lake: Lake) -> None:
     with lake.load() as first:
-        said = rf"\.lock is held by process {os.getpid()} on .* since 20\d\d-\d\d-\d\dT"
+        said = rf"\.lock is held by a load, process {os.getpid()} on .* since 20\d\d-\d\d-\d\dT"
         with pytest.raises(errors.LoadBusy, match=said), lake.load():
             pass
         first.write_parquet(lake.table)
