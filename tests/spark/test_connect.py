@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.stores.locations import open_store
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.foreign.clients07 import ClientError
+from tests.support.foreign.fetched import NotAvailable
 from tests.support.formats.avro_bytes import avro_bytes
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
-from tests.support.spark.spark_environments import SparkProcess
+from tests.support.spark.spark_environments import SparkProcess, s3a_configs, s3a_jars
 
 pytestmark = pytest.mark.clusters
 
@@ -36,10 +38,13 @@ def do(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Errand]:
         "spark.remote": "local[2]",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
-    # The server's processes find a store by their environment only.
+    # The server's processes find a store by their environment only, Spark's own writers by its keys.
     with s3_server() as port, pytest.MonkeyPatch.context() as environment:
-        for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+        endpoint = f"http://127.0.0.1:{port}"
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
             environment.setenv(name, value)
+        with suppress(NotAvailable):
+            configs |= {"spark.jars": ",".join(map(str, s3a_jars())), **s3a_configs(endpoint)}
         process = SparkProcess(directory / "spark.log", configs=configs)
         yield lambda errand, /, **named: process.call(f"tests.support.spark.spark_errands:{errand}", **named)
         process.close()
@@ -96,14 +101,21 @@ def test_what_is_wrong_is_reported_by_driver_and_tasks(
         do("read", options=options(topic, **ends))
 
 
-@pytest.mark.parametrize("at", ["path", "s3"])
+@pytest.mark.parametrize("at", ["path", "s3", "s3 table"])
 def test_loads_go_on_where_the_last_one_ended(
     do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path, at: str
 ) -> None:
     topic = new_topic(partitions=2)
-    offsets = str(tmp_path / "offsets") if at == "path" else f"s3a://{BUCKET}/{topic.name}"
+    bucket = f"s3a://{BUCKET}/{topic.name}"
+    if at == "s3 table":
+        try:
+            s3a_jars()
+        except NotAvailable as e:
+            pytest.skip(f"Hadoop's s3a is not here: {e}")
     load = {
-        "options": options(topic), "name": "connect", "offsets": offsets, "path": str(tmp_path / "table"),
+        "options": options(topic), "name": "connect",
+        "offsets": str(tmp_path / "offsets") if at == "path" else f"{bucket}/offsets",
+        "path": f"{bucket}/table" if at == "s3 table" else str(tmp_path / "table"),
     }  # fmt: skip
     topic.add(*range(3))
     assert do("load", **load)["records"] == 3
@@ -178,6 +190,28 @@ def test_a_stream_goes_on_from_its_checkpoint_into_a_topic_and_its_listener_tell
     committed = committed_offsets(cluster, query["group"])
     cluster.close()
     assert {p.partition: c.offset for p, c in committed.items()} == {0: 9, 1: 2}
+
+
+def test_a_stream_keeps_its_start_in_a_bucket(
+    do: Errand,
+    server: EmbeddedBroker,
+    new_topic: NewTopic,
+    options: Callable[..., dict[str, str]],
+    tmp_path: Path,
+) -> None:
+    source, sink = new_topic(), new_topic()
+    source.add(*range(5))
+    offsets = f"s3a://{BUCKET}/{source.name}"
+    given = options(source, startingOffsets="latest", offsetsPath=offsets, streamName="kept")
+    query = {
+        "options": given, "target": target(server, sink), "checkpoint": str(tmp_path / "checkpoint")
+    }  # fmt: skip
+    do("stream", **query, name="kept-first")
+    assert open_store(offsets).names("kept")
+    source.add(5, 6)
+    do("stream", **query, name="kept-second")
+    rows = do("read", options=options(sink))["rows"]
+    assert sorted(int(value) for _, _, value in rows) == [5, 6]
 
 
 def test_a_batch_is_written(

@@ -25,7 +25,7 @@ DRIZZLE = {"lost": 0.01, "late 500": 0.01, "500": 0.01, "503": 0.01, "429": 0.01
 CONFLICTS = {"409": 0.05, "late 409": 0.02, "412": 0.02}
 """Share of the writes with a condition, in addition."""
 
-FOR_HADOOP = {"500": 0.002, "503": 0.002, "slow": 0.002}
+FOR_HADOOP = {"lost": 0.001, "500": 0.002, "503": 0.002, "slow": 0.002}
 """Instead, for Hadoop's client: it sends many more requests, and waits for seconds over a lost answer."""
 
 _AWAY_SECONDS = (0.5, 3.0)
