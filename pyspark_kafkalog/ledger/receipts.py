@@ -286,7 +286,7 @@ _COMPARED = (
     "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
     "skipped",
 )  # fmt: skip
-"""Not ``missing``: the digest covers the offsets, and older receipts lack it. Nor who read, and when."""
+"""Not ``missing``: the digest covers the offsets, and older receipts lack it."""
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:

@@ -56,7 +56,7 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
     Tables are known from the commits: in one to which no load was ever committed, nothing is found.
 
     Raises:
-        LoadError: a commit cannot be read, so that nobody can say what it names.
+        LoadError: a commit cannot be read, so what it names is unknown.
     """
     # Before the directories are listed: a commit that is made meanwhile has a higher number.
     commits = ledger.history()

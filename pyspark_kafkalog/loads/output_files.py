@@ -1,4 +1,4 @@
-"""The files of loads of mode ``dir``: who owns a path, what was written there, what is in effect. No Spark.
+"""The files of loads of mode ``dir``: which load owns a path, what was written there, what is in effect.
 
     <path>/_kafkalog.json                       the load that this path belongs to; created once
     <path>/load=00000042/kl_run=<run>/...       what this run of load 42 wrote; its commit lists the files
@@ -149,7 +149,7 @@ def _refuse_unclaimed(store: FileStore, ledger: Ledger) -> None:
 
 
 def read_claim(path: str | os.PathLike[str]) -> Claim | None:
-    """Who owns ``path``; None if nobody does."""
+    """The claim of the load that owns ``path``; None if no load does."""
     store = table_store(path)
     data = store.read(CLAIM)
     if data is None:

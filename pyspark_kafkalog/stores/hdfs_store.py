@@ -145,11 +145,11 @@ class HdfsStore:
         """See `Store.hold`. The NameNode lets one client write to a file, and forgets one that died after a
         minute; on this host it is known earlier.
         """
-        path, said = self._path(name), f"{name}-holder"
+        path, holder_name = self._path(name), f"{name}-holder"
         with self._failures(name, "lock") as client:
-            lock = self._take(client, path, said)
+            lock = self._take(client, path, holder_name)
             try:
-                self.replace(said, json.dumps({"holder": holder, **_who()}).encode())
+                self.replace(holder_name, json.dumps({"holder": holder, **_this_process()}).encode())
             except BaseException:
                 lock.close()
                 raise
@@ -157,7 +157,7 @@ class HdfsStore:
             yield
         finally:
             with suppress(LoadError):
-                self.remove(said)
+                self.remove(holder_name)
             with suppress(OSError, RuntimeError):  # its lease ends with this process
                 lock.close()
 
@@ -191,7 +191,7 @@ class HdfsStore:
             except FileNotFoundError:
                 return None
 
-    def _take(self, client: Any, path: str, said: str) -> Any:
+    def _take(self, client: Any, path: str, holder_name: str) -> Any:
         """The lock's file, open for writing."""
         until: float | None = None
         while True:
@@ -200,7 +200,7 @@ class HdfsStore:
             except (FileExistsError, RuntimeError) as e:
                 if isinstance(e, RuntimeError) and "RecoveryInProgressException" not in str(e):
                     raise
-                holder, is_dead = _holder(self.read(said))
+                holder, is_dead = _holder(self.read(holder_name))
                 if not is_dead or (until is not None and time.monotonic() > until):
                     raise LoadBusy(
                         f"{self._root_of(path)} is held by {holder}: wait until that ends, or stop it; the "
@@ -277,17 +277,17 @@ def _is_there(client: Any, path: str) -> bool:
 
 def _open_for_writing(client: Any, path: str) -> Any:
     if not _is_there(client, path):
-        with suppress(FileExistsError):  # another driver was first: his, or closed again
+        with suppress(FileExistsError):  # another driver was first, and may have closed it again
             return client.create(path)
     return client.append(path)
 
 
-def _who() -> dict[str, object]:
+def _this_process() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
 def _holder(record: bytes | None) -> tuple[str, bool]:
-    """The text of who has a lock, and whether he was a process of this host that is dead."""
+    """The text of a lock's holder, and whether that was a process of this host that is dead."""
     try:
         found = json.loads(record or b"")
         holder, host, pid = str(found["holder"]), str(found["host"]), int(found["pid"])

@@ -21,7 +21,7 @@ Version: TypeAlias = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """An object: its content and version, and who wrote it if that is kept."""
+    """An object: its content and version, and the id of the call that wrote it, if that is kept."""
 
     data: bytes
     version: Version
@@ -43,7 +43,7 @@ class Conditional(Protocol):
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
         """Write if there is no object, or still this version of it, and return the version that was written;
-        None if there is another, or nobody knows.
+        None if there is another, or if that is unknown.
         """
         ...
 

@@ -92,9 +92,7 @@ class FileStore(Store, Protocol):
         ...
 
     def sync_files(self, names: Iterable[str]) -> None:
-        """Make files durable, and their names; where a store has done so when it said they are written,
-        nothing.
-        """
+        """Make files and their names durable, if that was not done when they were written."""
         ...
 
 

@@ -36,8 +36,8 @@ class _StoreTest:
 
     def create_is_exclusive(self) -> None:
         name, data = self._new("create"), b"first\n"
-        self._check(self._store.read(name) is None, "it returns a record that nobody wrote")
-        self._check(not self._store.exists(name), "a record that nobody wrote exists")
+        self._check(self._store.read(name) is None, "it returns a record that was never written")
+        self._check(not self._store.exists(name), "a record that was never written exists")
         self._check(self._store.create(name, data), "create reports a new name as taken")
         self._check(
             not self._store.create(name, b"second, and longer\n"), "create accepts a name that is taken"
@@ -83,7 +83,7 @@ class _StoreTest:
                 continue
 
     def _race(self, name: str, payloads: list[bytes]) -> tuple[list[int], set[bytes | None]]:
-        """Who created ``name``, as `create` says, and what readers saw of it during the race and after."""
+        """The racers to which `create` returned True, and what readers saw during the race and after it."""
         won: list[int] = []
         failed: list[LoadError] = []
         start = threading.Barrier(len(payloads) + 1)
