@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-unit test-spark test-interop test-fault kerberos interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-unit test-spark test-interop test-fault kerberos chromium interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -52,6 +52,9 @@ test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
 kerberos: $(STAMP)  ## Debian's Kerberos server and the package gssapi, for the tests of make interop: as root
 	@apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc >/dev/null
 	@$(BIN)/pip install --quiet --editable '.[kerberos]'
+
+chromium:  ## Debian's Chromium, for the tests of the status page in make interop: as root
+	@apt-get install -y -qq --no-install-recommends chromium >/dev/null
 
 interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spark's connector as judges: fetched, or skipped
 	@$(BIN)/python -m tests.support.foreign.apache_kafka

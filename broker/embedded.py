@@ -2,7 +2,8 @@
 
 The parent holds the write end of the child's standard input. Its first line is the configuration; after that
 nothing is sent, and the end of the stream means that the parent is gone, for whatever reason. The child
-answers on its standard output with one line: the port of each protocol once it serves, or why it cannot.
+answers on its standard output with one line: the port of each listener and the URL of the status page once it
+serves, or why it cannot.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _LISTENERS = "listeners"
+_METRICS_LISTENER = "metrics.listener"
 _LOG_DIRS = ("log.dirs", "log.dir")
 _CHILD = "from broker.embedded import run_child; run_child()"
 _RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
@@ -59,6 +61,7 @@ class EmbeddedBroker:
         self._temporary = temporary
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
+        self._status_url: str | None = None
         self.data_dir = data_dir
         self.log_file = data_dir / "broker.log"
 
@@ -87,6 +90,18 @@ class EmbeddedBroker:
         return f"{self.host}:{self.port}"
 
     @property
+    def status_url(self) -> str:
+        """The URL of the status page, which `restart` keeps; ``/metrics`` and ``/health`` are below it.
+        Raises `InvalidConfig`: the broker was started without ``metrics.listener``.
+        """
+        if self._status_url is None:
+            raise InvalidConfig(
+                f"the broker was started without {_METRICS_LISTENER}; "
+                f'start_broker({{"{_METRICS_LISTENER}": "{_HOST}:0"}}) serves its status on a free port'
+            )
+        return self._status_url
+
+    @property
     def pid(self) -> int:
         """The broker's process id, -1 when it does not run."""
         return self._process.pid if self._process is not None else -1
@@ -106,6 +121,8 @@ class EmbeddedBroker:
         if self._ports:
             kept = [f"{listener}://{_HOST}:{port}" for listener, port in self._ports.items()]
             properties[_LISTENERS] = ",".join(kept)
+        if self._status_url is not None:
+            properties[_METRICS_LISTENER] = self._status_url.partition("://")[2]
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD],
@@ -126,7 +143,8 @@ class EmbeddedBroker:
         if not line.startswith("{"):
             self._reap(process)
             raise BrokerNotStarted(line or f"the broker ended at once: {self._log_tail()}")
-        self._process, self._ports = process, json.loads(line)
+        answer = json.loads(line)
+        self._process, self._ports, self._status_url = process, answer["ports"], answer["status_url"]
         return self
 
     def stop(self) -> None:
@@ -262,8 +280,9 @@ def start_cluster(
 ) -> EmbeddedCluster:
     """So many running brokers, with ids from 1 on, that are one cluster; a context manager, or call `stop`.
 
-    ``properties``, ``overrides`` and ``data_dir`` are as `start_broker` has them, for each broker. The
-    ZooKeeper server needs Java and the jars of pyspark, as ``kafkalog-zookeeper`` does.
+    ``properties``, ``overrides`` and ``data_dir`` are as `start_broker` has them, for each broker; with port
+    0 in ``metrics.listener`` each has an `EmbeddedBroker.status_url` of its own. The ZooKeeper server needs
+    Java and the jars of pyspark, as ``kafkalog-zookeeper`` does.
 
     Raises:
         BrokerNotStarted, ZooKeeperNotStarted: the message says why. Nothing of it runs then.
@@ -326,7 +345,8 @@ def run_child() -> None:
         ends.put("orphaned")
 
     threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
-    os.write(1, json.dumps(broker.ports).encode() + b"\n")
+    answer = {"ports": broker.ports, "status_url": broker.status_url}
+    os.write(1, json.dumps(answer).encode() + b"\n")
     reason = next_of(ends)
     broker.stop()
     if reason == "orphaned" and order.get("remove"):

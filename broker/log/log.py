@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 
 from broker.config import LogConfig
@@ -407,6 +408,7 @@ class Log:
         """What is known of each segment, oldest first."""
         segments = self._segments
         start_offset = self._start_offset
+        # The size first: a segment that has grown since is larger than its facts say.
         return [
             SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
             for s in segments
@@ -441,19 +443,28 @@ class Log:
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
         """Drop the oldest segments that ``policy`` lets go; their files have lost their names.
 
-        Returns the files that are to be removed. Reads that are under way go on.
+        Returns the files that are to be removed. Reads that are under way go on. The policy is asked once,
+        without a lock, as it may take long; what has changed since it was asked stays.
 
-        Raises `StorageError`.
+        Raises `StorageError`, and what the policy raises.
         """
         with self._maintenance:
             self._check_open()
+            asked = self._segments
             try:
-                if not count_expired(policy, self.facts(), now_ms):
-                    return []
+                facts = self.facts()
+            except OSError as e:
+                raise self.directory.refused(f"reading {self.path.name}", e) from e
+        allowed = count_expired(policy, facts, now_ms)
+        if not allowed:
+            return []
+        with self._maintenance:
+            self._check_open()
+            try:
                 with self._lock:
-                    # Asked again: the active segment may have got a record meanwhile.
-                    facts = self.facts()
-                    count = count_expired(policy, facts, now_ms)
+                    count = _unchanged(self._segments, asked, facts[:allowed])
+                    if not count:
+                        return []
                     if count == len(self._segments):
                         self._roll()
                     expired, kept = self._segments[:count], self._segments[count:]
@@ -462,11 +473,11 @@ class Log:
                 gone = self._rename_deleted(expired)
             except OSError as e:
                 raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
-            if fresh := just_written(policy, facts, count, now_ms):
-                why = lost_by_their_times(fresh, self.config.retention_ms)
-                _logger.warning("%s: %s", self.path.name, why)
-            _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
-            return gone
+        if fresh := just_written(policy, facts, count, now_ms):
+            why = lost_by_their_times(fresh, self.config.retention_ms)
+            _logger.warning("%s: %s", self.path.name, why)
+        _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
+        return gone
 
     def replace(
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
@@ -725,6 +736,14 @@ class Log:
         self._list.is_due = True
         self._list.replace_if_due(self._segments, self._start_offset)
         self._save_producers()
+
+
+def _unchanged(segments: Sequence[Segment], asked: Sequence[Segment], facts: Sequence[SegmentFacts]) -> int:
+    """How many of the log's first segments are those that a policy was asked about, with the size it saw."""
+    now_and_then = zip(segments, asked, facts, strict=False)
+    return sum(
+        1 for _ in takewhile(lambda one: one[0] is one[1] and one[0].size == one[2].size_bytes, now_and_then)
+    )
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:

@@ -94,24 +94,34 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
 PolicyMaker: TypeAlias = Callable[[LogConfig], RetentionPolicy]
 """Makes the policy that a topic's properties ask for."""
 
+_ALLOWED = "allowed: module:Class, where Class has a method expired and PYTHONPATH has the module"
+
+
+class PolicyFailed(KafkaError):
+    """A user's policy raised, or its answer is not a number of segments. Nothing is deleted."""
+
 
 def policy_named(name: str) -> PolicyMaker:
     """The policy ``module:Class`` of a user, for topics whose ``cleanup.policy`` has delete.
 
-    The class is called with a topic's `LogConfig` before each look at one of its logs. If it fails, or
-    answers with what is no number of segments, nothing is deleted and `KafkaError` says so.
+    The class is called with a topic's `LogConfig` before each look at one of its logs. Whatever it raises,
+    except for KeyboardInterrupt, is a `PolicyFailed`.
 
-    Raises `InvalidConfig`: there is no such class.
+    Raises `InvalidConfig`: there is no such class, or its module cannot be imported.
     """
     module, _, cls = name.partition(":")
+    if not module or module.startswith(".") or not cls.isidentifier():
+        raise InvalidConfig(f"log.retention.policy={name} is not allowed; {_ALLOWED}")
     try:
         made = getattr(import_module(module), cls)
-    except (ImportError, AttributeError, ValueError) as e:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # the module is the user's, and may even end the process
         raise InvalidConfig(
-            f"log.retention.policy={name} is not a class that can be imported: {e}; allowed: module:Class"
+            f"log.retention.policy={name} cannot be imported: {type(e).__name__}: {e}; {_ALLOWED}"
         ) from e
-    if not callable(made):
-        raise InvalidConfig(f"log.retention.policy={name} cannot be called; allowed: module:Class")
+    if not isinstance(made, type) or not callable(getattr(made, "expired", None)):
+        raise InvalidConfig(f"log.retention.policy={name} is not a retention policy; {_ALLOWED}")
     return lambda config: _Own(name, made, config)
 
 
@@ -127,13 +137,14 @@ class _Own:
         if "delete" not in self.config.cleanup_policy:
             return 0
         try:
-            count = self.make(self.config).expired(segments, now_ms)
-        except Exception as e:
-            raise KafkaError(f"log.retention.policy={self.name} failed; nothing is deleted: {e!r}") from e
-        if not isinstance(count, int) or not 0 <= count <= len(segments):
-            raise KafkaError(
-                f"log.retention.policy={self.name} answered {count!r} for {len(segments)} segments; "
-                "nothing is deleted"
+            count = self.make(self.config).expired(tuple(segments), now_ms)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
+            raise PolicyFailed(f"log.retention.policy={self.name} failed: {e!r}") from e
+        if type(count) is not int or not 0 <= count <= len(segments):
+            raise PolicyFailed(
+                f"log.retention.policy={self.name} answered {count!r} for {len(segments)} segments"
             )
         return count
 
@@ -147,8 +158,11 @@ def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
     """Those of the first ``count`` segments, which may go, that were written within the last hour and go only
-    because their records' own times are old: nobody who writes old records expects that.
+    because their records' own times are old: nobody who writes old records expects that of `policy_of`'s
+    rules. Of a user's policy it is not known, and that is not asked a second time.
     """
+    if not isinstance(policy, Either):
+        return []
     by_file = [replace(segment, age_timestamp=segment.modified_ms) for segment in segments]
     return [
         segment

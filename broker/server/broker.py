@@ -285,7 +285,7 @@ class Broker:
             self.cluster_id,
             self._logs,
             self._groups,
-            self._registration.ownership if self._registration else None,
+            self._registration,
             lambda: next(iter(self.advertised().values())),
             name,
             self._clock,

@@ -111,8 +111,17 @@ class Registration:
             self.ownership = Ownership(config.node_id)
             self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id())
         self._membership: Membership | None = None
+        self.problem: KafkaError | None = None
+        """What keeps this broker from being registered as it should be, since the last try; only the
+        registering thread sets it.
+        """
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
+
+    @property
+    def id_in_use(self) -> BrokerIdInUse | None:
+        """Set while another broker has our id."""
+        return self.problem if isinstance(self.problem, BrokerIdInUse) else None
 
     def connect(self) -> None:
         """Open the session. Raises `ConnectionLost`."""
@@ -208,8 +217,9 @@ class Registration:
                 pass
             try:
                 settled = self._settle()
+                self.problem = None
             except KafkaError as e:
-                settled = False
+                settled, self.problem = False, e
                 _log.error("not registered in ZooKeeper, trying again: %s", e)
             except Exception:
                 settled = False

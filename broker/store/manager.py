@@ -19,7 +19,7 @@ from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_t
 from broker.log.family import Grown, KnownProducer
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
-from broker.log.retention import PolicyMaker, policy_of
+from broker.log.retention import PolicyFailed, PolicyMaker, policy_of
 from broker.log.segment import segment_name
 from broker.store.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
 from broker.store.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
@@ -101,6 +101,8 @@ class LogManager:
         self._clock = clock
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
+        self._policy_failure: str | None = None
+        """What was logged last; only `apply_retention` uses it."""
         self._pool = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
@@ -492,17 +494,33 @@ class LogManager:
 
     def apply_retention(self) -> None:
         """Delete the segments that their topics' policies let go."""
+        kept: dict[TopicPartition, PolicyFailed] = {}
         for log in list(self._logs.values()):
             if not log.directory.online:
                 continue
             config = log.config
             try:
                 gone = log.retire(self._retention(config), self._clock.time_ms())
+            except PolicyFailed as e:
+                kept[log.topic_partition] = e
+                continue
             except KafkaError as e:
                 _logger.warning("%s: %s", log.topic_partition, e)
                 continue
             self._doomed.add_files(gone, config.file_delete_delay_ms)
+        self._say_policy_failed(kept)
         self._doomed.purge()
+
+    def _say_policy_failed(self, kept: Mapping[TopicPartition, PolicyFailed]) -> None:
+        """Once, until it fails in another way, or has not failed in between."""
+        partition, failure = next(iter(kept.items()), (None, None))
+        text = None if failure is None else str(failure)
+        if text is not None and text != self._policy_failure:
+            others = f" and of {len(kept) - 1} other partitions" if len(kept) > 1 else ""
+            _logger.warning(
+                "%s. All of %s%s is kept", text, partition, others, exc_info=failure and failure.__cause__
+            )
+        self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
         """Delete a partition's records below ``offset``, durably; returns where its log begins then.

@@ -22,6 +22,7 @@ from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
 from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
 from pyspark_kafkalog.cli.rewind import REWIND_EPILOG, rewind
+from pyspark_kafkalog.cli.terminal_output import printable
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.cli.transactions import transactions
 from pyspark_kafkalog.cli.zookeeper import zookeeper
@@ -92,7 +93,8 @@ def main() -> None:
     try:
         app()
     except KafkaError as e:
-        typer.echo(f"kafkalog: {masked(str(e))}", err=True)
+        text = "\n".join(map(printable, masked(str(e)).split("\n")))
+        typer.echo(f"kafkalog: {text}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
     except OSError as e:  # such as standard output on a full disk, or a missing file
         if sys.stdout is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
 from pyspark_kafkalog.client.groups import committed_offsets, describe_group, list_groups
@@ -14,26 +16,37 @@ from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribeLogDirsReque
 from pyspark_kafkalog.status.snapshot import (
     BrokerStatus,
     GroupStatus,
-    LoadStatus,
     PartitionStatus,
     Snapshot,
     TopicStatus,
+    by_partition,
+    lag_of,
 )
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.cli.ledger_loads import LedgerLoads
 
 _ASK_SECONDS = 10.0
 """Most time for each part of a snapshot."""
 
 Ends = Mapping[TopicPartition, int]
+Known = Mapping[TopicPartition, PartitionStatus]
 
 
 class ClusterSnapshots:
-    """*Not thread-safe.* Asks a cluster, and the ledgers at ``offsets`` if given. What one part of it does
+    """*Not thread-safe.* Asks a cluster, and the ledgers at ``place`` if given. What one part of it does
     not answer is a problem of the snapshot, not its end.
     """
 
-    def __init__(self, cluster: Cluster, offsets: str | None = None) -> None:
-        self._cluster, self._offsets = cluster, offsets
+    def __init__(self, cluster: Cluster, place: str | None = None) -> None:
+        """Raises `KafkaError` if there cannot be ledgers at ``place``."""
+        self._cluster = cluster
+        self._loads: LedgerLoads | None = None
+        if place is not None:
+            from pyspark_kafkalog.cli.ledger_loads import LedgerLoads
+
+            self._loads = LedgerLoads(place)
         self._problems: list[str] = []
 
     def take(self) -> Snapshot:
@@ -48,15 +61,18 @@ class ClusterSnapshots:
             if partition.leader >= 0
         ]
         starts, ends = self._listed(led, EARLIEST_TIMESTAMP), self._listed(led, LATEST_TIMESTAMP)
+        at_ms = SYSTEM_CLOCK.time_ms()
+        topics = tuple(_topics(metadata, starts, ends, self._sizes(metadata.brokers)))
+        known = by_partition(topics)
+        groups = tuple(self._groups(known))
+        loads = () if self._loads is None else tuple(self._loads.take(metadata, known, self._problems))
         return Snapshot(
-            at_ms=SYSTEM_CLOCK.time_ms(),
+            at_ms=at_ms,
             cluster_id=metadata.cluster_id or "",
-            brokers=tuple(
-                BrokerStatus(node_id, *address[:2]) for node_id, address in sorted(metadata.brokers.items())
-            ),
-            topics=tuple(_topics(metadata, starts, ends, self._sizes(metadata.brokers))),
-            groups=tuple(self._groups(starts, ends)),
-            loads=tuple(self._loads(starts, ends)),
+            brokers=tuple(_brokers(metadata)),
+            topics=topics,
+            groups=groups,
+            loads=loads,
             problems=tuple(self._problems),
         )
 
@@ -95,7 +111,7 @@ class ClusterSnapshots:
                         sizes[tp] = max(sizes.get(tp, 0), one.partition_size)
         return sizes
 
-    def _groups(self, starts: Ends, ends: Ends) -> Iterable[GroupStatus]:
+    def _groups(self, known: Known) -> Iterable[GroupStatus]:
         try:
             listed = list_groups(self._cluster, deadline=self._deadline())
         except KafkaError as e:
@@ -110,33 +126,23 @@ class ClusterSnapshots:
                 continue
             positions = {tp: stored.offset for tp, stored in committed.items()}
             topics = tuple(sorted({tp.topic for tp in positions}))
-            lag = _lag(positions, starts, ends)
-            yield GroupStatus(one.group, described.state, len(described.members), lag, topics)
+            yield GroupStatus(
+                one.group, described.state, len(described.members), lag_of(positions, known), topics
+            )
 
-    def _loads(self, starts: Ends, ends: Ends) -> Iterable[LoadStatus]:
-        if self._offsets is None:
-            return
-        from pyspark_kafkalog.ledger.commit import NOT_COUNTED
-        from pyspark_kafkalog.ledger.ledger import Ledger
 
-        try:
-            for name in Ledger.at(self._offsets, "any").known_beside():
-                ledger = Ledger.at(self._offsets, name)
-                head = ledger.head()
-                if head is None:
-                    continue
-                positions = {TopicPartition(p.topic, p.partition): p.next for p in head.positions}
-                records = None if head.records == NOT_COUNTED else head.records
-                yield LoadStatus(
-                    name,
-                    head.number,
-                    head.created,
-                    records,
-                    ledger.pending() is not None,
-                    _lag(positions, starts, ends),
-                )
-        except KafkaError as e:
-            self._problems.append(f"loads: {e}")
+def _brokers(metadata: ClusterMetadata) -> Iterable[BrokerStatus]:
+    """The live ones, and those that have partitions without being live."""
+    led: Counter[int] = Counter()
+    away: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for partition in topic.partitions.values():
+            led[partition.leader] += 1
+            away.update(node_id for node_id in partition.replicas if node_id not in metadata.brokers)
+    for node_id, (host, port, *_) in sorted(metadata.brokers.items()):
+        yield BrokerStatus(node_id, host, port, led[node_id])
+    for node_id, count in sorted(away.items()):
+        yield BrokerStatus(node_id, "", -1, count, is_live=False)
 
 
 def _topics(
@@ -158,10 +164,3 @@ def _topics(
                 for tp in (TopicPartition(name, number),)
             ),
         )
-
-
-def _lag(positions: Ends, starts: Ends, ends: Ends) -> int | None:
-    """Offsets from the positions to the ends; a position before the log's start counts from there."""
-    if not positions.keys() <= ends.keys():
-        return None
-    return sum(max(ends[tp] - max(position, starts.get(tp, 0)), 0) for tp, position in positions.items())

@@ -33,7 +33,7 @@ from pyspark_kafkalog.cli.positions import (
     resolve,
     without_tp,
 )
-from pyspark_kafkalog.cli.terminal_output import counted, show
+from pyspark_kafkalog.cli.terminal_output import counted, printable, show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
     DEAD,
@@ -123,10 +123,10 @@ def describe(
         show([_document(found, without_tp(rows))], [], as_json=True)
         return
     strategy = f", assigned by {found.protocol}" if found.protocol else ""
-    typer.echo(f"{group}: {found.state}, {counted(len(found.members), 'member')}{strategy}")
+    typer.echo(printable(f"{group}: {found.state}, {counted(len(found.members), 'member')}{strategy}"))
     for member in found.members:
         if not member.partitions:
-            typer.echo(f"no partitions: {member.client_id} {member.host} ({member.member_id})")
+            typer.echo(printable(f"no partitions: {member.client_id} {member.host} ({member.member_id})"))
     total = {"topic": "total", "lag": sum(row["lag"] or 0 for row in rows)}
     show(rows, ["topic", "partition", "committed", "latest", "lag", "client"], as_json=False, total=total)
 
@@ -150,7 +150,8 @@ def _show_members(found: GroupDescription, as_json: bool) -> None:
             for field in ("assigned", "target"):
                 topics = row.get(field, {}).items()
                 row[field] = " ".join(f"{topic}:{','.join(map(str, n))}" for topic, n in topics) or None
-        typer.echo(f"{found.group}: {found.state}, {counted(len(rows), 'member')}, {found.kind} protocol")
+        summary = f"{found.group}: {found.state}, {counted(len(rows), 'member')}, {found.kind} protocol"
+        typer.echo(printable(summary))
     columns = ["member", "instance", "client", "host", "partitions", "assigned"]
     show(rows, [*columns, "target"] if found.kind == "consumer" else columns, as_json=as_json)
 

@@ -15,12 +15,13 @@ from pyspark_kafkalog.cli.connecting import (
     chosen_partitions,
     connected,
 )
-from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, check_group, offsets_behind, parse_time, resolve
+from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, check_group, parse_time, resolve
 from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.status.snapshot import offsets_behind
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

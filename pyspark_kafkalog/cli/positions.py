@@ -15,6 +15,7 @@ from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.status.snapshot import offsets_behind
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -154,11 +155,6 @@ def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, in
     if row["latest"] is None:
         return position, None
     return position, offsets_behind(position, row["earliest"], row["latest"])
-
-
-def offsets_behind(position: int | None, first: int, last: int) -> int:
-    """Offsets left to read from ``position``, or from the first if None; deleted ones do not count."""
-    return max(last - max(first if position is None else position, first), 0)
 
 
 def stored_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:

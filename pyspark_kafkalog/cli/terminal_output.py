@@ -109,11 +109,21 @@ def size(byte_count: int) -> str:
     return f"{byte_count / 1e12:.1f} TB"
 
 
+def printable(text: str) -> str:
+    """``text`` for a terminal: of control characters, which names may have, it gets the escapes."""
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(one: str) -> str:
+    return one if one.isprintable() else one.encode("unicode_escape").decode()
+
+
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:
     """Print ``rows``: as a table of ``columns`` with the ``total`` row below, or as JSON with every field."""
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            text = json.dumps(row, ensure_ascii=False)
+            typer.echo("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
         return
     lines = [[_cell(row.get(column), column in _COUNTS) for column in columns] for row in rows]
     foot = None
@@ -174,4 +184,4 @@ def _width() -> int | None:
 def _cell(value: Any, thousands: bool) -> str:
     if value is None:
         return _NOTHING
-    return f"{value:,}" if thousands and isinstance(value, int) else str(value)
+    return f"{value:,}" if thousands and isinstance(value, int) else printable(str(value))

@@ -63,10 +63,13 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition's leader: a node id, or `NO_LEADER`."""
+    """One partition's leader: a node id, or `NO_LEADER`; ``replicas`` are the brokers that have it, live or
+    not.
+    """
 
     leader: int
     leader_epoch: int
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +350,7 @@ def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
         partition.partition_index: PartitionMetadata(
             NO_LEADER if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE else partition.leader_id,
             partition.leader_epoch,
+            tuple(partition.replica_nodes),
         )
         for partition in topic.partitions
     }

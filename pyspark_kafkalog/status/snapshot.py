@@ -1,18 +1,11 @@
-"""A cluster at one moment, and its last half hour."""
+"""A cluster at one moment, and what lies between two moments."""
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-HISTORY = 360
-"""Moments that are kept; at five seconds each, half an hour."""
-
-MOST_NAMES = 200
-"""Topics and groups whose past is kept: those that grew most, and those that are furthest behind."""
+from pyspark_kafkalog.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +21,16 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic, or the part of it that was asked about."""
+    """A topic. If ``partitions`` are those of one broker, ``partition_count`` is the number of all."""
 
     name: str
     partitions: tuple[PartitionStatus, ...]
+    partition_count: int | None = None
 
     @property
-    def end(self) -> int:
-        """The sum of the ends that are known."""
-        return sum(max(p.end, 0) for p in self.partitions)
+    def offline_count(self) -> int:
+        """How many of the partitions no broker serves."""
+        return sum(p.leader < 0 for p in self.partitions)
 
     @property
     def offset_count(self) -> int:
@@ -52,7 +46,7 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A consumer group. ``lag`` is in offsets; None where an end is not known."""
+    """A consumer group. ``lag`` is as `lag_of` has it."""
 
     name: str
     state: str
@@ -75,16 +69,22 @@ class LoadStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker and where it is reached."""
+    """A broker, where it is reached, and how many partitions it serves. One that is not live is away: it owns
+    partitions, which nobody serves until it returns; its address is "" and -1.
+    """
 
     id: int
     host: str
     port: int
+    partition_count: int = 0
+    is_live: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. ``problems`` are what could not be asked, in words."""
+    """All of it. ``problems`` are what is wrong or could not be asked, in words. ``broker`` is the id of the
+    broker whose part of its cluster this is; None for a whole cluster.
+    """
 
     at_ms: int
     cluster_id: str
@@ -93,111 +93,73 @@ class Snapshot:
     groups: tuple[GroupStatus, ...] = ()
     loads: tuple[LoadStatus, ...] = ()
     problems: tuple[str, ...] = ()
+    broker: int | None = None
 
 
-@dataclass(slots=True)
-class _Moment:
-    at_ms: int
-    end: int
-    topics: Mapping[str, int]
-    groups: Mapping[str, int]
+def offsets_behind(position: int | None, first: int, last: int) -> int:
+    """Offsets left to read from ``position``, or from the first if None; deleted ones do not count."""
+    return max(last - max(first if position is None else position, first), 0)
 
 
-@dataclass(slots=True)
-class History:
-    """*Not thread-safe.* The last moments of a cluster."""
+def by_partition(topics: Iterable[TopicStatus]) -> dict[TopicPartition, PartitionStatus]:
+    """The partitions of all topics."""
+    return {TopicPartition(topic.name, p.number): p for topic in topics for p in topic.partitions}
 
-    _moments: deque[_Moment] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    _ends: Mapping[str, int] = field(default_factory=dict)
 
-    def add(self, snapshot: Snapshot) -> None:
-        """Note a moment."""
-        ends = {topic.name: topic.end for topic in snapshot.topics}
-        grown = {name: end - self._ends.get(name, end) for name, end in ends.items()}
-        lags = {group.name: group.lag for group in snapshot.groups if group.lag is not None}
-        self._moments.append(
-            _Moment(
-                snapshot.at_ms,
-                sum(ends.values()),
-                {name: ends[name] for name in _largest(grown)},
-                {name: lags[name] for name in _largest(lags)},
-            )
-        )
-        self._ends = ends
+def lag_of(
+    positions: Mapping[TopicPartition, int], known: Mapping[TopicPartition, PartitionStatus]
+) -> int | None:
+    """Offsets left to read from the positions of a group or a load.
 
-    def as_json(self) -> dict[str, Any]:
-        """Times, and for each name a value at each of them; null where it has none."""
-        moments = self._moments
-        topics = {name for moment in moments for name in moment.topics}
-        groups = {name for moment in moments for name in moment.groups}
-        return {
-            "at_ms": [moment.at_ms for moment in moments],
-            "end": [moment.end for moment in moments],
-            "topics": {name: [m.topics.get(name) for m in moments] for name in sorted(topics)},
-            "groups": {name: [m.groups.get(name) for m in moments] for name in sorted(groups)},
+    None without positions, or where the end of a partition is not known.
+    """
+    lag = 0
+    for partition, position in positions.items():
+        status = known.get(partition)
+        if status is None or status.end < 0:
+            return None
+        lag += offsets_behind(position, status.start, status.end)
+    return lag if positions else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """New offsets a second, of the partitions of which they are known, by topic and number."""
+
+    partitions: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    topics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float | None:
+        """Of all topics; None where nothing is known."""
+        return sum(self.topics.values()) if self.topics else None
+
+
+def rates_between(before: Snapshot | None, now: Snapshot) -> Rates:
+    """How fast each partition grew whose end is known in both, unless it was made new in between.
+
+    Only offsets that are there count: a log that begins above its former end, because its partition has a
+    new owner, did not grow by what lies between the two.
+    """
+    if before is None or now.at_ms <= before.at_ms:
+        return Rates()
+    seconds = (now.at_ms - before.at_ms) / 1000
+    former = {one.name: {p.number: p.end for p in one.partitions if p.end >= 0} for one in before.topics}
+    partitions = {}
+    for topic in now.topics:
+        ends = former.get(topic.name, {})
+        grown = {
+            p.number: max(p.end - max(ends[p.number], p.start), 0) / seconds
+            for p in topic.partitions
+            if p.number in ends and p.end >= ends[p.number]
         }
+        if grown:
+            partitions[topic.name] = grown
+    return Rates(partitions, {name: sum(of.values()) for name, of in partitions.items()})
 
 
-def _largest(values: Mapping[str, int]) -> list[str]:
-    if len(values) <= MOST_NAMES:
-        return list(values)
-    return heapq.nlargest(MOST_NAMES, values, key=lambda name: values[name])
-
-
-def as_json(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot for the page, without the topics' partitions: see `partitions_as_json`."""
-    return {
-        "at_ms": snapshot.at_ms,
-        "cluster_id": snapshot.cluster_id,
-        "brokers": [{"id": b.id, "host": b.host, "port": b.port} for b in snapshot.brokers],
-        "topics": [
-            {
-                "name": t.name,
-                "partitions": len(t.partitions),
-                "offline": sum(p.leader < 0 for p in t.partitions),
-                "offsets": t.offset_count,
-                "end": t.end,
-                "bytes": t.size_bytes,
-            }
-            for t in snapshot.topics
-        ],
-        "groups": [
-            {
-                "name": g.name,
-                "state": g.state,
-                "members": g.member_count,
-                "lag": g.lag,
-                "topics": list(g.topics),
-            }
-            for g in snapshot.groups
-        ],
-        "loads": [
-            {
-                "name": one.name,
-                "number": one.number,
-                "at": one.committed_at,
-                "records": one.record_count,
-                "pending": one.is_pending,
-                "lag": one.lag,
-            }
-            for one in snapshot.loads
-        ],
-        "problems": list(snapshot.problems),
-    }
-
-
-def partitions_as_json(snapshot: Snapshot, topic: str) -> list[dict[str, int]] | None:
-    """The partitions of one topic; None for an unknown one."""
-    for one in snapshot.topics:
-        if one.name == topic:
-            return [
-                {
-                    "partition": p.number,
-                    "leader": p.leader,
-                    "start": p.start,
-                    "end": p.end,
-                    "bytes": p.size_bytes,
-                }
-                for p in one.partitions
-            ]
-    return None
+def magnitude(value: float | None) -> int:
+    """A key that sorts large values first, and unknown ones last. Those of about the same size have the same,
+    so that rows keep their places while their values move a little.
+    """
+    return 1 if value is None else -int(value).bit_length()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import ipaddress
 import json
 import logging
+import math
 import socket
 import threading
+import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -17,9 +22,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.status.exposition import SnapshotCollector
-from pyspark_kafkalog.status.snapshot import History, Snapshot, as_json, partitions_as_json
+from pyspark_kafkalog.status.history import History
+from pyspark_kafkalog.status.page_data import partitions_data, status_data
+from pyspark_kafkalog.status.snapshot import Rates, Snapshot, rates_between
 
 _log = logging.getLogger(__name__)
 
@@ -30,15 +38,20 @@ MOST_REQUESTS = 16
 """Requests in hand; more are answered 503 at once."""
 
 _REQUEST_SECONDS = 10.0
+"""For a whole request: reading it, and sending the answer."""
+
+_LOOK_SECONDS = 0.2
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
 }
+_POLICY = (
+    "default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy: of styles and scripts just those of the page, by their digests."""
+
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 
@@ -57,9 +70,9 @@ def parse_listener(text: str, name: str) -> tuple[str, int]:
 class StatusServer:
     """*Thread-safe.* Serves on one address, and takes a snapshot every `INTERVAL_SECONDS`.
 
-    ``/`` is the page, ``/status.json`` the newest snapshot and the history, ``/partitions.json?topic=T`` the
-    partitions of a topic, ``/metrics`` all metrics of the registry and of the snapshot, ``/health`` 200 or,
-    with the reason, 503. Owns its threads and its socket.
+    ``/`` is the page, ``/status.json?topics=TEXT&groups=TEXT`` the newest snapshot and the history,
+    ``/partitions.json?topic=T`` the partitions of a topic, ``/metrics`` all metrics of the registry and of
+    the snapshot, ``/health`` 200 or, with the reason, 503. Owns its threads and its socket.
     """
 
     def __init__(
@@ -77,9 +90,10 @@ class StatusServer:
         self._take, self._health, self._title = take, health, title
         self._registry = registry if registry is not None else CollectorRegistry()
         self._registry.register(SnapshotCollector(lambda: self._newest))
-        self._page = _page(title)
-        self._lock = threading.Lock()  # guards the three below
+        self._page, self.policy = _page(title)
+        self._lock = threading.Lock()  # guards the four below
         self._newest: Snapshot | None = None
+        self._rates = Rates()
         self._history = History()
         self._problem: str | None = None
         self._ended = threading.Event()
@@ -89,7 +103,10 @@ class StatusServer:
             raise ConnectionLost(f"cannot listen on {address[0]}:{address[1]}: {e.strerror or e}") from e
         self._threads = [
             threading.Thread(
-                target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="status", daemon=True
+                target=self._server.serve_forever,
+                kwargs={"poll_interval": _LOOK_SECONDS},
+                name="status",
+                daemon=True,
             ),
             threading.Thread(target=self._watch, name="status-history", daemon=True),
         ]
@@ -132,21 +149,24 @@ class StatusServer:
             wrong = self._health() or self._problem
             status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
             return status, "text/plain; charset=utf-8", f"{wrong or 'ok'}\n".encode()
+        given = {name: values[0] for name, values in urllib.parse.parse_qs(query).items()}
         if path == "/status.json":
-            return HTTPStatus.OK, "application/json", _json(self._status())
+            return HTTPStatus.OK, "application/json", _json(self._status(given))
         if path == "/partitions.json":
-            (topic, *_) = urllib.parse.parse_qs(query).get("topic", [""])
-            snapshot = self._newest
-            found = partitions_as_json(snapshot, topic) if snapshot else None
+            with self._lock:
+                newest, rates = self._newest, self._rates
+            found = partitions_data(newest, rates, given.get("topic", "")) if newest else None
             if found is not None:
                 return HTTPStatus.OK, "application/json", _json(found)
         return HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"not found\n"
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self, given: Mapping[str, str]) -> dict[str, Any]:
         with self._lock:
-            newest, history, problem = self._newest, self._history.as_json(), self._problem
-        found = as_json(newest) if newest else {"at_ms": None}
-        return {"title": self._title, "now": found, "history": history, "problem": problem}
+            found: dict[str, Any] = {"title": self._title, "problem": self._problem, "now": None}
+            if self._newest is not None:
+                texts = {f"{table}_with": given.get(table, "") for table in ("topics", "groups")}
+                found["now"] = status_data(self._newest, self._rates, self._history, **texts)
+            return found
 
     def _watch(self) -> None:
         while True:
@@ -163,10 +183,12 @@ class StatusServer:
             _log.debug("no snapshot", exc_info=True)
             with self._lock:
                 self._problem = str(e) or repr(e)
+                self._history.skip(SYSTEM_CLOCK.time_ms())
             return
         with self._lock:
+            self._rates = rates_between(self._newest, snapshot)
             self._newest, self._problem = snapshot, None
-            self._history.add(snapshot)
+            self._history.add(snapshot, self._rates)
 
 
 class _Server(ThreadingHTTPServer):
@@ -176,33 +198,55 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], status: StatusServer) -> None:
         self.status = status
-        self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._lock = threading.Lock()  # guards the next
+        self._due: dict[socket.socket, float] = {}
+        """Until when each request in hand must have ended."""
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.is_loopback = _is_loopback(address[0])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            try:
-                request.sendall(_BUSY)
-            except OSError:
-                pass
-            self.shutdown_request(request)
+        with self._lock:
+            has_room = len(self._due) < MOST_REQUESTS
+            if has_room:
+                self._due[request] = time.monotonic() + _REQUEST_SECONDS
+        if has_room:
+            super().process_request(request, client_address)
             return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+            request.sendall(_BUSY)
+        except OSError:
+            pass
+        self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._due.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called every `_LOOK_SECONDS` at least."""
+        self._end(due=time.monotonic())
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._end(due=math.inf)
+
+    def _end(self, *, due: float) -> None:
+        """End the requests that take too long: the next read or write of their threads fails."""
+        with self._lock:
+            for request, until in self._due.items():
+                if until < due:
+                    try:
+                        request.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass  # the client has closed it
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         _log.debug("a request for the status page failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_SECONDS
     server: _Server
 
     def version_string(self) -> str:
@@ -223,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         for name, value in _HEADERS.items():
             self.send_header(name, value)
+        self.send_header("Content-Security-Policy", self.server.status.policy)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -230,10 +275,14 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 (http.server's name)
 
 
-def _page(title: str) -> bytes:
+def _page(title: str) -> tuple[bytes, str]:
+    """The page, and its Content-Security-Policy."""
     text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    escaped = title.replace("&", "&amp;").replace("<", "&lt;")
-    return text.replace("{{title}}", escaped).encode()
+    digests = {}
+    for tag in ("style", "script"):
+        body = text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digests[tag] = f"sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}"
+    return text.replace("{{title}}", html.escape(title)).encode(), _POLICY.format(**digests)
 
 
 def _json(found: object) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker, start_cluster
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command
 from tests.support.foreign.apache_kafka import free_ports
@@ -22,14 +27,9 @@ from tests.support.network.sockets import eventually
 
 
 @pytest.fixture(scope="module")
-def port() -> int:
-    return free_ports(1)[0]
-
-
-@pytest.fixture(scope="module")
-def watched(port: int) -> Iterator[EmbeddedBroker]:
+def watched() -> Iterator[EmbeddedBroker]:
     """A broker with a topic of two partitions, a thousand records in one, and a group that has read 400."""
-    with start_broker({"metrics.listener": f"127.0.0.1:{port}", "num.partitions": 2}) as broker:
+    with start_broker({"metrics.listener": "127.0.0.1:0", "num.partitions": 2}) as broker:
         servers = broker.bootstrap_servers
         with kafkalog.Producer({"bootstrap.servers": servers}) as producer:
             for _ in range(1000):
@@ -41,32 +41,45 @@ def watched(port: int) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def got(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
-        return answer.read().decode()
+def got(url: str, path: str) -> str:
+    with urllib.request.urlopen(f"{url}/{path}", timeout=10) as answer:
+        return str(answer.read().decode())
 
 
-def test_a_broker_shows_its_topics_and_groups(watched: EmbeddedBroker, port: int) -> None:
-    def topics() -> dict[str, Any]:
-        now = json.loads(got(port, "status.json"))["now"]
-        return {topic["name"]: topic for topic in now.get("topics", ())}
+def now_at(url: str) -> dict[str, Any]:
+    """The newest snapshot; without topics, if there is none yet."""
+    return json.loads(got(url, "status.json"))["now"] or {
+        "topics": {"rows": []},
+        "brokers": [],
+        "problems": [],
+    }
 
-    assert eventually(lambda: topics().get("flights", {}).get("end") == 1000, seconds=20)
-    found = json.loads(got(port, "status.json"))
-    assert found["now"]["brokers"] == [{"id": 0, "host": watched.host, "port": watched.port}]
-    assert topics()["flights"]["partitions"] == 2
-    assert topics()["flights"]["bytes"] > 1000 * 100
-    (group,) = found["now"]["groups"]
+
+def topics_at(url: str) -> dict[str, Any]:
+    return {topic["name"]: topic for topic in now_at(url)["topics"]["rows"]}
+
+
+def test_a_broker_shows_its_topics_and_groups(watched: EmbeddedBroker) -> None:
+    url = watched.status_url
+    assert eventually(lambda: topics_at(url).get("flights", {}).get("offsets") == 1000, seconds=20)
+    now = now_at(url)
+    assert now["broker"] is None, "it is no part of a cluster"
+    assert now["brokers"] == [
+        {"id": 0, "host": watched.host, "port": watched.port, "partitions": 3, "live": True}
+    ]
+    assert topics_at(url)["flights"]["partitions"] == 2
+    assert topics_at(url)["flights"]["bytes"] > 1000 * 100
+    (group,) = now["groups"]["rows"]
     assert (group["name"], group["state"], group["lag"], group["topics"]) == (
         "board",
         "Empty",
         600,
         ["flights"],
     )
-    assert got(port, "health") == "ok\n"
+    assert got(url, "health") == "ok\n"
     samples = {
         (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(got(port, "metrics"))
+        for family in text_string_to_metric_families(got(url, "metrics"))
         for sample in family.samples
     }
     assert samples["kafkalog_partition_end_offset", "1", "flights"] == 1000
@@ -97,15 +110,112 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
     try:
         assert running.stderr is not None
         assert running.stderr.readline() == f"http://127.0.0.1:{port} (Ctrl-C ends it)\n"
-        assert eventually(lambda: json.loads(got(port, "status.json"))["now"]["at_ms"] is not None)
-        now = json.loads(got(port, "status.json"))["now"]
-        assert {"flights", "__consumer_offsets"} <= {topic["name"] for topic in now["topics"]}
-        assert [(group["name"], group["lag"]) for group in now["groups"]] == [("board", 600)]
-        assert next(t for t in now["topics"] if t["name"] == "flights")["bytes"] > 100_000
+        url = f"http://127.0.0.1:{port}"
+        assert eventually(lambda: "flights" in topics_at(url), seconds=20)
+        now = now_at(url)
+        assert {"flights", "__consumer_offsets"} <= topics_at(url).keys()
+        assert [(group["name"], group["lag"]) for group in now["groups"]["rows"]] == [("board", 600)]
+        assert topics_at(url)["flights"]["bytes"] > 100_000
     finally:
         running.send_signal(2)
         out, err = running.communicate(timeout=20)
     assert (running.returncode, out, err) == (0, "", "")
+
+
+def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
+    with start_broker({"metrics.listener": "127.0.0.1:0"}) as broker:
+        servers = broker.bootstrap_servers
+        with kafkalog.Producer({"bootstrap.servers": servers}) as producer:
+            for _ in range(100):
+                producer.send("t", b"x")
+        with kafkalog.Consumer({"bootstrap.servers": servers, "group.id": "late"}) as consumer:
+            consumer.assign(consumer.partitions_for("t"))
+            consumer.commit({consumer.partitions_for("t")[0]: 0})
+        command("topics", "delete-records", "t", "--before", "0=90", "--yes", "-b", servers)
+        url = broker.status_url
+        assert eventually(lambda: topics_at(url).get("t", {}).get("offsets") == 10, seconds=20)
+        assert now_at(url)["figures"]["lag"] == 10
+        (row,) = [
+            line for line in command("top", "--once", "-b", servers).stdout.splitlines() if "late" in line
+        ]
+        assert row.split() == ["late", "Empty", "0", "10"]
+        found = command("lag", "-g", "late", "--json", "-b", servers)
+        assert json.loads(found.stdout)["lag"] == 10
+
+
+def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
+    with start_cluster(2, {"metrics.listener": "127.0.0.1:0"}) as cluster:
+        servers = cluster.bootstrap_servers
+        kafkalog.create_topics(servers, [kafkalog.NewTopic("flights", 4)])
+        urls = {number: broker.status_url for number, broker in cluster.brokers.items()}
+        assert len(set(urls.values())) == 2
+        for number, url in urls.items():
+            assert eventually(lambda: "flights" in topics_at(url), seconds=20)  # noqa: B023
+            flights, now = topics_at(url)["flights"], now_at(url)
+            assert (now["broker"], flights["partitions"], flights["of"], flights["offline"]) == (
+                number,
+                2,
+                4,
+                0,
+            )
+            assert [(b["id"], b["partitions"], b["live"]) for b in now["brokers"]] == [
+                (1, 2, True),
+                (2, 2, True),
+            ]
+        cluster.brokers[2].kill()
+
+        def away() -> list[tuple[int, int]]:
+            return [(b["id"], b["partitions"]) for b in now_at(urls[1])["brokers"] if not b["live"]]
+
+        assert eventually(lambda: away() == [(2, 2)], seconds=20)
+        assert got(urls[1], "health") == "ok\n"
+        assert (
+            "1 broker, 2 AWAY, 1 topic, 4 partitions, 2 OFFLINE"
+            in command("top", "--once", "-b", cluster.brokers[1].bootstrap_servers).stdout
+        )
+        assert cluster.brokers[2].restart().status_url == urls[2]
+        assert eventually(lambda: away() == [], seconds=20)
+        cluster.zookeeper.stop()
+        assert eventually(
+            lambda: now_at(urls[1])["problems"][:1] == [
+                "ZooKeeper does not answer: this broker goes on serving its partitions, but topics cannot be "
+                "changed"
+            ],
+            seconds=20,
+        )  # fmt: skip
+        assert got(urls[1], "health") == "ok\n"
+
+
+def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> None:
+    with start_cluster(1, {"metrics.listener": "127.0.0.1:0"}, data_dir=tmp_path) as cluster:
+        (broker,) = cluster.brokers.values()
+        assert got(broker.status_url, "health") == "ok\n"
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with Session(cluster.zookeeper_connect) as session:
+                assert eventually(lambda: session.read("/kafka/brokers/ids/1") is None, seconds=20)
+            own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect}
+            with start_broker(own, data_dir=tmp_path / "rival") as rival:
+                os.kill(broker.pid, signal.SIGCONT)
+
+                def health() -> tuple[int, str]:
+                    try:
+                        return 200, got(broker.status_url, "health")
+                    except urllib.error.HTTPError as e:
+                        return e.code, e.read().decode()
+
+                assert eventually(lambda: health()[0] == 503, seconds=20)
+                said = f"broker id 1 is in use by 127.0.0.1:{rival.port}"
+                assert health()[1].startswith(said)
+                assert eventually(lambda: said in "".join(now_at(broker.status_url)["problems"]), seconds=20)
+            assert eventually(lambda: health() == (200, "ok\n"), seconds=20), "the rival is gone"
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+
+
+def test_without_a_listener_there_is_no_status() -> None:
+    with start_broker() as broker, pytest.raises(InvalidConfig, match=r"without metrics\.listener"):
+        _ = broker.status_url
 
 
 @pytest.mark.parametrize(

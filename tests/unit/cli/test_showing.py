@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -65,3 +66,17 @@ def test_in_a_narrow_terminal_each_row_is_a_block_and_no_name_is_cut(
         "lag        1,234",
     ]
     assert blocks[2].splitlines() == ["topic      total", "lag        1,234"]
+
+
+def test_control_characters_are_shown_as_escapes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\nrow \u202e\U000e0041ü"
+    show([{"group": evil}], ["group"], as_json=False)
+    shown = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07\\x9b31m\\nrow \\u202e\\U000e0041ü" in shown
+    assert len(shown.splitlines()) == 5
+    show([{"group": evil}], [], as_json=True)
+    shown = capsys.readouterr().out
+    assert shown.removesuffix("\n").isprintable()
+    assert json.loads(shown) == {"group": evil}

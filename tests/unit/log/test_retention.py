@@ -3,24 +3,26 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from broker.config import LogConfig
+from broker.log.log import Log
 from broker.log.retention import (
     ByAge,
     BySize,
     Either,
+    PolicyFailed,
     SegmentFacts,
     just_written,
     policy_named,
     policy_of,
 )
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange
+from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
@@ -46,15 +48,17 @@ def test_by_size_segments_go_while_those_after_them_are_enough(limit: int, count
 
 
 class OfOwn:
-    """Answers with the number that stands in ``retention.bytes``; below 0 it fails."""
+    """Answers with the number that stands in ``retention.bytes``; -1, 100 and 101 have it fail."""
 
     def __init__(self, config: LogConfig) -> None:
         self.count = config.retention_bytes
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-        if self.count < 0:
+        if self.count == -1:
             raise ZeroDivisionError
-        return self.count
+        if self.count == 100:
+            sys.exit(2)
+        return True if self.count == 101 else self.count
 
 
 OWN = f"{__name__}:OfOwn"
@@ -69,19 +73,148 @@ def test_a_policy_of_the_users_decides_where_the_cleanup_policy_deletes() -> Non
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(3, "OfOwn answered 3 for 2 segments"), (-1, r"OfOwn failed.*ZeroDivisionError")],
+    [
+        (3, "OfOwn answered 3 for 2 segments"),
+        (-1, r"OfOwn failed: ZeroDivisionError\(\)"),
+        (100, r"OfOwn failed: SystemExit\(2\)"),
+        (101, "OfOwn answered True for 2 segments"),
+    ],
 )
 def test_a_policy_that_fails_deletes_nothing(answer: int, said: str) -> None:
-    with pytest.raises(KafkaError, match=said):
+    with pytest.raises(PolicyFailed, match=said):
         policy_named(OWN)(LogConfig(retention_bytes=answer)).expired(_facts((1, 0), (1, 0)), 0)
 
 
 @pytest.mark.parametrize(
-    "name", ["nowhere:Class", f"{__name__}:Nothing", "OfOwn", ":OfOwn", f"{__name__}:OWN"]
+    "name",
+    [
+        "nowhere:Class",
+        f"{__name__}:Nothing",
+        "OfOwn",
+        ":OfOwn",
+        f"{__name__}:OWN",
+        "os:getcwd",
+        "os:PathLike",
+        ".rel:OfOwn",
+    ],
 )
 def test_a_policy_that_is_no_class_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match=rf"log\.retention\.policy={name} .*allowed: module:Class"):
         policy_named(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class Own(:\n", "SyntaxError"),
+        ("raise RuntimeError('boom')\n", "RuntimeError: boom"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+    ],
+    ids=["no Python", "raises", "exits"],
+)
+def test_a_policy_whose_module_cannot_be_imported_is_refused(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_policy_module.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidConfig) as e:
+        policy_named("own_policy_module:Own")
+    assert str(e.value).startswith(f"log.retention.policy=own_policy_module:Own cannot be imported: {said}")
+    assert str(e.value).endswith(
+        "allowed: module:Class, where Class has a method expired and PYTHONPATH has the module"
+    )
+
+
+class InTheMiddle:
+    """Lets all segments go, and does something while it is asked, in another thread as a request would."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile = meanwhile
+        self.asked: list[Sequence[SegmentFacts]] = []
+        self.finished: list[bool] = []
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        self.asked.append(segments)
+        other = threading.Thread(target=self.meanwhile, daemon=True)
+        other.start()
+        other.join(10)
+        self.finished.append(not other.is_alive())
+        return len(segments)
+
+
+def log_of(tmp_path: Path, policy: InTheMiddle, count: int) -> tuple[LogManager, Log]:
+    """A log of ``count`` records in as many segments."""
+    manager = LogManager(
+        [tmp_path],
+        defaults=LogConfig(segment_bytes=ONE),
+        producer_expiration_ms=1,
+        retention=lambda config: policy,
+    )
+    manager.start()
+    run_steps(manager.creating_topic("my_topic", uuid4(), 1, {}))
+    log = manager.log(PARTITION)
+    for number in range(count):
+        log.append(batch(b"%d" % number))
+    return manager, log
+
+
+def test_a_slow_policy_delays_neither_appends_nor_flushes_and_is_asked_once(tmp_path: Path) -> None:
+    def work() -> None:
+        log.append(batch(b"new"))
+        log.flush()
+
+    policy = InTheMiddle(work)
+    manager, log = log_of(tmp_path, policy, 3)
+    manager.apply_retention()
+    assert policy.finished == [True]
+    assert [len(segments) for segments in policy.asked] == [3]
+    assert values(log) == [b"new"], "a segment that the policy has not seen stays"
+    manager.close()
+
+
+def test_a_segment_that_grew_while_the_policy_was_asked_stays(tmp_path: Path) -> None:
+    policy = InTheMiddle(lambda: log.append(batch(b"3")))
+    manager, log = log_of(tmp_path, policy, 3)
+    log.config = LogConfig(segment_bytes=2 * ONE)
+    manager.apply_retention()
+    assert values(log) == [b"2", b"3"]
+    manager.close()
+
+
+def test_a_log_whose_start_moved_while_the_policy_was_asked_waits_for_the_next_round(tmp_path: Path) -> None:
+    policy = InTheMiddle(lambda: log.delete_before(1))
+    manager, log = log_of(tmp_path, policy, 3)
+    manager.apply_retention()
+    assert values(log) == [b"1", b"2"]
+    manager.apply_retention()
+    assert (values(log), log.start_offset) == ([], 3)
+    manager.close()
+
+
+def test_a_policy_that_goes_on_failing_is_logged_once_and_everything_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = policy_named(OWN)
+    wanted = [100, 100, 100, 0, 100]
+    manager = LogManager(
+        [tmp_path],
+        defaults=LogConfig(segment_bytes=ONE),
+        producer_expiration_ms=1,
+        retention=lambda _: made(LogConfig(retention_bytes=wanted[0])),
+    )
+    manager.start()
+    run_steps(manager.creating_topic("my_topic", uuid4(), 3, {}))
+    manager.log(PARTITION).append(batch(b"0"))
+    logged = []
+    while wanted:
+        manager.apply_retention()
+        logged.append([record.message for record in caplog.records if record.levelname == "WARNING"])
+        caplog.clear()
+        wanted.pop(0)
+    said = f"{OWN} failed: SystemExit(2). All of my_topic-0 and of 2 other partitions is kept"
+    assert logged == [[f"log.retention.policy={said}"], [], [], [], [f"log.retention.policy={said}"]]
+    assert values(manager.log(PARTITION)) == [b"0"]
+    manager.close()
 
 
 def test_either_policy_suffices() -> None:
@@ -152,7 +285,7 @@ def test_segments_just_written_that_go_because_of_their_records_times_are_report
     now = 1_700_000_000_000
     segments = [SegmentFacts(0, 10, now - age_ms, now - written_ms_ago)]
     assert policy.expired(segments, now) == 1
-    assert just_written(policy, segments, 1, now) == (segments if told else [])
+    assert just_written(Either((policy,)), segments, 1, now) == (segments if told else [])
 
 
 def test_deleting_what_was_just_written_is_a_warning_that_says_how_to_keep_it(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -14,24 +16,24 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.status import status_server
+from pyspark_kafkalog.status.page_data import MOST_ROWS
 from pyspark_kafkalog.status.snapshot import (
-    MOST_NAMES,
     BrokerStatus,
     GroupStatus,
-    History,
     LoadStatus,
     PartitionStatus,
     Snapshot,
     TopicStatus,
 )
 from pyspark_kafkalog.status.status_server import MOST_REQUESTS, StatusServer, parse_listener
+from tests.support.network.sockets import eventually
 
 NOW = Snapshot(
     at_ms=10_000,
     cluster_id="c<1>",
-    brokers=(BrokerStatus(1, "kafka", 9092),),
+    brokers=(BrokerStatus(1, "kafka", 9092, 2), BrokerStatus(2, "", -1, 2, is_live=False)),
     topics=(
-        TopicStatus("clicks", (PartitionStatus(0, 1, 5, 12, 700), PartitionStatus(1, -1))),
+        TopicStatus("clicks", (PartitionStatus(0, 1, 5, 12, 700), PartitionStatus(1, -1)), 4),
         TopicStatus("views", (PartitionStatus(0, 1, 0, 3),)),
     ),
     groups=(GroupStatus("g", "Stable", 2, 7, ("clicks",)), GroupStatus("far", "Empty", 0, None)),
@@ -76,19 +78,89 @@ def asked(
 
 def test_the_snapshot_and_its_past_are_json(server: StatusServer) -> None:
     status, headers, body = asked(server, "/status.json")
-    found = json.loads(body)
-    assert (status, headers["Content-Type"], found["title"]) == (200, "application/json", "kafkalog <1>")
-    assert found["now"]["topics"] == [
-        {"name": "clicks", "partitions": 2, "offline": 1, "offsets": 7, "end": 12, "bytes": 700},
-        {"name": "views", "partitions": 1, "offline": 0, "offsets": 3, "end": 3, "bytes": -1},
-    ]
-    assert [(g["name"], g["lag"]) for g in found["now"]["groups"]] == [("g", 7), ("far", None)]
-    assert found["history"]["end"][0] == 15
-    assert found["history"]["groups"]["g"][0] == 7
-    assert json.loads(asked(server, "/partitions.json?topic=clicks")[2])[0] == {
-        "partition": 0, "leader": 1, "start": 5, "end": 12, "bytes": 700,
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body)["title"] == "kafkalog <1>"
+    quiet = StatusServer(("127.0.0.1", 0), lambda: NOW, health=lambda: None)
+    quiet.take()
+    now = json.loads(quiet.answer("/status.json", "")[2])["now"]
+    quiet.stop()
+    assert now["figures"] == {
+        "brokers": 1, "away": 1, "topics": 2, "partitions": 3, "offline": 1, "bytes": 700, "groups": 2,
+        "rate": None, "lag": 7, "unknown_lags": 1,
     }  # fmt: skip
-    assert asked(server, "/partitions.json?topic=no")[0] == 404
+    assert now["topics"]["count"] == 2
+    assert now["topics"]["rows"][0] == {
+        "name": "clicks", "partitions": 2, "of": 4, "offline": 1, "offsets": 7, "bytes": 700, "rate": None,
+        "past": [None],
+    }  # fmt: skip
+    assert [(g["name"], g["lag"], g["past"]) for g in now["groups"]["rows"]] == [
+        ("g", 7, [7]),
+        ("far", None, [None]),
+    ]
+    assert now["history"] == {"at_ms": [10_000], "rate": [None], "lag": [7]}
+    assert now["brokers"][1] == {"id": 2, "host": "", "port": -1, "partitions": 2, "live": False}
+    assert now["loads"]["rows"][0]["name"] == "nightly"
+
+
+def test_a_topics_partitions_have_their_rates_and_come_in_order_of_trouble(health: Health) -> None:
+    later = replace(
+        NOW,
+        at_ms=12_000,
+        topics=(TopicStatus("clicks", (PartitionStatus(0, 1, 5, 32, 900), PartitionStatus(1, -1)), 4),),
+    )
+    answers = [NOW, later]
+    server = StatusServer(("127.0.0.1", 0), lambda: answers.pop(0), health=health)
+    server.take()
+    server.take()
+    try:
+        assert json.loads(server.answer("/partitions.json", "topic=clicks")[2]) == {
+            "count": 2,
+            "of": 4,
+            "rows": [
+                {"partition": 1, "leader": -1, "start": -1, "end": -1, "bytes": -1, "rate": None},
+                {"partition": 0, "leader": 1, "start": 5, "end": 32, "bytes": 900, "rate": 10.0},
+            ],
+        }
+        assert server.answer("/partitions.json", "topic=no")[0] == 404
+        now = json.loads(server.answer("/status.json", "")[2])["now"]
+        assert (now["figures"]["rate"], now["topics"]["rows"][0]["rate"]) == (10.0, 10.0)
+        assert now["history"]["rate"] == [None, 10.0]
+    finally:
+        server.stop()
+
+
+def test_of_very_many_topics_and_groups_only_what_is_shown_is_sent(health: Health) -> None:
+    many = range(2000)
+    taken = [0]
+
+    def take() -> Snapshot:
+        taken[0] += 1
+        moment = taken[0]
+        return Snapshot(
+            5000 * moment,
+            "c",
+            topics=tuple(TopicStatus(f"topic-{n}", (PartitionStatus(0, 1, 0, n * moment),)) for n in many),
+            groups=tuple(GroupStatus(f"group-{n}", "Empty", 0, n, tuple("abcdefghijkl")) for n in many),
+            problems=tuple(map(str, range(30))),
+        )
+
+    server = StatusServer(("127.0.0.1", 0), take, health=health)
+    try:
+        for _ in range(12):
+            server.take()
+        body = server.answer("/status.json", "")[2]
+        assert len(body) < 100_000
+        now = json.loads(body)["now"]
+        assert (now["topics"]["count"], len(now["topics"]["rows"])) == (2000, MOST_ROWS)
+        assert (now["groups"]["count"], len(now["groups"]["rows"])) == (2000, MOST_ROWS)
+        assert min(topic["rate"] for topic in now["topics"]["rows"]) > 200
+        assert (len(now["groups"]["rows"][0]["topics"]), now["groups"]["rows"][0]["more_topics"]) == (10, 2)
+        assert now["problems"][-1] == "and 10 more"
+        now = json.loads(server.answer("/status.json", "topics=PIC-7&groups=-1234")[2])["now"]
+        assert now["topics"]["count"] == 111
+        assert [group["name"] for group in now["groups"]["rows"]] == ["group-1234"]
+    finally:
+        server.stop()
 
 
 def test_the_metrics_are_prometheus_text_with_the_brokers_own(server: StatusServer) -> None:
@@ -120,7 +192,8 @@ def test_the_page_takes_nothing_from_elsewhere(server: StatusServer) -> None:
     status, headers, body = asked(server, "/")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
-    assert "<title>kafkalog &lt;1></title>" in body
+    assert "'unsafe" not in headers["Content-Security-Policy"]
+    assert "<title>kafkalog &lt;1&gt;</title>" in body
     assert "http" not in body.replace("http://www.w3.org/2000/svg", "")
     assert asked(server, "/", "HEAD")[2] == ""
     assert asked(server, "/../etc/passwd")[0] == 404
@@ -144,24 +217,48 @@ def test_a_name_that_was_made_to_mean_this_address_is_refused(
     assert asked(server, "/status.json", Host=host)[0] == status
 
 
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "a byte now and then"])
 def test_slow_clients_do_not_keep_others_out_for_long(
-    server: StatusServer, monkeypatch: pytest.MonkeyPatch
+    server: StatusServer, monkeypatch: pytest.MonkeyPatch, drips: bool
 ) -> None:
-    monkeypatch.setattr(status_server._Handler, "timeout", 0.5)
+    monkeypatch.setattr(status_server, "_REQUEST_SECONDS", 0.5)
     host, port = server.url.removeprefix("http://").split(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(MOST_REQUESTS)]
     try:
         for one in slow:
             one.sendall(b"GET / HTTP/1.1\r\nHost: lo")
-        time.sleep(0.2)
-        assert asked(server, "/health")[0] == 503, "too many at once"
+        assert eventually(lambda: asked(server, "/health")[0] == 503), "too many at once"
         deadline = time.monotonic() + 10
         while asked(server, "/health")[0] != 200:
             assert time.monotonic() < deadline
+            for one in slow if drips else ():
+                with contextlib.suppress(OSError):
+                    one.sendall(b"c")
             time.sleep(0.05)
     finally:
         for one in slow:
             one.close()
+
+
+def test_a_client_that_does_not_read_its_answer_is_not_waited_for(
+    server: StatusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_server, "_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(server, "_page", b"x" * (64 << 20))
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as one:
+        one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert eventually(lambda: len(server._server._due) == 1)
+        assert eventually(lambda: not server._server._due)
+
+
+def test_stopping_ends_the_requests_in_hand(server: StatusServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as one:
+        one.sendall(b"GET / HTTP/1.1\r\n")
+        assert eventually(lambda: len(server._server._due) == 1)
+        server.stop()
+        assert one.recv(1) == b""
 
 
 @pytest.mark.parametrize(
@@ -196,6 +293,8 @@ def test_what_cannot_be_asked_is_said_and_the_last_snapshot_stays(health: Health
     try:
         found = json.loads(server.answer("/status.json", "")[2])
         assert (found["now"]["cluster_id"], found["problem"]) == ("c<1>", "nobody answers")
+        assert len(found["now"]["history"]["at_ms"]) == 2
+        assert found["now"]["history"]["lag"] == [7, None]
         assert server.answer("/health", "")[::2] == (503, b"nobody answers\n")
     finally:
         server.stop()
@@ -216,23 +315,3 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 def test_an_address_may_be_of_either_kind() -> None:
     assert parse_listener("[::1]:9308", "x") == ("::1", 9308)
     assert parse_listener(" kafka:0 ", "x") == ("kafka", 0)
-
-
-def test_the_past_keeps_the_topics_that_grow_and_the_groups_that_are_behind() -> None:
-    history = History()
-    many = range(MOST_NAMES + 50)
-    for moment in range(2):
-        history.add(
-            Snapshot(
-                moment * 5000,
-                "c",
-                topics=tuple(TopicStatus(f"t{n}", (PartitionStatus(0, 1, 0, n * moment),)) for n in many),
-                groups=tuple(GroupStatus(f"g{n}", "Empty", 0, n) for n in many),
-            )
-        )
-    found = history.as_json()
-    assert found["at_ms"] == [0, 5000]
-    assert found["end"] == [0, sum(many)]
-    last = {name for name, values in found["topics"].items() if values[1] is not None}
-    assert last == {f"t{n}" for n in range(50, MOST_NAMES + 50)}
-    assert set(found["groups"]) == {f"g{n}" for n in range(50, MOST_NAMES + 50)}

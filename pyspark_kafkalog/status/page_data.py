@@ -1,0 +1,159 @@
+"""What the page asks for, as JSON: only what it shows, however many topics and groups there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark_kafkalog.status.history import History
+from pyspark_kafkalog.status.snapshot import GroupStatus, Rates, Snapshot, TopicStatus, magnitude
+
+MOST_ROWS = 100
+"""Rows of a table."""
+
+_MOST_PROBLEMS = 20
+_MOST_NAMED = 10
+"""Topics of a group that are named."""
+
+
+def status_data(
+    now: Snapshot, rates: Rates, history: History, *, topics_with: str = "", groups_with: str = ""
+) -> dict[str, Any]:
+    """The newest snapshot with its history; of the topics and groups whose names contain a text, whatever its
+    case, the busiest `MOST_ROWS`. A ``past`` is a short line of rates or lags; null is unknown.
+    """
+    return {
+        "at_ms": now.at_ms,
+        "cluster_id": now.cluster_id,
+        "broker": now.broker,
+        "figures": _figures(now, rates),
+        "history": {
+            "at_ms": history.times(),
+            "rate": [_short(rate) for rate in history.rates()],
+            "lag": history.lags(),
+        },
+        "brokers": [
+            {"id": b.id, "host": b.host, "port": b.port, "partitions": b.partition_count, "live": b.is_live}
+            for b in now.brokers
+        ],
+        "topics": _topics(now, rates, history, topics_with.lower()),
+        "groups": _groups(now, history, groups_with.lower()),
+        "loads": {
+            "count": len(now.loads),
+            "rows": [
+                {
+                    "name": one.name,
+                    "number": one.number,
+                    "at": one.committed_at,
+                    "records": one.record_count,
+                    "pending": one.is_pending,
+                    "lag": one.lag,
+                }
+                for one in now.loads[:MOST_ROWS]
+            ],
+        },
+        "problems": problems_of(now),
+    }
+
+
+def partitions_data(now: Snapshot, rates: Rates, name: str) -> dict[str, Any] | None:
+    """The partitions of one topic, those that are offline first; None for an unknown one."""
+    topic = next((one for one in now.topics if one.name == name), None)
+    if topic is None:
+        return None
+    grown = rates.partitions.get(name, {})
+    shown = sorted(topic.partitions, key=lambda p: (p.leader >= 0, p.number))[:MOST_ROWS]
+    return {
+        "count": len(topic.partitions),
+        "of": topic.partition_count,
+        "rows": [
+            {
+                "partition": p.number,
+                "leader": p.leader,
+                "start": p.start,
+                "end": p.end,
+                "bytes": p.size_bytes,
+                "rate": _short(grown.get(p.number)),
+            }
+            for p in shown
+        ],
+    }
+
+
+def problems_of(now: Snapshot) -> list[str]:
+    """What is wrong, in so many lines as can be read."""
+    more = len(now.problems) - _MOST_PROBLEMS
+    return [*now.problems[:_MOST_PROBLEMS], *([f"and {more:,} more"] if more > 0 else [])]
+
+
+def busiest(topics: tuple[TopicStatus, ...], rates: Mapping[str, float]) -> list[TopicStatus]:
+    """Topics by the magnitude of their rates, then by name."""
+    return sorted(topics, key=lambda topic: (magnitude(rates.get(topic.name)), topic.name))
+
+
+def furthest_behind(groups: tuple[GroupStatus, ...]) -> list[GroupStatus]:
+    """Groups by the magnitude of their lags, then by name."""
+    return sorted(groups, key=lambda group: (magnitude(group.lag), group.name))
+
+
+def _figures(now: Snapshot, rates: Rates) -> dict[str, Any]:
+    sizes = [topic.size_bytes for topic in now.topics if topic.size_bytes >= 0]
+    lags = [group.lag for group in now.groups if group.lag is not None]
+    return {
+        "brokers": sum(broker.is_live for broker in now.brokers),
+        "away": sum(not broker.is_live for broker in now.brokers),
+        "topics": len(now.topics),
+        "partitions": sum(len(topic.partitions) for topic in now.topics),
+        "offline": sum(topic.offline_count for topic in now.topics),
+        "bytes": sum(sizes) if sizes else None,
+        "groups": len(now.groups),
+        "rate": _short(rates.total),
+        "lag": sum(lags) if lags else None,
+        "unknown_lags": len(now.groups) - len(lags),
+    }
+
+
+def _topics(now: Snapshot, rates: Rates, history: History, text: str) -> dict[str, Any]:
+    found = busiest(tuple(topic for topic in now.topics if text in topic.name.lower()), history.lately)
+    return {
+        "count": len(found),
+        "rows": [
+            {
+                "name": topic.name,
+                "partitions": len(topic.partitions),
+                "of": topic.partition_count,
+                "offline": topic.offline_count,
+                "offsets": topic.offset_count,
+                "bytes": topic.size_bytes,
+                "rate": _short(rates.topics.get(topic.name)),
+                "past": [_short(rate) for rate in history.topic(topic.name)],
+            }
+            for topic in found[:MOST_ROWS]
+        ],
+    }
+
+
+def _groups(now: Snapshot, history: History, text: str) -> dict[str, Any]:
+    found = furthest_behind(tuple(group for group in now.groups if text in group.name.lower()))
+    return {
+        "count": len(found),
+        "rows": [
+            {
+                "name": group.name,
+                "state": group.state,
+                "members": group.member_count,
+                "lag": group.lag,
+                "topics": list(group.topics[:_MOST_NAMED]),
+                "more_topics": len(group.topics[_MOST_NAMED:]),
+                "past": history.group(group.name),
+            }
+            for group in found[:MOST_ROWS]
+        ],
+    }
+
+
+def _short(rate: float | None) -> float | None:
+    """In as many digits as are read."""
+    if rate is None:
+        return None
+    return round(rate) if rate >= 100 else round(rate, 1)
