@@ -84,7 +84,7 @@ class BrokerSnapshots:
     def _group(self, name: str) -> GroupStatus:
         described, logs = self.groups.describe(name), self.logs.logs()
         lag, known, topics = 0, True, set()
-        for partition, committed in self.groups.fetch(name).items():
+        for partition, committed in self.groups.offsets.fetch(name).items():
             topics.add(partition.topic)
             log = logs.get(partition)
             if log is None:

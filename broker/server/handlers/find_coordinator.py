@@ -69,8 +69,10 @@ def _find(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
             if not keeper.opened:
                 yield keeper.open  # in a cluster it asks ZooKeeper
             partition = keeper.partition_of(key)
-            if services.ownership is not None and partition.topic not in services.ownership.private:
+            if services.ownership is not None:
                 number = services.ownership.owner_of(partition)
+                if number == services.config.node_id:
+                    services.ownership.check(partition)
         except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
