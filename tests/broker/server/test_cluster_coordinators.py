@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
 from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
@@ -28,7 +31,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
 from tests.support.zookeeper import until
 
@@ -163,3 +166,35 @@ def test_the_first_broker_of_a_cluster_makes_room_for_those_to_come(own_zookeepe
         key_of(client, 0, TRANSACTION)
         assert leaders(client, "__consumer_offsets") == [0] * 50
         assert leaders(client, "__transaction_state") == [0] * 3
+
+
+def test_a_zookeeper_that_hangs_keeps_no_client_waiting_but_those_who_want_new_ids(
+    own_zookeeper: ZooKeeperServer,
+) -> None:
+    own = {"zookeeper.connect": own_zookeeper.connect, "zookeeper.connection.timeout.ms": 3000}
+    with start_broker(own) as broker, RawClient(broker.port) as client, RawClient(broker.port) as other:
+        assert other.create_topic("t").error_code == ErrorCode.NONE
+        os.kill(own_zookeeper.pid, signal.SIGSTOP)
+        try:
+            answers = []
+            asking = threading.Thread(target=lambda: answers.extend(_ids_until_refused(client)))
+            asking.start()
+            slowest = 0.0
+            while asking.is_alive():
+                began = time.monotonic()
+                assert other.produce("t", batch(b"x")).error_code == ErrorCode.NONE
+                slowest = max(slowest, time.monotonic() - began)
+        finally:
+            os.kill(own_zookeeper.pid, signal.SIGCONT)
+        assert len(answers) == len(set(answers)) >= 1000
+        assert slowest < 1.5, "half of what one answer of ZooKeeper may take"
+        until(lambda: client.ask(InitProducerIdRequest(None, 1000)).error_code == ErrorCode.NONE)
+
+
+def _ids_until_refused(client: RawClient) -> Iterator[int]:
+    while True:
+        answer = client.ask(InitProducerIdRequest(None, 1000))
+        if answer.error_code != ErrorCode.NONE:
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return
+        yield answer.producer_id

@@ -126,10 +126,12 @@ class World:
             create=lambda: 1,
             appended=lambda _p, _s: None,
         )
+        ids = ProducerIds([self.path], self.files, run=lambda work: work())
+        ids.reserve()
         self.coordinator = TransactionCoordinator(
             self.manager,
             self.clock,
-            ProducerIds([self.path], self.files),
+            ids,
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
             flush_before_markers=self.flush,

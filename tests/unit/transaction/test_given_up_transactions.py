@@ -58,10 +58,12 @@ class Bench:
         self.logs.start()
         for name in ("t", TRANSACTIONS_TOPIC):
             run_steps(self.logs.creating_topic(name, uuid4(), 1, {}))
+        ids = ProducerIds([directory], OsFileSystem(), run=lambda work: work())
+        ids.reserve()
         self.coordinator = TransactionCoordinator(
             self.logs,
             self.clock,
-            ProducerIds([directory], OsFileSystem()),
+            ids,
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
             flush_before_markers=False,
