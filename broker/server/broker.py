@@ -366,6 +366,7 @@ class Broker:
             producer_ids=self._coordinators.producer_ids,
             transactions=self._coordinators.transactions,
             transaction_work=self._coordinators.transaction_work,
+            brought_offsets=self._coordinators.brought_offsets,
             cluster_id=self.cluster_id,
             endpoint=lambda: next(iter(self.advertised().values())),
             zookeeper_offsets=self._zookeeper_offsets,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.cluster.ownership import Ownership
     from broker.cluster.peers import Peers
     from broker.cluster.transactions import ClusterTransactions
+    from broker.group.brought_offsets import BroughtOffsets
     from broker.store.state_topic import Placement
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
@@ -109,6 +110,7 @@ class Coordinators:
             placement=self._placement(TRANSACTIONS_TOPIC),
             others=self._make_others(),
         )
+        self.brought_offsets = self._make_brought_offsets(files, logs)
         self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
 
@@ -116,6 +118,8 @@ class Coordinators:
         """Once the logs are open: see what an earlier run has left."""
         self.groups.look()
         self.transactions.start()
+        if self.brought_offsets is not None:
+            self.brought_offsets.find()
 
     def start(self) -> None:
         """Start the threads, and have read what was left; until then clients are asked to wait."""
@@ -140,6 +144,8 @@ class Coordinators:
         self.transactions.look()
         self.producer_ids.prepare()
         self._to_load.put(True)
+        if self.brought_offsets is not None:
+            self.brought_offsets.go_on()
 
     def bring(self, name: str) -> None:
         """The cluster has another topic of the name than this broker, which kept its own state in it: have
@@ -147,6 +153,8 @@ class Coordinators:
         """
         if name == TRANSACTIONS_TOPIC:
             self.transactions.end_own()
+        elif self.brought_offsets is not None:
+            self.brought_offsets.bring()
 
     def close(self) -> None:
         """Answer the members of groups that wait, and refuse those that come: the broker stops."""
@@ -154,6 +162,8 @@ class Coordinators:
 
     def stop(self) -> None:
         """Stop the threads. May be called without `start`."""
+        if self.brought_offsets is not None:
+            self.brought_offsets.close()
         if self._peers is not None:
             self._peers.close()
         self._timers.stop()
@@ -196,6 +206,14 @@ class Coordinators:
         from broker.cluster.transactions import ClusterTransactions
 
         return ClusterTransactions(self._peers, self._ownership, self.transaction_work, self._mark_here)
+
+    def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> BroughtOffsets | None:
+        if self._peers is None or self._ownership is None:
+            return None
+        from broker.group.brought_offsets import BroughtOffsets
+
+        directories = self._config.directories()
+        return BroughtOffsets(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
 
     def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         self.transactions.markers.write_here(partition, producer_id, epoch, commit)

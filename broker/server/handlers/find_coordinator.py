@@ -65,6 +65,8 @@ def _find(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
         kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
         keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
+        if services.brought_offsets is not None and key_type == CoordinatorType.GROUP:
+            services.brought_offsets.check_tried(key)
         try:
             if not keeper.opened:
                 yield keeper.open  # in a cluster it asks ZooKeeper

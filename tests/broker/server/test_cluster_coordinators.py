@@ -5,6 +5,7 @@ or lose their ids; by raw requests.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,8 +100,11 @@ def test_a_coordinator_that_was_forgotten_while_it_was_stopped_coordinates_nothi
         until(lambda: sorted(leaders(old, "t")) == [1, 2])
         group, name = key_of(one, 2, GROUP), key_of(one, 2, TRANSACTION)
         other = next(f"h{n}" for n in range(99) if coordinator(one, f"h{n}") == (ErrorCode.NONE, 2))
-        assert commit(old, group, "t", 5) == ErrorCode.NONE
-        txn = RawTransactions(old, name).begun("t", 0)
+        until(lambda: commit(old, group, "t", 5) == ErrorCode.NONE)
+        txn = RawTransactions(old, name)
+        until(lambda: txn.initialize() == ErrorCode.NONE)
+        assert txn.add("t", 0) == ErrorCode.NONE
+        until(lambda: stored_code(old, other) == ErrorCode.NONE)
         waiting.send(joining(other), 3)
         until(lambda: len(old.ask(ListGroupsRequest()).groups) == 2)
         os.kill(two.brokers[2].pid, signal.SIGSTOP)
@@ -134,9 +138,9 @@ def test_a_broker_whose_id_was_taken_sends_its_groups_away_and_an_empty_one_of_i
         assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
         until(lambda: sorted(leaders(old, "t")) == [1, 2])
         group, name = key_of(one, 2, GROUP), key_of(one, 2, TRANSACTION)
-        assert commit(old, group, "t", 5) == ErrorCode.NONE
+        until(lambda: commit(old, group, "t", 5) == ErrorCode.NONE)
         txn = RawTransactions(old, name)
-        assert txn.initialize() == ErrorCode.NONE
+        until(lambda: txn.initialize() == ErrorCode.NONE)
         os.kill(two.brokers[2].pid, signal.SIGSTOP)
         until(lambda: -1 in leaders(one, "t"), seconds=SESSION_SECONDS)
         own = {"node.id": 2, "zookeeper.connect": two.zookeeper_connect, "zookeeper.session.timeout.ms": 4000}
@@ -157,6 +161,44 @@ def test_a_broker_whose_id_was_taken_sends_its_groups_away_and_an_empty_one_of_i
         known = txn.producer
         until(lambda: txn.initialize() == ErrorCode.NONE)
         assert txn.producer == (known[0], known[1] + 1)
+
+
+def alone(directory: Path, number: int, group: str) -> None:
+    """A broker without a cluster, with a topic and an offset of the group; then it is of cluster "both"."""
+    with start_broker(data_dir=directory, **{"node.id": number}) as broker, RawClient(broker.port) as client:
+        client.create_topic(f"of-{number}")
+        client.produce(f"of-{number}", batch(b"x"))
+        assert commit(client, group, f"of-{number}", 10 + number) == ErrorCode.NONE
+    meta = directory / "meta.properties"
+    meta.write_text(re.sub("cluster.id=.*", "cluster.id=both", meta.read_text()))
+
+
+def test_offsets_that_a_broker_brings_to_a_cluster_are_with_the_groups_coordinator(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        alone(tmp_path / str(number), number, "g")
+    own = {"zookeeper.connect": own_zookeeper.connect, "zookeeper.session.timeout.ms": 4000}
+    with ExitStack() as stack:
+        one = stack.enter_context(start_broker(own | {"node.id": 1}, data_dir=tmp_path / "1"))
+        first = client_of(one, stack)
+        until(lambda: coordinator(first, "g") == (ErrorCode.NONE, 1))
+        one.kill()  # its id is there for a while, so that it is the coordinator, but does not answer
+        two = stack.enter_context(start_broker(own | {"node.id": 2}, data_dir=tmp_path / "2"))
+        second = client_of(two, stack)
+        assert stored_code(second, "g") == ErrorCode.NOT_COORDINATOR
+        assert commit(second, "g", "of-2", 99) == ErrorCode.NOT_COORDINATOR
+        (aside,) = (tmp_path / "2" / ".aside").iterdir()
+        assert "__consumer_offsets.topic" in {path.name for path in aside.iterdir()}
+        two.restart()
+        second = client_of(two, stack)
+        assert (tmp_path / "2" / "brought.offsets").exists()
+        one.start()
+        first = client_of(one, stack)
+        until(lambda: coordinator(second, "g") == (ErrorCode.NONE, 1))
+        until(lambda: stored_offset(first, "g", "of-2") == (ErrorCode.NONE, 12))
+        until(lambda: not (tmp_path / "2" / "brought.offsets").exists())
+        assert stored_offset(first, "g", "of-1") == (ErrorCode.NONE, 11)
 
 
 def test_the_first_broker_of_a_cluster_makes_room_for_those_to_come(own_zookeeper: ZooKeeperServer) -> None:
