@@ -76,19 +76,7 @@ class Coordinators:
             logs,
             clock,
             self._timers,
-            GroupSettings(
-                min_session_timeout_ms=config.group_min_session_timeout_ms,
-                max_session_timeout_ms=config.group_max_session_timeout_ms,
-                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-                max_size=config.group_max_size,
-                offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
-            ),
-            Settings(
-                session_timeout_ms=config.group_consumer_session_timeout_ms,
-                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-                assignors=config.group_consumer_assignors,
-                max_size=config.group_consumer_max_size,
-            ),
+            *_group_settings(config),
             create=self._create_offsets_topic,
             appended=fetches.appended,
             topics=topics.all,
@@ -232,3 +220,22 @@ class Coordinators:
 
     def _partitions(self, configured: int | None) -> int:
         return configured or (1 if self._ownership is None else _PARTITIONS_OF_A_CLUSTER)
+
+
+def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, Settings]:
+    """Those of all groups, and those of the newer protocol."""
+    return (
+        GroupSettings(
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+            offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+        ),
+        Settings(
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            assignors=config.group_consumer_assignors,
+            max_size=config.group_consumer_max_size,
+        ),
+    )
