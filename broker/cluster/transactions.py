@@ -124,7 +124,7 @@ class ClusterTransactions:
         self._send(spread, partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
-        """-1 where it is not known now, None where the partition is no more."""
+        """-1 where it is not known now, None where the partition was deleted."""
         ownership = self._ownership
         if ownership.view is None:
             return -1

@@ -491,7 +491,7 @@ class ClassicGroup:
     def not_stored(self, step: Step, code: ErrorCode, now: Moment) -> Step:
         """The log refused what ``step`` has to store: nobody is told that it succeeded.
 
-        A generation without stored assignments is begun anew. The rest stands; the next record has it.
+        A generation without stored assignments begins again. The rest stands; the next record has it.
         """
         failed = Step(sooner=True)
         for waiter, answer in step.answers:

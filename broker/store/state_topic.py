@@ -96,8 +96,8 @@ class Stored:
 class Shard(Generic[S]):
     """*Thread-safe: ``lock`` guards all.* One partition of the topic and the ``state`` that it keeps.
 
-    The lock is held over append and state, so that the state has the order of the log. Once ``given_up`` a
-    shard takes no more part in anything: another one has its place in the topic.
+    The lock is held over append and state, so that the state has the order of the log. A shard that was
+    ``given_up`` is not used again: another one has its place in the topic.
     """
 
     def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
@@ -177,9 +177,8 @@ class StateTopic(Generic[S]):
 
         Returns the shards that were given up: their state is the caller's to let go of.
         """
+        self._find()
         with self._opening:
-            if not self._shards:
-                self._shards = tuple(self._shard(number) for number in range(self._count()))
             given_up = [shard for shard in self._shards if shard.begun and shard.refusal() is not None]
             for shard in given_up:
                 with shard.lock:
@@ -207,8 +206,9 @@ class StateTopic(Generic[S]):
         return found
 
     def check_found(self) -> None:
-        """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic, or where."""
-        if self._placement is not None and not self._shards and self._placement.count() != 0:
+        """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""
+        self._find()
+        if not self._shards and self._placement is not None and self._placement.count() is None:
             raise CoordinatorLoading(
                 f"this broker does not know yet whose the partitions of {self._name} are"
             )
@@ -217,14 +217,14 @@ class StateTopic(Generic[S]):
         """Make the topic if there is none yet; it may be that ZooKeeper has to be asked.
         Raises `KafkaError`: it cannot be made.
         """
+        self.check_found()
         if not self._shards:
-            self.check_found()
             try:
                 self._create()
             except TopicAlreadyExists:
-                self.look()
+                self._find()
             else:
-                self.look()
+                self._find()
                 self.load()  # nothing is in it: others need not wait for the thread that reads
         if not self._shards:
             raise CoordinatorLoading(f"{self._name} is being made")
@@ -241,8 +241,8 @@ class StateTopic(Generic[S]):
             if self._placement is None:
                 self.open()
             self.check_found()
-            if not self._shards:
-                raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
+        if not self._shards:
+            raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
         return self._shards[partition_for(key, len(self._shards))]
 
     def append(
@@ -284,11 +284,18 @@ class StateTopic(Generic[S]):
         except Exception:
             _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
-    def _count(self) -> int:
+    def _find(self) -> None:
+        """Have a shard for each partition if there is a topic by now."""
+        if self._shards:
+            return
         if self._placement is not None:
-            return self._placement.count() or 0
-        topic = self._logs.topics().get(self._name)
-        return 0 if topic is None else len(topic.partitions)
+            count = self._placement.count() or 0
+        else:
+            topic = self._logs.topics().get(self._name)
+            count = 0 if topic is None else len(topic.partitions)
+        with self._opening:
+            if not self._shards:
+                self._shards = tuple(self._shard(number) for number in range(count))
 
     def _shard(self, partition: int) -> Shard[S]:
         where = TopicPartition(self._name, partition)

@@ -245,3 +245,15 @@ def test_where_the_cluster_has_no_topic_nobody_coordinates_and_only_opening_make
     topic.load()
     _put(topic, (b"a", b"1"))
     assert topic.shard_of("any").loaded
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR])
+def test_who_is_asked_before_it_has_looked_answers_by_what_the_cluster_says(
+    bench: Bench, code: ErrorCode
+) -> None:
+    cluster = ShiftingPlacement(code or None, partitions=None)
+    topic = bench.topic(cluster)
+    cluster.partitions = 1
+    assert refusal_of(topic.shard_of("any")) is (code or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    topic.open()
+    assert not Path(bench.logs.directories()[0].path, f"{_NAME}_0").exists(), "another broker has made it"
