@@ -7,25 +7,25 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
+from broker.embedded import EmbeddedCluster, start_cluster
 from tests.support.zookeeper import until
 
 BROKERS = 3
-RECORDS_OF_A_ROUND = 300
 PARTITIONS = 4
-ROUNDS_WITH_TOPICS = 20
-PAST_SESSIONS_SECONDS = 5.0
-"""Sessions with ZooKeeper last for 4 s."""
+ROUNDS_WITH_TOPICS, SOAK_ROUNDS = 20, 100
+SHORT_SECONDS, LONG_SECONDS = 1.0, 5.0
+"""How long something is away: sessions with ZooKeeper last for 4 s."""
 
 
 @pytest.fixture
@@ -60,17 +60,13 @@ class Work:
             }
         )
 
-    def go_on(self, topic: str | None) -> None:
-        """Send a round's records to all topics in turn, while ``topic`` is made; until both are done."""
-        making = None if topic is None else self._ask_for(topic)
-        for number in range(RECORDS_OF_A_ROUND):
-            if topic is not None and making is not None and making.done():
+    def go_on(self, topic: str, over: threading.Event) -> None:
+        """Send records to all topics in turn until it is ``over`` and ``topic`` is made, if it is not yet."""
+        making = None if topic in self.acknowledged else self._ask_for(topic)
+        while making is not None or not over.is_set():
+            if making is not None and making.done():
                 making = self._outcome(topic, making)
-            self._send(number)
-        while topic is not None and making is not None:
-            if making.done():
-                making = self._outcome(topic, making)
-            time.sleep(0.01)
+            self._send()
 
     def finish(self) -> None:
         assert self._producer.flush(120) == 0
@@ -80,18 +76,16 @@ class Work:
         for topic in self.acknowledged:
             until(lambda topic=topic: self._leaders(topic) == PARTITIONS, seconds=30)  # type: ignore[misc]
 
-    def _send(self, number: int) -> None:
+    def _send(self) -> None:
         topics = list(self.acknowledged)
         if topics:
             self._sent += 1
+            topic, partition = topics[self._sent % len(topics)], self._sent % PARTITIONS
             self._producer.produce(
-                topics[number % len(topics)],
-                b"%d" % self._sent,
-                partition=self._sent % PARTITIONS,
-                on_delivery=self._delivered,
+                topic, b"%d" % self._sent, partition=partition, on_delivery=self._delivered
             )
             self._producer.poll(0)
-        time.sleep(0.002)
+        time.sleep(0.005)
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is not None:
@@ -121,56 +115,48 @@ class Work:
         return sum(each.leader >= 0 for each in known.partitions.values())
 
 
-Away = Callable[[EmbeddedCluster, random.Random], AbstractContextManager[None]]
+def kill_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
+    cluster.brokers[victim].kill()
+    time.sleep(seconds)
+    cluster.brokers[victim].restart()
 
 
-@contextmanager
-def broker_killed(cluster: EmbeddedCluster, chance: random.Random) -> Iterator[None]:
-    victim = one_of(cluster, chance)
-    victim.kill()
-    yield
-    victim.restart()
+def restart_broker(cluster: EmbeddedCluster, victim: int, _seconds: float) -> None:
+    cluster.brokers[victim].restart()
 
 
-@contextmanager
-def broker_restarted(cluster: EmbeddedCluster, chance: random.Random) -> Iterator[None]:
-    yield
-    one_of(cluster, chance).restart()
+def stop_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
+    stop(cluster.brokers[victim].pid, seconds)
 
 
-@contextmanager
-def broker_stopped(cluster: EmbeddedCluster, chance: random.Random) -> Iterator[None]:
-    with stopped(one_of(cluster, chance).pid):
-        yield
-
-
-@contextmanager
-def zookeeper_killed(cluster: EmbeddedCluster, chance: random.Random) -> Iterator[None]:
+def kill_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
     cluster.zookeeper.kill()
-    yield
+    time.sleep(seconds)
     cluster.zookeeper.start()
 
 
-@contextmanager
-def zookeeper_stopped(cluster: EmbeddedCluster, chance: random.Random) -> Iterator[None]:
-    with stopped(cluster.zookeeper.pid):
-        yield
+def stop_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
+    stop(cluster.zookeeper.pid, seconds)
 
 
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
+def stop(pid: int, seconds: float) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
-        yield
+        time.sleep(seconds)
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-def one_of(cluster: EmbeddedCluster, chance: random.Random) -> EmbeddedBroker:
-    return cluster.brokers[chance.choice(list(cluster.brokers))]
+Disturbance = Callable[[EmbeddedCluster, int, float], None]
+"""Has a broker, or ZooKeeper, go away for so many seconds and come back."""
 
-
-KINDS: list[Away] = [broker_killed, broker_stopped, zookeeper_killed, broker_restarted, zookeeper_stopped]
+EACH_ONCE: list[tuple[Disturbance, float]] = [
+    (kill_broker, LONG_SECONDS),
+    (stop_broker, LONG_SECONDS),
+    (kill_zookeeper, SHORT_SECONDS),
+    (restart_broker, 0.0),
+    (stop_zookeeper, LONG_SECONDS),
+]
 
 
 def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter[tuple[int, bytes]]]:
@@ -196,19 +182,27 @@ def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter
         consumer.close()
 
 
-@pytest.mark.parametrize("rounds", [len(KINDS), pytest.param(100, marks=pytest.mark.soak)])
-def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, rounds: int) -> None:
-    chance = random.Random(rounds)
+def drawn(chance: random.Random) -> Iterator[tuple[Disturbance, float]]:
+    """Disturbances of all kinds, without end."""
+    while True:
+        kind, _ = chance.choice(EACH_ONCE)
+        yield kind, chance.choice([SHORT_SECONDS, LONG_SECONDS])
+
+
+@pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, soak: bool) -> None:
+    chance = random.Random(7)
+    disturbances = list(islice(drawn(chance), SOAK_ROUNDS)) if soak else EACH_ONCE
     works = [Work(cluster, number) for number in cluster.brokers]
     with ThreadPoolExecutor(len(works)) as pool:
-        list(pool.map(lambda work: work.go_on(f"{work.name}-first"), works))
-        for round_ in range(rounds):
-            away = KINDS[round_] if rounds == len(KINDS) else chance.choice(KINDS)
-            with away(cluster, chance):
-                named = round_ < ROUNDS_WITH_TOPICS
-                going = [pool.submit(w.go_on, f"{w.name}-{round_}" if named else None) for w in works]
-                # As long as sessions with ZooKeeper last, or longer.
-                time.sleep(PAST_SESSIONS_SECONDS if rounds == len(KINDS) else chance.choice([1.0, 6.0]))
+        for round_, (disturb, seconds) in enumerate(disturbances):
+            over = threading.Event()
+            named = min(round_, ROUNDS_WITH_TOPICS - 1)
+            going = [pool.submit(work.go_on, f"{work.name}-{named}", over) for work in works]
+            try:
+                disturb(cluster, chance.choice(list(cluster.brokers)), seconds)
+            finally:
+                over.set()
             for each in going:
                 each.result(120)
     for work in works:
@@ -216,4 +210,4 @@ def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, round
         work.check_topics()
         assert work.failures == []
         assert everything(cluster, list(work.acknowledged)) == work.acknowledged
-        assert len(work.acknowledged) == 1 + min(rounds, ROUNDS_WITH_TOPICS)
+        assert len(work.acknowledged) == min(len(disturbances), ROUNDS_WITH_TOPICS)
