@@ -40,6 +40,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
 FILE_NAME = "brought.offsets"
 
@@ -178,7 +179,7 @@ class BroughtOffsets:
     def try_once(self) -> None:
         """Try all groups once; a coordinator that does not answer is asked once."""
         left: dict[str, _Offsets] = {}
-        silent: dict[int, KafkaError] = {}
+        silent: dict[int, KafkaError] = {NOBODY: ConnectionLost("no broker coordinates it now")}
         for group, offsets in self._left.items():
             if self._closed.is_set():
                 left[group] = offsets
@@ -203,13 +204,13 @@ class BroughtOffsets:
 
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
         """Commit a group's offsets where it has none; returns those that are still to be tried."""
-        view = self._ownership.view
+        topics = self._logs.topics()
         left: dict[TopicPartition, _Brought] = {}
         for part in _parts(offsets):
             wanted = {}
             for partition, brought in part.items():
-                topic = None if view is None else view.topics.get(partition.topic)
-                if topic is not None and topic.stored.topic_id == brought.topic_id:
+                topic = topics.get(partition.topic)
+                if topic is not None and topic.topic_id == brought.topic_id:
                     wanted[partition] = brought
                 else:
                     self._counts["of deleted topics"] += 1
@@ -230,7 +231,7 @@ class BroughtOffsets:
     def _coordinator_of(self, group: str) -> int:
         topic = self._ownership.topic(OFFSETS_TOPIC)
         if topic is None:
-            return -1
+            return NOBODY
         number = partition_for(group, len(topic.owners))
         return self._ownership.owner_of(TopicPartition(OFFSETS_TOPIC, number))
 

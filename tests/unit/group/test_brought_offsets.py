@@ -277,11 +277,27 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_of_the_next_of_it
     brought = bench.brought()
     brought.bring()
     brought.try_once()
-    bench.see(a=uuid4())
+    run_steps(bench.logs.deleting_topic("a"))
+    run_steps(bench.logs.creating_topic("a", uuid4(), 2, {}))
     bench.peer.is_away = False
     brought.try_once()
     assert not bench.is_noted()
     assert bench.peer.stored == {}
+
+
+def test_offsets_wait_while_the_cluster_has_lost_its_topics(bench: Bench) -> None:
+    """ZooKeeper was emptied, and their owners have yet to bring them again."""
+    bench.commit(FAR, A0, 5)
+    brought = bench.brought()
+    brought.bring()
+    known = bench.ownership.view
+    assert known is not None
+    bench.ownership.see(ClusterView(known.version + 1, "registry"))
+    brought.try_once()
+    assert (bench.is_noted(), bench.peer.asked) == (True, 0)
+    bench.ownership.see(ClusterView(known.version + 2, "registry", known.topics))
+    brought.try_once()
+    assert bench.peer.stored == {(FAR, A0): 5}
 
 
 def test_whoever_looks_for_the_coordinator_waits_until_the_groups_offsets_were_tried(bench: Bench) -> None:
