@@ -122,18 +122,13 @@ class BroughtOffsets:
         it is set aside then. Raises `KafkaError`: it cannot be read or noted.
         """
         found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
-        topics, view = self._logs.topics(), self._ownership.view
+        topics = self._logs.topics()
         for number in topics[OFFSETS_TOPIC].partitions:
             keeper = TopicPartition(OFFSETS_TOPIC, number)
             for key, _, value in decoded_offsets(keeper, read_stored(self._logs.log(keeper)).last):
                 topic = topics.get(key.partition.topic)
-                there = None if view is None else view.topics.get(key.partition.topic)
-                if value is None:
-                    continue
-                if topic is None or there is None or there.stored.topic_id != topic.topic_id:
-                    self._counts["of other topics"] += 1
-                    continue
-                found[key.group][key.partition] = _Brought(topic.topic_id, value)
+                if topic is not None and value is not None:
+                    found[key.group][key.partition] = _Brought(topic.topic_id, value)
         self._take(found)
         self._keep()
         _log.info("this broker brings the offsets of %d groups to its cluster", len(found))
@@ -204,16 +199,21 @@ class BroughtOffsets:
 
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
         """Commit a group's offsets where it has none; returns those that are still to be tried."""
-        topics = self._logs.topics()
+        here, view = self._logs.topics(), self._ownership.view
         left: dict[TopicPartition, _Brought] = {}
         for part in _parts(offsets):
             wanted = {}
             for partition, brought in part.items():
-                topic = topics.get(partition.topic)
-                if topic is not None and topic.topic_id == brought.topic_id:
-                    wanted[partition] = brought
+                topic = here.get(partition.topic)
+                there = None if view is None else view.topics.get(partition.topic)
+                if topic is None or topic.topic_id != brought.topic_id:
+                    self._counts["of topics that were deleted or set aside"] += 1
+                elif there is None or there.stored.topic_id != brought.topic_id:
+                    left[partition] = brought  # it has yet to be brought, or to be set aside
                 else:
-                    self._counts["of deleted topics"] += 1
+                    wanted[partition] = brought
+            if not wanted:
+                continue
             stored = self._stored(coordinator, group, wanted)
             missing = {each: wanted[each].value for each, offset in stored.items() if offset < 0}
             self._counts["there already"] += len(stored) - len(missing)

@@ -208,7 +208,13 @@ def test_offsets_of_a_topic_that_the_cluster_has_under_another_id_are_not_of_its
     bench.commit(FAR, OLD, 5)
     bench.commit(FAR, TopicPartition("never-there", 0), 5)
     bench.commit(FAR, A0, 1)
-    all_brought(bench)
+    brought = bench.brought()
+    brought.bring()
+    brought.try_once()
+    assert bench.is_noted(), "ours has yet to be set aside"
+    bench.logs.set_aside("old", bench.ids["old"], [0, 1])
+    brought.try_once()
+    assert not bench.is_noted()
     assert bench.peer.stored == {(FAR, A0): 1}
 
 
