@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from broker.group.classic_member import Member
+from broker.group.classic_group_member import Member
 from broker.group.classic_records import StoredGroup
 from broker.group.classic_rules import (
     ANSWERS,
