@@ -344,11 +344,11 @@ def _load() -> Row:
                 create=lambda: 1,
                 appended=lambda *_: None,
             )
-            coordinator.start()
+            coordinator.look()
             began = time.perf_counter()
             coordinator.load()
             took.append(time.perf_counter() - began)
-            stored = sum(len(coordinator.fetch(f"group-{n}")) for n in range(KEYS // _PARTITIONS))
+            stored = sum(len(coordinator.offsets.fetch(f"group-{n}")) for n in range(KEYS // _PARTITIONS))
             if stored != KEYS:
                 raise RuntimeError(f"{stored} offsets were loaded")
     seconds = statistics.median(took)

@@ -347,10 +347,11 @@ class BrokerConfig(Config):
         doc="How long a deleted segment's files stay, for reads that are under way.",
     )  # fmt: skip
 
-    offsets_topic_num_partitions: int = prop(
-        "offsets.topic.num.partitions", 1, int, check=between(1, 10_000), unit="partitions",
+    offsets_topic_num_partitions: int | None = prop(
+        "offsets.topic.num.partitions", None, int, check=between(1, 10_000), unit="partitions",
         section="Consumer groups and producers",
-        doc="Partitions of the offsets topic, when it is first created (Kafka: 50, to spread over brokers).",
+        doc="Partitions of the offsets topic, when it is first created; not set means 50, as in Kafka, with "
+            "zookeeper.connect, so that brokers share the groups, and 1 without.",
     )  # fmt: skip
     offsets_retention_minutes: int = prop(
         "offsets.retention.minutes", 10_080, int, check=positive_int, unit="minutes",
@@ -414,11 +415,11 @@ class BrokerConfig(Config):
         doc="How often forgotten producers are looked for.",
     )  # fmt: skip
 
-    transaction_state_log_num_partitions: int = prop(
-        "transaction.state.log.num.partitions", 1, int, check=between(1, 10_000), unit="partitions",
+    transaction_state_log_num_partitions: int | None = prop(
+        "transaction.state.log.num.partitions", None, int, check=between(1, 10_000), unit="partitions",
         section="Transactions",
-        doc="Partitions of the transactions' topic, when it is first created (Kafka: 50, to spread over "
-            "brokers).",
+        doc="Partitions of the transactions' topic, when it is first created; not set means 50, as in Kafka, "
+            "with zookeeper.connect, and 1 without.",
     )  # fmt: skip
     transaction_state_log_segment_bytes: int = prop(
         "transaction.state.log.segment.bytes", 100 << 20, int, check=between(14, INT_MAX), unit="bytes",

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from broker.cluster.registry import TopicRegistry
-from broker.offsets.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC
+from broker.offsets.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
@@ -42,21 +42,18 @@ class Membership:
         ownership: Ownership,
         *,
         forget: Callable[[str], Steps[None]],
-        end_own_transactions: Callable[[], object],
+        bring: Callable[[str], object],
         changed: Callable[[], object],
-        settled: Callable[[], object],
     ) -> None:
-        """``forget`` removes what others keep of a deleted topic; ``end_own_transactions`` ends those that
-        this broker coordinated before it came to the cluster; ``changed`` has `settle` called, which calls
-        ``settled`` in the end.
+        """``forget`` removes what others keep of a deleted topic; ``bring`` brings to the cluster what is in
+        a topic of this broker's own use, which is set aside then; ``changed`` has `settle` called.
         """
         self.registry = registry
         self.ownership = ownership
         self._logs = logs
         self._forget = forget
-        self._end_own_transactions = end_own_transactions
+        self._bring = bring
         self._changed = changed
-        self._settled = settled
         self._arrived = False
         self._lost: dict[TopicPartition, UUID] = {}
         self._lock = threading.Lock()
@@ -85,7 +82,7 @@ class Membership:
         """The topics with those of their partitions here that this broker may serve."""
         found = {}
         for name, topic in self._logs.topics().items():
-            if not self.ownership.shares(name, topic):
+            if not self.ownership.shares(topic):
                 if name not in INTERNAL_TOPICS:
                     found[name] = topic
                 continue
@@ -110,7 +107,6 @@ class Membership:
         for name, topic in view.topics.items():
             if topic.pending and name not in held:
                 settled &= self._make(name, topic)
-        self._settled()
         return settled
 
     def making(self, name: str, topic: ClusterTopic) -> Steps[None]:
@@ -159,9 +155,7 @@ class Membership:
         yield partial(self.registry.removed, topic_id, self._me)
 
     def _shared(self) -> dict[str, StoredTopic]:
-        return {
-            name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(name, topic)
-        }
+        return {name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(topic)}
 
     def _arrive(self) -> None:
         """The first time: bring what this data had before there was this registry; see what is lost of what
@@ -173,22 +167,14 @@ class Membership:
                 self.registry.offer(name, topic, self._me)
             self._logs.join(view.registry)
             view = self.ownership.view or view
-        for name in INTERNAL_TOPICS:
+        for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # what the first decides counts for the second
             own, there = self._logs.topics().get(name), view.topics.get(name)
             if own is None:
                 continue
             if there is None:  # of a release that kept it to itself
                 self.registry.offer(name, own, self._me)
-            elif there.stored.topic_id == own.topic_id:
-                continue
-            elif name == OFFSETS_TOPIC:
-                _log.warning(
-                    "this broker has a %s of its own, from before it came to this cluster: it goes on to be "
-                    "the coordinator of the groups that ask it, as other brokers of theirs", name,
-                )  # fmt: skip
-                self.ownership.keep_private(name)
-            else:
-                self._end_own_transactions()
+            elif there.stored.topic_id != own.topic_id:
+                self._bring(name)
         view = self.ownership.view or view
         self._finish_deletions(view, self._shared(), set())
         here = self._shared()

@@ -81,7 +81,7 @@ class Ownership:
     """*Thread-safe: each part of what it holds is replaced as a whole; ``_lock`` orders the updates.*
 
     Who owns the partitions of today's wire, and who is there. Nothing is served before the first `see`.
-    Topics of 0.7 and those that are `private` are not in it: there each broker has its own partitions.
+    Topics of 0.7 are not in it: there each broker has its own partitions.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -90,33 +90,11 @@ class Ownership:
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
         self._lost: frozenset[TopicPartition] = frozenset()
         self._refusal: str | None = _STARTING
-        self._private: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
-    @property
-    def private(self) -> frozenset[str]:
-        """The topics of the broker's own use of which the cluster has none, or another."""
-        return self._private
-
-    def keep_private(self, name: str) -> None:
-        """This broker has one of its own, from before it came to this registry."""
-        with self._lock:
-            self._private |= {name}
-
-    def shares(self, name: str, topic: StoredTopic) -> bool:
+    def shares(self, topic: StoredTopic) -> bool:
         """Whether the cluster has such a topic as one: of 0.7 each broker has its own."""
-        return topic.generation == SINCE_08.generation and name not in self._private
-
-    def placement(self, name: str) -> tuple[int, frozenset[int]] | None:
-        """How many partitions a topic of the cluster has, and those that are made and ours; None where there
-        is none.
-        """
-        topic = self.topic(name)
-        if topic is None:
-            return None
-        made = set(topic.owned_by(self.node_id)) - topic.pending
-        lost = self._lost
-        return len(topic.owners), frozenset(n for n in made if TopicPartition(name, n) not in lost)
+        return topic.generation == SINCE_08.generation
 
     def owner_of(self, partition: TopicPartition) -> int:
         """The broker that owns a partition; -1 where that is not known, or it has not made it yet."""

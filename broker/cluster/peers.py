@@ -31,7 +31,11 @@ _SHARED = (
 
 _SETUP_MS = 5_000
 _STOP_SECONDS = 5.0
-_EXPIRY_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
+_SILENCE_SECONDS = 60
+"""After so long without a sign from a broker's machine its connection ends. A machine that sleeps for longer
+reads what it was sent when it goes on, before it registers in ZooKeeper again and is called again.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +102,8 @@ class Peers:
         self, broker: int, request: Any, version: int, answered: Answered, seconds: float | None = None
     ) -> None:
         """Send a request; ``answered`` gets what comes of it. Without ``seconds`` it waits for as long as the
-        connection lasts: a broker that was stopped answers once it goes on, and must not be asked twice.
+        connection lasts: a broker that was stopped answers once it goes on, and must not be asked twice. The
+        connection ends when the broker's machine is silent, or when the broker has another address.
         """
         with self._lock:
             peer = self._peers.get(broker)
@@ -122,7 +127,8 @@ class Peers:
 class _Peer:
     """*Thread-safe: other threads only call `ask` and `stop`.* One broker's thread and its connection.
 
-    Requests follow each other without waiting for responses. ``_calls`` are those that have not been sent.
+    Requests follow each other without waiting for responses. ``_calls`` are those that have not been sent,
+    ``_asked`` those that wait for their responses.
     """
 
     def __init__(
@@ -157,9 +163,9 @@ class _Peer:
 
     def _run(self) -> None:
         while not self._stopping:
-            timed = any(call.deadline is not None for call in self._asked.values())
-            self._poller.wait(_EXPIRY_SECONDS if timed else None)
+            self._poller.wait(_LOOK_SECONDS if self._asked else None)
             try:
+                self._check_address()
                 self._exchange()
             except KafkaError as e:
                 self._lost(e)
@@ -194,7 +200,16 @@ class _Peer:
         address = self._address_of(self._broker)
         if address is None:
             raise ConnectionLost(f"broker {self._broker} is away")
-        return Connection(*address, self._config, clock=self._clock)
+        connection = Connection(*address, self._config, clock=self._clock)
+        connection.transport.end_if_silent(_SILENCE_SECONDS)
+        return connection
+
+    def _check_address(self) -> None:
+        """A broker at another address is another process: the one that was asked is gone."""
+        if self._connection is not None:
+            asked, address = (self._connection.host, self._connection.port), self._address_of(self._broker)
+            if address not in (asked, None):
+                raise ConnectionLost(f"broker {self._broker} is at another address now")
 
     def _lost(self, error: KafkaError) -> None:
         """No call has an answer any more."""

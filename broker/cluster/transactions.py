@@ -3,7 +3,7 @@ partition asks another coordinator before data is appended there.
 
 A coordinator's markers go to the owners of the partitions until all have written them, through their deaths
 and returns. An owner asks (AddPartitionsToTxn 4) before the first batch of a transaction, and once more after
-its own restart; the marker ends what it was told. Source: KIP-98, KIP-890.
+its own restart; the answer holds until the marker. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.cluster.peers import Peers
 from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.store.state_topic import partition_for
-from broker.transaction.others import Refusals
+from broker.transaction.other_brokers import Refusals
 from broker.transaction.states import PREPARED, STATE_NAMES, State, Transaction
 from broker.transaction.verified import VerifiedTransactions
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
@@ -124,10 +124,8 @@ class ClusterTransactions:
         self._send(spread, partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
-        """-1 where it is not known now, None where the partition is no more."""
+        """-1 where it is not known now, None where the partition was deleted."""
         ownership = self._ownership
-        if partition.topic in ownership.private:
-            return ownership.node_id
         if ownership.view is None:
             return -1
         topic = ownership.topic(partition.topic)
@@ -195,16 +193,21 @@ class ClusterTransactions:
 
     # Of other coordinators' transactions.
 
-    def holders(self, producer_ids: Iterable[int], told: Callable[[frozenset[int] | None], None]) -> None:
-        """Ask all other coordinators which of these producers have an open transaction. ``told`` is called
-        from any thread, with those, or with None where one of the coordinators did not say.
+    def holders(
+        self, producer_ids: Iterable[int], on_answer: Callable[[frozenset[int] | None], None]
+    ) -> None:
+        """Ask all other coordinators which of these producers have an open transaction. ``on_answer`` is
+        called from any thread, with those, or with None where one of the coordinators did not say.
         """
         ownership = self._ownership
         topic = ownership.topic(TRANSACTIONS_TOPIC)
         others = set() if topic is None else {*topic.owners} - {ownership.node_id}
         lost = any(each.topic == TRANSACTIONS_TOPIC for each in ownership.lost)
-        if ownership.view is None or lost or not others:
-            told(None if ownership.view is None or lost else frozenset())
+        if ownership.view is None or not ownership.known or lost:
+            on_answer(None)
+            return
+        if not others:
+            on_answer(frozenset())
             return
         request = ListTransactionsRequest(_OPEN_STATES, tuple(producer_ids))
         lock, answers = threading.Lock(), list[frozenset[int] | None]()
@@ -218,7 +221,7 @@ class ClusterTransactions:
                 if len(answers) < len(others):
                     return
             known = [each for each in answers if each is not None]
-            told(frozenset().union(*known) if len(known) == len(answers) else None)
+            on_answer(frozenset().union(*known) if len(known) == len(answers) else None)
 
         for broker in others:
             self._peers.ask(broker, request, _LISTING_VERSION, answered, _ANSWER_SECONDS)
@@ -235,22 +238,22 @@ class ClusterTransactions:
         producer_id: int,
         epoch: int,
         partitions: Iterable[TopicPartition],
-        answered: Callable[[Refusals], None],
+        on_answer: Callable[[Refusals], None],
         *,
         adding: bool,
     ) -> None:
         """Ask the coordinator of the id whether its transaction has the partitions, or, ``adding``, to have
-        it take them. ``answered`` is called from any thread with those that it refuses.
+        it take them. ``on_answer`` is called from any thread with those that it refuses.
         """
         asked = self._verified.asking(producer_id, epoch, partitions)
 
-        def told(answer: Any, error: KafkaError | None) -> None:
+        def answered(answer: Any, error: KafkaError | None) -> None:
             if error is None and answer.error_code:
                 error = error_for(answer.error_code, f"broker {coordinator}: it asks no such questions of us")
             if error is not None:
                 _log.warning("transaction of %r: broker %d: %s", transactional_id, coordinator, error)
                 refused = ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-                answered(dict.fromkeys(asked, refused))
+                on_answer(dict.fromkeys(asked, refused))
                 return
             codes = {
                 TopicPartition(topic.name, each.partition_index): each.partition_error_code
@@ -266,17 +269,17 @@ class ClusterTransactions:
                 else:
                     why = f"{each}: the coordinator of {transactional_id!r} says {code.name}"
                     refusals[each] = error_for(code, why)
-            answered(refusals)
+            on_answer(refusals)
 
         coordinator = self._coordinator_of(transactional_id)
         if coordinator < 0:
-            told(None, ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has its partition yet"))
+            answered(None, ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has its partition yet"))
             return
         wanted = AddPartitionsToTxnTransaction(
             transactional_id, producer_id, epoch, not adding, _by_topic(AddPartitionsToTxnTopic, asked)
         )
         request = AddPartitionsToTxnRequest(transactions=(wanted,))
-        self._peers.ask(coordinator, request, _VERIFYING_VERSION, told, _ANSWER_SECONDS)
+        self._peers.ask(coordinator, request, _VERIFYING_VERSION, answered, _ANSWER_SECONDS)
 
     def writing(
         self, partition: TopicPartition, producer_id: int, epoch: int

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from broker.group.classic_records import StoredGroup, StoredMember
+from broker.group.classic_group_member import Member
+from broker.group.classic_records import StoredGroup
 from broker.group.classic_rules import (
     ANSWERS,
     REJOINS,
@@ -24,7 +24,6 @@ from broker.group.classic_rules import (
     Moment,
     Move,
     Phase,
-    Protocols,
     Rejoin,
     Step,
     SyncAnswer,
@@ -33,59 +32,6 @@ from broker.group.classic_rules import (
     subscribed_topics,
 )
 from pyspark_kafkalog.errors import ErrorCode
-
-_NEW_MEMBER_SECONDS = 300.0
-"""A new member that waits for its group longer than this is given up: it may not know its own name."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """*Not thread-safe: its group's.* Times are in seconds; ``expires`` is by the monotonic clock."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_seconds: float
-    rebalance_seconds: float
-    protocols: Protocols
-    knows_its_id: bool
-    is_new: bool = True
-    assignment: bytes = b""
-    joining: Waiter | None = None
-    syncing: Waiter | None = None
-    expires: float = math.inf
-
-    @classmethod
-    def of(cls, member_id: str, request: JoinRequest) -> Member:
-        """The member that ``request`` brings."""
-        made = cls(member_id, request.instance_id, "", "", 0.0, 0.0, (), knows_its_id=bool(request.member_id))
-        made.take(request)
-        return made
-
-    def take(self, request: JoinRequest) -> None:
-        """It says of itself what ``request`` says."""
-        self.client_id, self.client_host = request.client_id, request.client_host
-        self.session_seconds = request.session_timeout_ms / 1000
-        self.rebalance_seconds = request.rebalance_timeout_ms / 1000
-        self.protocols = request.protocols
-
-    def metadata(self, protocol: str | None) -> bytes:
-        """Its own metadata for ``protocol``, none if it does not have that."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
-
-    def wait_on(self, now: float) -> None:
-        """It waits for an answer: its session rests, but a new member is not waited with forever."""
-        self.expires = now + _NEW_MEMBER_SECONDS if self.is_new else math.inf
-
-    def renew(self, now: float) -> None:
-        """Its session begins anew."""
-        self.expires = now + self.session_seconds
-
-    def heard_of(self, now: float) -> None:
-        """It is alive: its session begins anew, unless it rests because the member waits for an answer."""
-        if self.joining is None and self.syncing is None:
-            self.renew(now)
 
 
 class ClassicGroup:
@@ -539,25 +485,13 @@ class ClassicGroup:
             protocol=self.protocol,
             leader=self.leader,
             current_state_timestamp=now.time_ms,
-            members=tuple(
-                StoredMember(
-                    member_id=m.member_id,
-                    group_instance_id=m.instance_id,
-                    client_id=m.client_id,
-                    client_host=m.client_host,
-                    rebalance_timeout=int(m.rebalance_seconds * 1000),
-                    session_timeout=int(m.session_seconds * 1000),
-                    subscription=m.metadata(self.protocol),
-                    assignment=m.assignment,
-                )
-                for m in self.members.values()
-            ),
+            members=tuple(member.stored(self.protocol) for member in self.members.values()),
         )
 
     def not_stored(self, step: Step, code: ErrorCode, now: Moment) -> Step:
         """The log refused what ``step`` has to store: nobody is told that it succeeded.
 
-        A generation without stored assignments is begun anew. The rest stands; the next record has it.
+        A generation without stored assignments begins again. The rest stands; the next record has it.
         """
         failed = Step(sooner=True)
         for waiter, answer in step.answers:
@@ -575,19 +509,7 @@ class ClassicGroup:
         self.generation, self.since_ms = stored.generation, stored.current_state_timestamp
         self.protocol_type = stored.protocol_type or None
         for found in stored.members:
-            rebalance_ms = found.rebalance_timeout if found.rebalance_timeout >= 0 else found.session_timeout
-            member = Member(
-                found.member_id,
-                found.group_instance_id,
-                found.client_id,
-                found.client_host,
-                found.session_timeout / 1000,
-                rebalance_ms / 1000,
-                ((stored.protocol or "", found.subscription),),
-                knows_its_id=True,
-                is_new=False,
-                assignment=found.assignment,
-            )
+            member = Member.restored(found, stored.protocol)
             member.renew(now.monotonic)
             self.members[member.member_id] = member
             if member.instance_id is not None:

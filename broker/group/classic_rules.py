@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from broker.group.classic_records import StoredGroup
+from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import STRING, Array, codec, wire
 
@@ -24,6 +25,11 @@ class Moment(NamedTuple):
 
     monotonic: float
     time_ms: int
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        """The present one."""
+        return cls(clock.monotonic(), clock.time_ms())
 
 
 class Phase(str, Enum):

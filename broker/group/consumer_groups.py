@@ -25,11 +25,11 @@ from broker.group.consumer_group import (
     resumed,
 )
 from broker.group.consumer_group_records import RecordKey, build, changes, decode_key, records_of
-from broker.group.group import Group, GroupShard, NoSuchGroup
+from broker.group.group import Group, GroupShard, GroupTopic, NoSuchGroup
 from broker.group.topic_patterns import matching
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.scheduler import Handle, Scheduler
-from broker.store.state_topic import Shard, StateTopic, Stored
+from broker.store.state_topic import Shard, Stored
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -59,7 +59,7 @@ class ConsumerGroups:
 
     def __init__(
         self,
-        topic: StateTopic[GroupShard],
+        topic: GroupTopic,
         clock: Clock,
         timer: Scheduler,
         *,
@@ -72,8 +72,8 @@ class ConsumerGroups:
         self._clock = clock
         self._timer = timer
         self._topics = topics
-        self._timers: dict[str, tuple[int, Handle]] = {}
-        self._matching: set[str] = set()
+        self._timers: dict[Group, tuple[int, Handle]] = {}
+        self._matching: set[Group] = set()
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Heartbeat:
         """Answer a member's heartbeat. Raises `KafkaError`: it is refused, and nothing has changed."""
@@ -101,8 +101,8 @@ class ConsumerGroups:
             self._store(shard, group, after)
             shard.state.groups[group.name] = group
             self._watch(shard, group)
-            if after.unmatched(topics) and group.name not in self._matching:
-                self._matching.add(group.name)
+            if after.unmatched(topics) and group not in self._matching:
+                self._matching.add(group)
                 self._timer.after(0.0, lambda: self._match(shard, group))
         progress = after.progress.get(request.member_id)
         return Heartbeat(
@@ -113,17 +113,12 @@ class ConsumerGroups:
 
     def get(self, name: str) -> ConsumerGroup:
         """The group as it is now; it never changes.
-        Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read.
+        Raises `NoSuchGroup`, or as `Shard.check_loaded`.
         """
-        self._topic.check_found()
-        if self._topic.shards:
-            shard = self._topic.shard_of(name)
-            with shard.lock:
-                shard.check_loaded()
-                group = shard.state.groups.get(name)
-                if group is not None and group.consumer is not None:
-                    return group.consumer
-        raise NoSuchGroup(name, "of the newer protocol")
+        found = self._topic.look_at(name, lambda group: group.consumer)
+        if found is None:
+            raise NoSuchGroup(name, "of the newer protocol")
+        return found
 
     def give_way(self, shard: _Shard, group: Group) -> None:
         """A member of the classic protocol joins: a group of the newer one without members ends, but for its
@@ -158,6 +153,12 @@ class ConsumerGroups:
                 group.consumer = resumed(consumer, self.settings, self._now_ms())
                 self._watch(shard, group)
 
+    def let_go(self, group: Group) -> None:
+        """The group is another broker's from now on. Caller holds the lock of its shard."""
+        known = self._timers.pop(group, None)
+        if known is not None:
+            known[1].cancel()
+
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
@@ -176,7 +177,7 @@ class ConsumerGroups:
     def _watch(self, shard: _Shard, group: Group) -> None:
         """See to it that `_expire` runs in time; it may run too early. Caller holds the shard's lock."""
         due = group.consumer.deadline if group.consumer is not None else None
-        known = self._timers.get(group.name)
+        known = self._timers.get(group)
         if due is None or (known is not None and known[0] <= due):
             return
         if known is not None:
@@ -185,13 +186,13 @@ class ConsumerGroups:
 
     def _look_again(self, shard: _Shard, group: Group, due: int, seconds: float) -> None:
         timer = self._timer.after(seconds, lambda: self._expire(shard, group))
-        self._timers[group.name] = due, timer
+        self._timers[group] = due, timer
 
     def _expire(self, shard: _Shard, group: Group) -> None:
         with shard.lock:
-            self._timers.pop(group.name, None)
+            self._timers.pop(group, None)
             before = group.consumer
-            if before is None or shard.state.groups.get(group.name) is not group:
+            if before is None or shard.given_up or shard.state.groups.get(group.name) is not group:
                 return
             after = expired(before, self._now_ms())
             if after is not before:
@@ -207,7 +208,7 @@ class ConsumerGroups:
 
     def _match(self, shard: _Shard, group: Group) -> None:
         """Compare the group's patterns with the topics: that takes a while, so the lock is free meanwhile."""
-        self._matching.discard(group.name)
+        self._matching.discard(group)
         consumer, topics = group.consumer, self._topics()
         if consumer is None:
             return

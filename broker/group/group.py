@@ -1,9 +1,13 @@
-"""A group as the coordinator keeps it: its offsets, and its members by the classic or the newer protocol."""
+"""A group as the coordinator keeps it: its offsets, and its members by the classic or the newer protocol; and
+the topic in which all groups are.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from broker.group.classic_group import ClassicGroup
 from broker.group.classic_records import encode_group_key
@@ -13,8 +17,17 @@ from broker.group.consumer_group_records import changes, records_of
 from broker.offsets.offset_records import CommittedOffset
 from broker.offsets.pending_offsets import PendingOffsets
 from broker.scheduler import Handle
-from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from broker.store.state_topic import Shard, StateTopic
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_LOG_CODES = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
+
+_T = TypeVar("_T")
 
 CLASSIC = "classic"
 """The type of a group that no member of the newer protocol has joined. Theirs is `CONSUMER`."""
@@ -95,3 +108,41 @@ class GroupShard:
     def group(self, name: str) -> Group:
         """The group of this name, made if need be."""
         return self.groups.setdefault(name, Group(name))
+
+
+class GroupTopic(StateTopic[GroupShard]):
+    """*Thread-safe.* The offsets topic, in which each partition keeps its groups."""
+
+    def shard_for(self, name: str) -> Shard[GroupShard]:
+        """`shard_of`, with the codes of a coordinator."""
+        try:
+            return self.shard_of(name)
+        except KafkaError as e:
+            raise as_coordinator(e) from e
+
+    def known_shard(self, name: str) -> Shard[GroupShard]:
+        """`shard_of`, but nothing is made. Raises `NoSuchGroup`: there is no topic, so no group."""
+        self.check_found()
+        if not self.shards:
+            raise NoSuchGroup(name)
+        return self.shard_of(name)
+
+    def look_at(self, name: str, look: Callable[[Group], _T]) -> _T:
+        """What ``look`` finds in the group. Raises `NoSuchGroup`, and as `Shard.check_loaded`."""
+        shard = self.known_shard(name)
+        with shard.lock:
+            return look(known_group(shard, name))
+
+
+def known_group(shard: Shard[GroupShard], name: str) -> Group:
+    """The group of this name. Caller holds the lock. Raises as `GroupTopic.look_at`."""
+    shard.check_loaded()
+    try:
+        return shard.state.groups[name]
+    except KeyError:
+        raise NoSuchGroup(name) from None
+
+
+def as_coordinator(error: KafkaError) -> ServerError:
+    """An error of the log with the code that clients expect of a coordinator."""
+    return ServerError(_LOG_CODES.get(error.code, error.code), str(error))

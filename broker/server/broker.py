@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import queue
 import resource
 import socket
-import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -17,13 +14,10 @@ from broker.config import BrokerConfig, LogConfig
 from broker.disk.data_directory import keep_or_make
 from broker.disk.filesystem import FileSystem, OsFileSystem
 from broker.endpoint import KAFKA07, PLAINTEXT
-from broker.group.consumer_group import Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from broker.log.generations import SINCE_08
 from broker.log.retention import policy_named, policy_of
 from broker.metrics import Metrics
-from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.scheduler import Scheduler
 from broker.security.acl_store import AclStore, FileAcls
 from broker.security.authorizer import Authorizer
@@ -32,6 +26,7 @@ from broker.security.principal import ANONYMOUS, parse_principal
 from broker.security.security_file import SecurityFile
 from broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from broker.server.broker_settings import BrokerSettings
+from broker.server.coordinators import Coordinators
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.dispatch import Services
 from broker.server.listeners import Listeners
@@ -39,32 +34,18 @@ from broker.server.served_logs import ServedLogs
 from broker.server.served_topics import Topics, WrittenTopics
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
-from broker.transaction.coordinator import TransactionCoordinator
-from broker.transaction.others import Others
-from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.steps import Steps
-from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 
 if TYPE_CHECKING:
     from broker.cluster.membership import Membership
-    from broker.cluster.peers import Peers
     from broker.server.registration import Registration
     from pyspark_kafkalog.status.status_server import StatusServer
     from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
 
-_OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
-"""Kafka's for this topic: nothing in it may age out, only be superseded."""
-
-_PARTITIONS_OF_A_CLUSTER = 50
-"""Of the topics of groups and transactions, if several brokers are there when they are made, as in Kafka."""
-
-_MINUTE_MS = 60_000
 _DELETED_FILES_SECONDS = 1.0
 _LEFT_TOPICS_SECONDS = 1.0
-_LOADER_STOP_SECONDS = 10.0
 _CERTIFICATES_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -75,8 +56,7 @@ class Broker:
 
     Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
     so that deleting many segments delays no flush, one that cleans compacted logs, one for the ends of
-    delayed fetches, so that a slow fsync delays no answer, one for the time of groups, one that ends
-    transactions, one that loads what coordinators have stored, and one for each other broker that is called.
+    delayed fetches, so that a slow fsync delays no answer, and those of its `Coordinators`.
     """
 
     def __init__(
@@ -116,10 +96,6 @@ class Broker:
             self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
-        shared = None if self._registration is None else self._registration.registry
-        self._producer_ids = ProducerIds(
-            config.directories(), files, None if shared is None else shared.take_ids
-        )
         self._membership = self._make_membership()
         self._topics = Topics(self._logs, config, self._membership)
         self._disk = Scheduler(clock)
@@ -132,48 +108,7 @@ class Broker:
             memory_bytes=config.log_cleaner_dedupe_buffer_size,
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         )
-        self._group_timers = Scheduler(clock)
-        self._groups = GroupCoordinator(
-            self._logs,
-            clock,
-            self._group_timers,
-            GroupSettings(
-                min_session_timeout_ms=config.group_min_session_timeout_ms,
-                max_session_timeout_ms=config.group_max_session_timeout_ms,
-                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-                max_size=config.group_max_size,
-                offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
-            ),
-            Settings(
-                session_timeout_ms=config.group_consumer_session_timeout_ms,
-                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-                assignors=config.group_consumer_assignors,
-                max_size=config.group_consumer_max_size,
-            ),
-            create=self._create_offsets_topic,
-            appended=self._fetches.appended,
-            topics=self._topics.all,
-            placed=None if self._membership is None else partial(self._placed, OFFSETS_TOPIC),
-        )
-        self._transaction_work = Scheduler(clock)
-        self._peers = self._make_peers()
-        self._transactions = TransactionCoordinator(
-            self._logs,
-            clock,
-            self._producer_ids,
-            max_timeout_ms=config.transaction_max_timeout_ms,
-            expiration_ms=config.transactional_id_expiration_ms,
-            flush_before_markers=config.transaction_flush_before_end,
-            create=self._create_transactions_topic,
-            appended=self._fetches.appended,
-            end_offsets=self._groups.end_transaction,
-            ended=self._fetches.transaction_ended,
-            after=self._transaction_work.after,
-            placed=None if self._membership is None else partial(self._placed, TRANSACTIONS_TOPIC),
-            others=self._make_others(),
-        )
-        self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
+        self._coordinators = self._make_coordinators(files)
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
@@ -217,18 +152,15 @@ class Broker:
             self._start_sharing()
             if self._authorizer is not None:
                 self._authorizer.load()
-            self._groups.start()
-            self._transactions.start()
+            self._coordinators.find()
             self._schedule()
             listeners = self._make_listeners()
             self._listeners = listeners
             self._timers.start()
-            self._group_timers.start()
             self._disk.start()
             self._flushes.start()
-            self._transaction_work.start()
             self._cleanings.start()
-            self._loader.start()
+            self._coordinators.start()
             self._status = self._make_status()
             if self._registration is not None:
                 self._registration.look()
@@ -253,7 +185,7 @@ class Broker:
         self._withdraw()
         if self._listeners is not None:
             self._fetches.close()
-            self._groups.close()
+            self._coordinators.close()
             self._listeners.stop(grace_seconds)
         self._stop_background()
         self._logs.close()
@@ -284,7 +216,7 @@ class Broker:
             self.config.node_id,
             self.cluster_id,
             self._logs,
-            self._groups,
+            self._coordinators.groups,
             self._registration,
             lambda: next(iter(self.advertised().values())),
             name,
@@ -369,59 +301,29 @@ class Broker:
             registration.registry,
             registration.ownership,
             forget=self._forget_topic,
-            end_own_transactions=self._end_own_transactions,
+            bring=self._bring,
             changed=registration.changed,
-            settled=self._settled,
         )
 
-    def _make_peers(self) -> Peers | None:
+    def _make_coordinators(self, files: FileSystem) -> Coordinators:
         registration = self._registration
-        ownership = None if registration is None else registration.ownership
-        if ownership is None:
-            return None
-        from broker.cluster.peers import Peers, peer_config
-
-        listener = self.config.inter_broker_listener
-        name = "" if listener is None else listener.name
-        try:
-            config = peer_config(self.config)
-        except InvalidConfig as e:
-            _log.warning("this broker cannot log in at others, so no transaction is of several: %s", e)
-            config, name = None, ""
-        return Peers(config, lambda broker: ownership.live(name).get(broker), self._clock)
-
-    def _make_others(self) -> Others | None:
-        if self._peers is None or self._membership is None:
-            return None
-        from broker.cluster.transactions import ClusterTransactions
-
-        return ClusterTransactions(
-            self._peers,
-            self._membership.ownership,
-            self._transaction_work,
-            self._mark_here,
+        shared = None if registration is None else registration.registry
+        return Coordinators(
+            self.config,
+            self._logs,
+            self._topics,
+            self._fetches,
+            self._clock,
+            files,
+            None if registration is None else registration.ownership,
+            None if shared is None else shared.take_ids,
         )
 
-    def _end_own_transactions(self) -> None:
-        self._transactions.end_own()
-
-    def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        self._transactions.markers.write_here(partition, producer_id, epoch, commit)
-
-    def _placed(self, name: str) -> tuple[int, frozenset[int]] | None:
-        """Whose the partitions of a topic of the brokers' own use are."""
-        if self._membership is None or name in self._membership.ownership.private:
-            own = self._logs.topics().get(name)
-            return None if own is None else (len(own.partitions), frozenset(own.partitions))
-        return self._membership.ownership.placement(name)
-
-    def _settled(self) -> None:
-        """In the registration's thread: what the registry says is done."""
-        self._producer_ids.prepare()
-        self._to_load.put(True)
+    def _bring(self, name: str) -> None:
+        self._coordinators.bring(name)
 
     def _forget_topic(self, name: str) -> Steps[None]:
-        return self._groups.forgetting_topic(name)
+        return self._coordinators.groups.offsets.forgetting_topic(name)
 
     def _register(self, listeners: Listeners) -> None:
         if self._registration is None:
@@ -437,7 +339,7 @@ class Broker:
             if protocol != KAFKA07:
                 nodes.append(ListenerNode(name, protocol, host, port))
         try:
-            self._registration.start(addresses, topics, nodes, member)
+            self._registration.start(addresses, topics, nodes, member, self._coordinators.settled)
         except BaseException:
             self._fetches.close()
             listeners.stop(0)
@@ -460,10 +362,11 @@ class Broker:
             fetches=self._fetches,
             turns=FetchTurns(),
             written_topics=WrittenTopics(config.node_id, ownership),
-            groups=self._groups,
-            producer_ids=self._producer_ids,
-            transactions=self._transactions,
-            transaction_work=self._transaction_work,
+            groups=self._coordinators.groups,
+            producer_ids=self._coordinators.producer_ids,
+            transactions=self._coordinators.transactions,
+            transaction_work=self._coordinators.transaction_work,
+            brought_offsets=self._coordinators.brought_offsets,
             cluster_id=self.cluster_id,
             endpoint=lambda: next(iter(self.advertised().values())),
             zookeeper_offsets=self._zookeeper_offsets,
@@ -484,68 +387,23 @@ class Broker:
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
         every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
-        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, self._groups.expire)
+        offsets = self._coordinators.groups.offsets
+        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, offsets.expire)
         every(
             "expire producers",
             config.producer_id_expiration_check_interval_ms / 1000,
             self._logs.expire_producers,
         )
-        transactions = self._transaction_work.every
-        transactions(
-            "abort transactions", config.transaction_abort_interval_ms / 1000, self._transactions.end_overdue
-        )
-        transactions(
-            "abort hanging transactions",
-            config.transaction_abort_interval_ms / 1000,
-            self._transactions.abort_hanging,
-        )
-        transactions(
-            "forget transactional ids",
-            config.transaction_remove_interval_ms / 1000,
-            self._transactions.forget_idle,
-        )
-
-    def _load(self) -> None:
-        """What groups and transactions have stored. The second ends transactions in the logs of the first."""
-        if self._membership is None:
-            self._groups.load()
-            self._transactions.load()
-            return
-        while self._to_load.get():
-            self._groups.refresh()
-            self._transactions.refresh()
-
-    def _create_transactions_topic(self) -> int:
-        count = self._state_partitions(self.config.transaction_state_log_num_partitions)
-        overrides = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(self.config.transaction_state_log_segment_bytes),
-        }
-        return len(self._topics.create(TRANSACTIONS_TOPIC, count, overrides).partitions)
-
-    def _create_offsets_topic(self) -> int:
-        count = self._state_partitions(self.config.offsets_topic_num_partitions)
-        return len(self._topics.create(OFFSETS_TOPIC, count, _OFFSETS_TOPIC_OVERRIDES).partitions)
-
-    def _state_partitions(self, configured: int) -> int:
-        several = self._membership is not None and len(self._membership.ownership.live_ids) > 1
-        return max(configured, _PARTITIONS_OF_A_CLUSTER) if several else configured
 
     def _stop_background(self) -> None:
-        if self._peers is not None:
-            self._peers.close()
         if self._zookeeper_offsets is not None:
             self._zookeeper_offsets.close()
+        self._coordinators.stop()
         self._timers.stop()
-        self._group_timers.stop()
         self._disk.stop()
         self._flushes.stop()
-        self._transaction_work.stop()
         self._cleaner.stop()
         self._cleanings.stop()
-        self._to_load.put(False)
-        if self._loader.is_alive():
-            self._loader.join(_LOADER_STOP_SECONDS)
 
 
 def _checks_scram(config: BrokerConfig) -> bool:

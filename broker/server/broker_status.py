@@ -105,7 +105,7 @@ class BrokerSnapshots:
             for lost in ownership.lost:
                 numbers.setdefault(lost.topic, set()).add(lost.partition)
         for name in sorted(numbers):
-            shared = ownership is not None and (name not in stored or ownership.shares(name, stored[name]))
+            shared = ownership is not None and (name not in stored or ownership.shares(stored[name]))
             there = ownership.topic(name) if ownership is not None and shared else None
             yield TopicStatus(
                 name,
@@ -132,6 +132,8 @@ class BrokerSnapshots:
 
     def _group(self, name: str, known: dict[TopicPartition, PartitionStatus]) -> GroupStatus:
         described = self.groups.describe(name)
-        positions = {partition: stored.offset for partition, stored in self.groups.fetch(name).items()}
+        positions = {
+            partition: stored.offset for partition, stored in self.groups.offsets.fetch(name).items()
+        }
         topics = tuple(sorted({partition.topic for partition in positions}))
         return GroupStatus(name, described.state, len(described.members), lag_of(positions, known), topics)

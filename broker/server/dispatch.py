@@ -40,6 +40,7 @@ from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, resume_steps
 
 if TYPE_CHECKING:
+    from broker.group.brought_offsets import BroughtOffsets
     from broker.server.registration import ZooKeeperOffsets
 
 _OLDER_CODES = {
@@ -62,8 +63,8 @@ class Services:
 
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
     when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
-    it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets`` and
-    an ``ownership``. ``credentials`` are the users', wherever they are kept.
+    it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets``, an
+    ``ownership`` and ``brought_offsets``. ``credentials`` are the users', wherever they are kept.
     Without an ``authorizer`` everybody may do everything.
     """
 
@@ -80,6 +81,7 @@ class Services:
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     transaction_work: Scheduler
+    brought_offsets: BroughtOffsets | None
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     credentials: CredentialStore

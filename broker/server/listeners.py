@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL
+from broker.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
 from broker.listener_config import MECHANISMS, OAUTHBEARER, PLAIN, PREFIX, ListenerConfig, ListenerProperties
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, V07
@@ -79,41 +79,48 @@ class Listeners:
         limit_of_one, overrides = config.address_limits()
         addresses = AddressLimits(limit_of_one, limits_by_address(overrides))
         for endpoint in config.endpoints:
-            name, protocol = endpoint.name, config.protocols[endpoint.name]
-            own = config.listener_properties.of(name)
+            protocol = config.protocols[endpoint.name]
             family, dispatcher, views = _V07 if protocol == KAFKA07 else _SINCE_08
             ownership = services.ownership if family is SINCE_08 else None
             served = ServedLogs(logs, family, views(services.metrics), ownership)
-            handler = dispatcher(replace(services, logs=served, endpoint=partial(_of, advertised, name)))
-            sessions: Sessions = partial(_session, name)
-            entrance = None
-            if protocol in (SSL, SASL_SSL, SASL_PLAINTEXT):
-                entrance = self._entrance(name, protocol, own)
-                gate = self._gate(name, handler, own) if protocol in (SASL_SSL, SASL_PLAINTEXT) else None
-                handler = gate or handler
-                sessions = partial(_secured_session, name, gate, parse_rules(own.ssl_principal_mapping_rules))
-            network = NetworkConfig(
-                host=endpoint.host,
-                port=endpoint.port,
-                processors=own.num_network_threads or config.num_network_threads,
-                max_request_bytes=config.socket_request_max_bytes,
-                send_buffer_bytes=config.socket_send_buffer_bytes,
-                receive_buffer_bytes=config.socket_receive_buffer_bytes,
-                max_connections=own.max_connections or config.max_connections,
-                max_idle_ms=config.connections_max_idle_ms,
-                max_receive_ms=config.request_receive_timeout_ms,
-                backlog=config.socket_listen_backlog_size,
-            )
-            self._servers[name] = SocketServer(
-                network,
-                handler,
-                services.metrics,
-                services.clock,
-                memory,
-                sessions,
-                entrance,
-                addresses,
-            )
+            address = partial(_of, advertised, endpoint.name)
+            handler = dispatcher(replace(services, logs=served, endpoint=address))
+            self._servers[endpoint.name] = self._server(endpoint, protocol, handler, memory, addresses)
+
+    def _server(
+        self,
+        endpoint: Endpoint,
+        protocol: str,
+        handler: Handler,
+        memory: RequestMemory,
+        addresses: AddressLimits,
+    ) -> SocketServer:
+        """One listener's, with its login in front of the handler."""
+        config, name = self._config, endpoint.name
+        own = config.listener_properties.of(name)
+        sessions: Sessions = partial(_session, name)
+        entrance = None
+        if protocol in (SSL, SASL_SSL, SASL_PLAINTEXT):
+            entrance = self._entrance(name, protocol, own)
+            gate = self._gate(name, handler, own) if protocol in (SASL_SSL, SASL_PLAINTEXT) else None
+            handler = gate or handler
+            sessions = partial(_secured_session, name, gate, parse_rules(own.ssl_principal_mapping_rules))
+        network = NetworkConfig(
+            host=endpoint.host,
+            port=endpoint.port,
+            processors=own.num_network_threads or config.num_network_threads,
+            max_request_bytes=config.socket_request_max_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            max_connections=own.max_connections or config.max_connections,
+            max_idle_ms=config.connections_max_idle_ms,
+            max_receive_ms=config.request_receive_timeout_ms,
+            backlog=config.socket_listen_backlog_size,
+        )
+        services = self._services
+        return SocketServer(
+            network, handler, services.metrics, services.clock, memory, sessions, entrance, addresses
+        )
 
     def renew_certificates(self) -> None:
         """Use certificates whose files were replaced, and keys of tokens that were not known."""

@@ -115,6 +115,7 @@ class Registration:
         """What keeps this broker from being registered as it should be, since the last try; only the
         registering thread sets it.
         """
+        self._settled: Callable[[], object] = lambda: None
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -164,11 +165,13 @@ class Registration:
         topics: Callable[[], Mapping[str, StoredTopic]],
         listeners: Sequence[ListenerNode] = (),
         membership: Membership | None = None,
+        settled: Callable[[], object] = lambda: None,
     ) -> None:
         """Register under the address of each wire, with the topics that there are, and from then on.
 
         ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
-        ``membership`` keeps what is on the disk as the cluster's registry says.
+        ``membership`` keeps what is on the disk as the cluster's registry says. ``settled`` is called by the
+        registering thread whenever that is done, and where somebody else has our id.
 
         Raises:
             BrokerIdInUse: another broker has our id.
@@ -178,6 +181,7 @@ class Registration:
         since_ms = self._clock.time_ms()
         self._topics = topics
         self._membership = membership
+        self._settled = settled
         for protocol, (layout, generation) in self._spelled.items():
             host, port = addresses.get(protocol, ("", -1))
             named = tuple(listeners) if protocol == PLAINTEXT else ()
@@ -254,6 +258,7 @@ class Registration:
                 in_use = BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
                 if self.ownership is not None:
                     self.ownership.refuse(str(in_use))
+                    self._settled()
                 raise in_use
             wanted[path] = self._made[path]
         done = self._settle_topics()
@@ -274,6 +279,7 @@ class Registration:
         self._see_brokers()
         done = self._membership is None or self._membership.settle()
         self.ownership.serve()
+        self._settled()
         return done
 
     def _see_brokers(self) -> None:

@@ -251,7 +251,7 @@ class ServedLogs:
             raise
 
     def _check(self, partition: TopicPartition) -> None:
-        if self._ownership is not None and partition.topic not in self._ownership.private:
+        if self._ownership is not None:
             self._ownership.check(partition)
 
     def _foreign(self, log: Log) -> ServerError:

@@ -94,7 +94,7 @@ class Topics:
         known, seen, merged = self._merged
         if known is not here or seen != (view, registered):
             of_all = {name: topic.stored for name, topic in view.topics.items()}
-            own = {name: topic for name, topic in here.items() if not member.ownership.shares(name, topic)}
+            own = {name: topic for name, topic in here.items() if not member.ownership.shares(topic)}
             # What we bring to the cluster is there before it is registered.
             merged = {**of_all, **own} if registered else {**here, **of_all, **own}
             self._merged = here, (view, registered), merged
@@ -173,7 +173,7 @@ class Topics:
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
         member = self._membership
-        if member is None or family is not SINCE_08 or name in member.ownership.private:
+        if member is None or family is not SINCE_08:
             yield from self._logs.creating_topic(
                 name, uuid4(), count, properties, generation=family.generation
             )
@@ -244,7 +244,7 @@ class Topics:
         if validate_only:
             return
         member = self._membership
-        if member is None or not member.ownership.shares(name, topic):
+        if member is None or not member.ownership.shares(topic):
             yield from self._logs.adding_partitions(name, total)
         else:
             member.ownership.check_known()
@@ -312,7 +312,7 @@ class Topics:
         if validate_only:
             return
         member = self._membership
-        if member is not None and member.ownership.shares(name, topic):
+        if member is not None and member.ownership.shares(topic):
             member.ownership.check_known()
             overrides = yield partial(
                 member.registry.configure, name, partial(self._changed_overrides, change)
@@ -343,7 +343,7 @@ class Topics:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         topic, member = self.get(name), self._membership
         shared = None
-        if member is not None and member.ownership.shares(name, topic):
+        if member is not None and member.ownership.shares(topic):
             shared = member.ownership.topic(name)
         if member is not None and shared is not None:
             member.ownership.check_known()
@@ -427,7 +427,7 @@ class WrittenTopics:
     def _leaders(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> object:
         """What the leaders follow from."""
         ownership = self._ownership
-        if ownership is None or not ownership.shares(name, topic):
+        if ownership is None or not ownership.shares(topic):
             return None
         shared = ownership.topic(name)
         if shared is None:
@@ -455,7 +455,7 @@ class WrittenTopics:
         self, name: str, topic: StoredTopic, brokers: frozenset[int]
     ) -> Iterator[MetadataResponsePartition]:
         me, ownership = self._node_id, self._ownership
-        if ownership is not None and not ownership.shares(name, topic):
+        if ownership is not None and not ownership.shares(topic):
             ownership = None
         shared = None if ownership is None else ownership.topic(name)
         for number in topic.partitions:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from broker.log.log import Log
 from broker.store.manager import LogManager
@@ -45,8 +44,21 @@ _RECORD_OVERHEAD = 32
 
 _log = logging.getLogger(__name__)
 
-Placement = tuple[int, frozenset[int]]
-"""How many partitions a topic has that brokers share, and the numbers of those that are here."""
+
+class Placement(Protocol):
+    """Where the partitions of a state topic are that brokers share: one broker keeps the state of each."""
+
+    def count(self) -> int | None:
+        """How many there are: 0 where the cluster has no such topic, None where that is not known yet."""
+
+    def refusal(self, number: int) -> KafkaError | None:
+        """Why this broker does not keep the state of a partition now; None where it does.
+
+        The codes are those of a coordinator: NOT_COORDINATOR, another broker keeps it;
+        COORDINATOR_NOT_AVAILABLE, this one did and has lost its data; COORDINATOR_LOAD_IN_PROGRESS, it is
+        about to.
+        """
+
 
 Appended = Callable[[TopicPartition, int], None]
 """Called with each append and its size in bytes, so that fetches of the topic wake up."""
@@ -84,23 +96,39 @@ class Stored:
 class Shard(Generic[S]):
     """*Thread-safe: ``lock`` guards all.* One partition of the topic and the ``state`` that it keeps.
 
-    The lock is held over append and state, so that the state has the order of the log.
+    The lock is held over append and state, so that the state has the order of the log. A shard that was
+    ``given_up`` is not used again: another one has its place in the topic.
     """
 
-    def __init__(self, partition: TopicPartition, state: S) -> None:
+    def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
         self.partition = partition
         self.lock = threading.Lock()
         self.loaded = False
-        self.elsewhere = False
+        self.given_up = False
         self.state = state
+        self.begun = False
+        """Whether the reading of what is stored has begun."""
+        self._placement = placement
+
+    def refusal(self) -> KafkaError | None:
+        """Why this broker does not keep the state: as `Placement.refusal`, for it may change at any time."""
+        if self.given_up:
+            return ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} was another broker's meanwhile")
+        return None if self._placement is None else self._placement.refusal(self.partition.partition)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another broker keeps the state."""
+        refusal = self.refusal()
+        return refusal is not None and refusal.code is ErrorCode.NOT_COORDINATOR
 
     def check_loaded(self) -> None:
         """Caller holds the lock.
-        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet; `ServerError`
-        NOT_COORDINATOR: another broker owns the partition.
+        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet; and as `refusal` says.
         """
-        if self.elsewhere:
-            raise ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} is another broker's")
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
         if not self.loaded:
             raise CoordinatorLoading(f"{self.partition} is still being loaded")
 
@@ -108,8 +136,8 @@ class Shard(Generic[S]):
 class StateTopic(Generic[S]):
     """*Thread-safe.* The partitions of one internal topic, each with its share of a coordinator's state.
 
-    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found. One thread at a
-    time reads what a shard has stored: who holds ``_reading``.
+    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found, and where shards
+    are given up. One thread at a time reads what a shard has stored: who holds ``_reading``.
     """
 
     def __init__(
@@ -119,14 +147,14 @@ class StateTopic(Generic[S]):
         *,
         new: Callable[[TopicPartition], S],
         build: Callable[[Shard[S], Stored], None],
-        create: Callable[[], int],
+        create: Callable[[], object],
         appended: Appended,
-        placed: Callable[[], Placement | None] | None = None,
+        placement: Placement | None = None,
     ) -> None:
         """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
         without the lock: nobody else uses or appends to a shard before it is loaded. ``create`` makes the
-        topic and returns its partition count; it is called on first need. Where brokers share the topic,
-        ``placed`` says what is known of it, and `refresh` is called when that has changed.
+        topic; it is called on first need. ``placement``: where brokers share the topic; `look` and then
+        `load` are called when it has changed.
         """
         self._logs = logs
         self._name = name
@@ -134,83 +162,87 @@ class StateTopic(Generic[S]):
         self._build = build
         self._create = create
         self._appended = appended
-        self._placed = placed
-        self._found = placed is None
+        self._placement = placement
         self._opening = threading.Lock()
         self._reading = threading.Lock()
         self._shards: tuple[Shard[S], ...] = ()
 
     @property
     def shards(self) -> tuple[Shard[S], ...]:
-        """By partition; none while the topic has not been made."""
+        """By partition; none while the topic has not been made, or found."""
         return self._shards
 
-    def start(self) -> None:
-        """Find the topic if an earlier run made it. `load` then reads it; until then error 14.
-        Where brokers share it `refresh` does both.
+    def look(self) -> list[Shard[S]]:
+        """See whether there is a topic by now, and which of its partitions are still kept here.
+
+        Returns the shards that were given up: their state is the caller's to let go of.
         """
-        topic = None if self._placed is not None else self._logs.topics().get(self._name)
-        if topic is not None:
-            self._shards = tuple(self._shard(p) for p in topic.partitions)
-
-    def load(self) -> None:
-        """Read every partition into memory; returns when all that can be are loaded."""
-        for shard in self._shards:
-            self._load(shard)
-
-    def refresh(self) -> list[Shard[S]]:
-        """See which partitions of a shared topic are ours by now, and read those that were not: these."""
-        placed = None if self._placed is None else self._placed()
-        if placed is None:
-            self._found = True
-            return []
-        count, here = placed
+        self._find()
         with self._opening:
-            if not self._shards:
-                shards = tuple(self._shard(p) for p in range(count))
-                for shard in shards:
-                    shard.elsewhere = True
-                self._shards = shards
-            self._found = True
-        with self._reading:
-            ours = [each for each in self._shards if each.elsewhere and each.partition.partition in here]
-            for shard in ours:
+            given_up = [shard for shard in self._shards if shard.begun and shard.refusal() is not None]
+            for shard in given_up:
                 with shard.lock:
-                    shard.elsewhere = False
+                    shard.given_up = True
+            if given_up:
+                self._shards = tuple(
+                    self._shard(shard.partition.partition) if shard.given_up else shard
+                    for shard in self._shards
+                )
+        return given_up
+
+    def load(self) -> list[Shard[S]]:
+        """Read those partitions of ours into memory that have not been; returns these, once they are loaded
+        or it is clear that they cannot be.
+        """
+        with self._reading:
+            found = []
+            for shard in self._shards:
+                with shard.lock:
+                    if shard.begun or shard.refusal() is not None:
+                        continue
+                    shard.begun = True
                 self._load(shard)
-        return ours
+                found.append(shard)
+        return found
 
     def check_found(self) -> None:
         """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""
-        if not self._found:
+        self._find()
+        if not self._shards and self._placement is not None and self._placement.count() is None:
             raise CoordinatorLoading(
                 f"this broker does not know yet whose the partitions of {self._name} are"
             )
 
     def open(self) -> None:
-        """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made."""
-        self.check_found()
-        if self._placed is not None:
-            if not self._shards:
-                with contextlib.suppress(TopicAlreadyExists):
-                    self._create()
-                self.refresh()
-                if not self._shards:
-                    raise CoordinatorLoading(f"{self._name} is being made")
-            return
-        with self._opening:
-            if not self._shards:
-                shards = tuple(self._shard(p) for p in range(self._create()))
-                for shard in shards:
-                    shard.loaded = True
-                self._shards = shards
-
-    def shard_of(self, key: str) -> Shard[S]:
-        """The shard of a group or transactional id, the topic made if need be.
+        """Make the topic if there is none yet; it may be that ZooKeeper has to be asked.
         Raises `KafkaError`: it cannot be made.
         """
+        self.check_found()
         if not self._shards:
-            self.open()
+            try:
+                self._create()
+            except TopicAlreadyExists:
+                self._find()
+            else:
+                self._find()
+                self.load()  # nothing is in it: others need not wait for the thread that reads
+        if not self._shards:
+            raise CoordinatorLoading(f"{self._name} is being made")
+
+    def shard_of(self, key: str) -> Shard[S]:
+        """The shard of a group or transactional id. Where this broker has the topic to itself it is made if
+        need be; in a cluster that is for `open`, as a thread that serves others must not wait for ZooKeeper.
+
+        Raises:
+            ServerError: NOT_COORDINATOR: the cluster has no such topic yet, so nobody coordinates the key.
+            KafkaError: the topic cannot be made, or it is not known where it is.
+        """
+        if not self._shards:
+            if self._placement is None:
+                self.open()
+            self.check_found()
+        if not self._shards:
+            raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
         return self._shards[partition_for(key, len(self._shards))]
 
     def append(
@@ -221,12 +253,13 @@ class StateTopic(Generic[S]):
         Caller holds the shard's lock.
 
         Raises:
-            KafkaError: the log refused the append.
+            KafkaError: the log refused the append, or the shard is not, or no longer, one of ours.
         """
         return self.append_encoded(shard, run_steps(encode_records(records, producer)))
 
     def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
         """`append` of what `encode_records` made, which is changed in place."""
+        shard.check_loaded()
         log = self._logs.log(shard.partition)
         if not data:
             return log.end_offset
@@ -236,13 +269,14 @@ class StateTopic(Generic[S]):
 
     def end_transaction(self, shard: Shard[S], producer_id: int, epoch: int, *, commit: bool) -> int:
         """Append the marker of a producer's transaction; its size in bytes. Caller holds the shard's lock.
-        Raises `KafkaError`: the log refused it.
+        Raises `KafkaError`: as `append`.
         """
+        shard.check_loaded()
         return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
 
     def _load(self, shard: Shard[S]) -> None:
         try:
-            self._build(shard, _read(self._logs.log(shard.partition)))
+            self._build(shard, read_stored(self._logs.log(shard.partition)))
             with shard.lock:
                 shard.loaded = True
         except KafkaError as e:
@@ -250,9 +284,22 @@ class StateTopic(Generic[S]):
         except Exception:
             _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
+    def _find(self) -> None:
+        """Have a shard for each partition if there is a topic by now."""
+        if self._shards:
+            return
+        if self._placement is not None:
+            count = self._placement.count() or 0
+        else:
+            topic = self._logs.topics().get(self._name)
+            count = 0 if topic is None else len(topic.partitions)
+        with self._opening:
+            if not self._shards:
+                self._shards = tuple(self._shard(number) for number in range(count))
+
     def _shard(self, partition: int) -> Shard[S]:
         where = TopicPartition(self._name, partition)
-        return Shard(where, self._new(where))
+        return Shard(where, self._new(where), self._placement)
 
 
 def partition_for(key: str, partition_count: int) -> int:
@@ -296,7 +343,8 @@ def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
         yield batch
 
 
-def _read(log: Log) -> Stored:
+def read_stored(log: Log) -> Stored:
+    """What one partition of such a topic holds. Raises `KafkaError`: the log cannot be read."""
     stored, offset = Stored(), log.start_offset
     while offset < log.end_offset:
         piece = log.read(offset, _LOAD_BYTES, at_least_one=True)

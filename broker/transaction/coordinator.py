@@ -3,29 +3,29 @@
 Steps, each durable before the next: the record of the id, then data; a record in a Prepare state, then the
 markers in all partitions, then the Complete record. After a crash whatever is prepared goes on, and what is
 open runs into its time-out. Where brokers are a cluster, each coordinates the ids of its partitions of
-``__transaction_state``; their transactions have partitions of every broker (`Others`). Left out: coordinator
-epochs, as a partition of that topic keeps its owner.
+``__transaction_state``; their transactions have partitions of every broker (`OtherBrokers`). Left out:
+coordinator epochs, as a partition of that topic keeps its owner.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from broker.log.family import KnownProducer
 from broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from broker.store.manager import LogManager
-from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored
+from broker.store.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
 from broker.transaction import states
 from broker.transaction.markers import Ended, EndOffsets, Markers
-from broker.transaction.others import Others, Refusals
+from broker.transaction.other_brokers import OtherBrokers, Refusals
 from broker.transaction.producer_ids import ProducerIds
 from broker.transaction.states import PREPARED, Outcome, State, Transaction
 from broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
+from broker.transaction.unclaimed import UnclaimedTransactions
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import (
     CoordinatorLoading,
@@ -108,17 +108,17 @@ class TransactionCoordinator:
         max_timeout_ms: int,
         expiration_ms: int,
         flush_before_markers: bool,
-        create: Callable[[], int],
+        create: Callable[[], object],
         appended: Appended,
         end_offsets: EndOffsets,
         ended: Ended,
         after: Callable[[float, Callable[[], object]], object],
-        placed: Callable[[], Placement | None] | None = None,
-        others: Others | None = None,
+        placement: Placement | None = None,
+        others: OtherBrokers | None = None,
     ) -> None:
-        """``create`` makes the topic and returns its partition count; it is called on first need. ``after``
-        has a thread of its own call what it is given, in so many seconds. In a cluster there are ``others``,
-        and ``placed``: as `StateTopic` has it.
+        """``create`` makes the topic; it is called on first need. ``after`` has a thread of its own call what
+        it is given, in so many seconds. In a cluster there are ``others``, and a ``placement``: as
+        `StateTopic` has it.
         """
         self._logs = logs
         self._clock = clock
@@ -136,7 +136,6 @@ class TransactionCoordinator:
         )
         self._after = after
         self._others = others
-        self._shared = placed is not None
         self._topic: StateTopic[_Entries] = StateTopic(
             logs,
             TRANSACTIONS_TOPIC,
@@ -144,20 +143,30 @@ class TransactionCoordinator:
             build=_build,
             create=create,
             appended=appended,
-            placed=placed,
+            placement=placement,
         )
-        self._left_open: list[tuple[TopicPartition, int, int]] = []
+        self._unclaimed = UnclaimedTransactions(
+            logs, clock, self.markers, max_timeout_ms=max_timeout_ms, after=after, others=others
+        )
         self._loading = True
         """Until what earlier runs have left is ended: a client's new transaction is none of that."""
 
     def start(self) -> None:
         """Find what an earlier run has left. `load` then reads it; until then error 14."""
-        self._topic.start()
-        # Before any client: what is open in the logs now is of earlier runs.
-        self._left_open = [
-            (partition, producer.producer_id, producer.epoch)
-            for partition, producer in self._logs.open_transactions()
-        ]
+        self._unclaimed.note()
+        self.look()
+
+    def look(self) -> None:
+        """See which ids are coordinated here by now; those that are not any more are let go of. `load` then
+        reads those that are new here.
+        """
+        for shard in self._topic.look():
+            with shard.lock:
+                entries = tuple(shard.state.values())
+            for entry in entries:
+                with entry.lock:
+                    entry.gone = True
+            _log.info("%s: its %d transactional ids are let go of", shard.partition, len(entries))
 
     @property
     def opened(self) -> bool:
@@ -166,47 +175,41 @@ class TransactionCoordinator:
 
     def open(self) -> None:
         """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made now."""
-        try:
+        with _as_coordinator():
             self._topic.open()
-        except StorageError as e:
-            # Clients ask again after this code; a storage error they take for final.
-            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
         """The partition that keeps the id, made if need be. Raises `KafkaError`."""
         return self._shard(transactional_id).partition
 
     def end_own(self) -> None:
-        """Before `refresh`: end what this broker has coordinated by itself, in its own partitions. What was
-        decided is done, what was open is aborted; then other brokers coordinate these ids.
+        """Before the first `look`: end what this broker has coordinated by itself, in its own partitions.
+        What was decided is done, what was open is aborted; then other brokers coordinate these ids.
         """
-        own: StateTopic[_Entries] = StateTopic(
-            self._logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=int, appended=_ignore
-        )
-        own.start()
-        own.load()
-        for entry in self._entries(own.shards):
-            known = entry.known
-            if known is not None and known.partitions:
-                commit = known.state is State.PREPARE_COMMIT
-                epoch = known.epoch if known.state in PREPARED else known.epoch + 1
-                for partition in sorted(known.partitions):
-                    with suppress(UnknownTopicOrPartition):  # it was deleted
-                        # Offsets are read later: their coordinator finds the marker with them.
-                        self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
+        for number in self._logs.topics()[TRANSACTIONS_TOPIC].partitions:
+            keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
+            try:
+                known = tuple(_decoded(keeper, read_stored(self._logs.log(keeper))))
+            except KafkaError as e:
+                _log.error("%s cannot be read, its transactions stay open: %s", keeper, e)
+                continue
+            for each in known:
+                self._end_alone(each)
+
+    def _end_alone(self, known: Transaction) -> None:
+        commit = known.state is State.PREPARE_COMMIT
+        epoch = known.epoch if known.state in PREPARED else known.epoch + 1
+        for partition in sorted(known.partitions):
+            with suppress(UnknownTopicOrPartition):  # it was deleted
+                # Offsets are read later: their reader finds the marker with them.
+                self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
 
     def load(self) -> None:
-        """Read all ids; end what was prepared, and abort what no id has open."""
-        self._topic.load()
-        self._end_what_was_left(self._topic.shards)
-
-    def refresh(self) -> None:
-        """`load`, of the partitions that are ours by now and were not."""
-        self._end_what_was_left(self._topic.refresh())
-
-    def _end_what_was_left(self, shards: Iterable[Shard[_Entries]]) -> None:
-        entries = self._entries(shards)
-        held = {
+        """Read the ids of those partitions that are ours by now and were not; end what was prepared and, the
+        first time, abort what no id has open.
+        """
+        entries = self._entries(self._topic.load())
+        claimed = {
             (partition, entry.known.producer_id)
             for entry in entries
             if entry.known is not None
@@ -214,10 +217,12 @@ class TransactionCoordinator:
         }
         for entry in entries:
             self.go_on(entry)
-        # Where others coordinate as well, one of them may have it: `abort_hanging` asks them.
-        if self._left_open and all(shard.loaded for shard in self._topic.shards):
-            self._abort_hanging(held)
-        self._left_open = []
+        if not self._loading:
+            return
+        # Where others coordinate as well, one of them may have it: `abort_unclaimed` asks them.
+        if all(shard.loaded for shard in self._topic.shards):
+            by_producer = {each.known.producer_id: each for each in entries if each.known is not None}
+            self._unclaimed.abort_left_open(claimed, partial(self._fence, by_producer))
         self._loading = False
 
     def initialize(
@@ -228,6 +233,7 @@ class TransactionCoordinator:
 
         Raises:
             ServerError: INVALID_TRANSACTION_TIMEOUT; COORDINATOR_NOT_AVAILABLE: the disk refused.
+            NoProducerId: it needs a new one, and none is at hand.
             ConcurrentTransactions: the last transaction was aborted just now, or is being ended.
             ProducerFenced: the client's id or epoch is not the present one.
             CoordinatorLoading: what is known of the id has not been read yet.
@@ -238,9 +244,14 @@ class TransactionCoordinator:
                 f"transaction.timeout.ms={timeout_ms} is not allowed; it is 1 to {self._max_timeout_ms}"
                 " (transaction.max.timeout.ms)",
             )
-        with self._held(transactional_id, create=True) as entry:
+        with self._entry(transactional_id, create=True) as entry:
             outcome = states.initialize(
-                entry.known, transactional_id, timeout_ms, producer, self._clock.time_ms(), self._new_id
+                entry.known,
+                transactional_id,
+                timeout_ms,
+                producer,
+                self._clock.time_ms(),
+                self._producer_ids.next,
             )
             self._store(entry, outcome)
             known = entry.known
@@ -260,7 +271,7 @@ class TransactionCoordinator:
         """Let the transaction of the id write to ``partitions``; the first ones begin it. Raises as `check`,
         and `ConcurrentTransactions`: the one before is being ended.
         """
-        with self._held(transactional_id) as entry:
+        with self._entry(transactional_id) as entry:
             outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
             self._store(entry, outcome)
         if outcome.error is not None:
@@ -274,7 +285,7 @@ class TransactionCoordinator:
         other way.
         """
         decide = states.end_with_epoch if own_epochs else states.end
-        with self._held(transactional_id) as entry:
+        with self._entry(transactional_id) as entry:
             outcome = decide(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())
             self._store(entry, outcome)
         if outcome.error is not None:
@@ -290,7 +301,7 @@ class TransactionCoordinator:
         Raises `CoordinatorLoading`, or `ServerError` NOT_COORDINATOR.
         """
         found: dict[TopicPartition, KafkaError | None] = {}
-        with self._held(transactional_id) as entry:
+        with self._entry(transactional_id) as entry:
             for each in partitions:
                 try:
                     states.check_writable(entry.known, producer_id, epoch, each)
@@ -315,21 +326,21 @@ class TransactionCoordinator:
         producer_id: int,
         epoch: int,
         partitions: Iterable[TopicPartition],
-        answered: Callable[[Refusals], None],
+        on_answer: Callable[[Refusals], None],
         *,
         abortable: bool = False,
         adding: bool = False,
     ) -> None:
-        """Ask the id's coordinator about partitions of ours; ``answered`` is called from any thread, with
+        """Ask the id's coordinator about partitions of ours; ``on_answer`` is called from any thread, with
         those that must not be appended to, and with errors as `writing` has them.
         """
 
-        def told(refusals: Refusals) -> None:
-            answered({each: _as_writers(error, abortable) for each, error in refusals.items()})
+        def on_refusals(refusals: Refusals) -> None:
+            on_answer({each: _as_writers(error, abortable) for each, error in refusals.items()})
 
         if self._others is None:
             raise RuntimeError("there are no other brokers")
-        self._others.verify(transactional_id, producer_id, epoch, partitions, told, adding=adding)
+        self._others.verify(transactional_id, producer_id, epoch, partitions, on_refusals, adding=adding)
 
     def writing(
         self,
@@ -342,7 +353,7 @@ class TransactionCoordinator:
         adding: bool = False,
     ) -> AbstractContextManager[None]:
         """Held while a producer's data, or its offsets, are appended to a partition of its transaction, which
-        it is made to be if ``adding``. Of another coordinator's id it is known what that told `verify`.
+        it is made to be if ``adding``. Of another coordinator's id it is known what that answered `verify`.
 
         Raises:
             ConcurrentTransactions: ``adding``, and the transaction before is being ended.
@@ -366,7 +377,7 @@ class TransactionCoordinator:
         abortable: bool,
         adding: bool,
     ) -> Iterator[None]:
-        with self._held(transactional_id) as entry:
+        with self._entry(transactional_id) as entry:
             try:
                 if adding:
                     outcome = states.add(entry.known, producer_id, epoch, [partition], self._clock.time_ms())
@@ -382,7 +393,7 @@ class TransactionCoordinator:
         """What is known of an id.
         Raises `ServerError`, TRANSACTIONAL_ID_NOT_FOUND, and `CoordinatorLoading`.
         """
-        with self._held(transactional_id) as entry:
+        with self._entry(transactional_id) as entry:
             if entry.known is None:
                 raise ServerError(
                     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -392,7 +403,7 @@ class TransactionCoordinator:
 
     def all(self) -> list[Transaction]:
         """All ids that are coordinated here, by name.
-        Raises `CoordinatorLoading`: some have not been read yet.
+        Raises `KafkaError`: some have not been read yet, or were lost.
         """
         self._topic.check_found()
         for shard in self._topic.shards:
@@ -421,34 +432,9 @@ class TransactionCoordinator:
                     _log.warning("transaction of %r stays open: %s", entry.known.transactional_id, e)
             self.go_on(entry)
 
-    def abort_hanging(self) -> None:
-        """Where others coordinate as well: abort what has been open in our logs for twice the longest
-        time-out and no coordinator has, as after a power cut, or when a coordinator was given up.
-        """
-        others, limit_ms = self._others, self._clock.time_ms() - 2 * self._max_timeout_ms
-        hanging = [each for each in self._logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
-        if others is None or not hanging:
-            return
-
-        def told(held: frozenset[int] | None) -> None:
-            if held is not None:
-                self._after(0.0, partial(self._abort_unheld, hanging, held))
-
-        others.holders({producer.producer_id for _, producer in hanging}, told)
-
-    def _abort_unheld(
-        self, hanging: Iterable[tuple[TopicPartition, KnownProducer]], held: frozenset[int]
-    ) -> None:
-        """``held`` are the producers whose transactions other coordinators have."""
-        try:
-            held |= {each.producer_id for each in self.all() if each.partitions}
-            still_open = set(self._logs.open_transactions())
-            for partition, producer in hanging:
-                if producer.producer_id not in held and (partition, producer) in still_open:
-                    self._log_hanging(partition, producer.producer_id)
-                    self.markers.write_here(partition, producer.producer_id, _fence_of(producer.epoch), False)
-        except KafkaError as e:
-            _log.warning("transactions that hang are looked for again: %s", e)
+    def abort_unclaimed(self) -> None:
+        """As `UnclaimedTransactions.abort_unclaimed`."""
+        self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
 
     def forget_idle(self) -> None:
         """Delete the ids with which nothing has happened for ``transactional.id.expiration.ms``."""
@@ -506,7 +492,11 @@ class TransactionCoordinator:
         """All markers are written."""
         try:
             with entry.lock:
-                self._store(entry, Outcome(states.completed(known, self._clock.time_ms(), self._new_id)))
+                if entry.gone:  # another broker coordinates the id by now
+                    return
+                self._store(
+                    entry, Outcome(states.completed(known, self._clock.time_ms(), self._producer_ids.next))
+                )
                 if self._flush:  # else the markers would come again, after data of the next transaction
                     self.markers.force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
@@ -515,37 +505,17 @@ class TransactionCoordinator:
             with entry.lock:
                 entry.ending = False
 
-    def _abort_hanging(self, held: Container[tuple[TopicPartition, int]]) -> None:
-        """Abort what is open in a log and was of no id: no client can end it, and readers would wait for
-        ever. ``held`` are the partitions and producers of ids.
-        """
-        by_producer = {entry.known.producer_id: entry for entry in self._entries() if entry.known is not None}
-        for partition, producer_id, epoch in self._left_open:
-            if (partition, producer_id) in held:
-                continue
-            self._log_hanging(partition, producer_id)
-            fence = _fence_of(epoch)
-            try:
-                if producer_id in by_producer:
-                    self._fence(by_producer[producer_id], fence)
-                self.markers.append(partition, producer_id, fence, False)
-            except KafkaError as e:
-                _log.warning("%s: it stays open until the next start: %s", partition, e)
-
-    def _log_hanging(self, partition: TopicPartition, producer_id: int) -> None:
-        _log.warning(
-            "%s: a transaction of producer %d is open, and no transactional id has it: aborted",
-            partition, producer_id,
-        )  # fmt: skip
-
-    def _fence(self, entry: _Entry, epoch: int) -> None:
+    def _fence(self, by_producer: Mapping[int, _Entry], producer_id: int, epoch: int) -> None:
         """Give the id an epoch that a power cut has taken from it, as the log of its data shows."""
+        entry = by_producer.get(producer_id)
+        if entry is None:
+            return
         with entry.lock:
             if entry.known is not None and entry.known.epoch < epoch:
                 self._store(entry, Outcome(replace(entry.known, epoch=epoch)))
 
     @contextmanager
-    def _held(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:
+    def _entry(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:
         """The entry of an id, its lock held; one without anything in it where there is none."""
         if self._loading:
             raise CoordinatorLoading("what earlier runs have left of transactions is still being read")
@@ -572,11 +542,8 @@ class TransactionCoordinator:
         return found
 
     def _shard(self, transactional_id: str) -> Shard[_Entries]:
-        if self._shared and not self.opened:  # to make it is for `open`: ZooKeeper is asked
-            raise CoordinatorLoading(f"{TRANSACTIONS_TOPIC} is not known here yet")
-        if not self.opened:
-            self.open()
-        return self._topic.shard_of(transactional_id)
+        with _as_coordinator():
+            return self._topic.shard_of(transactional_id)
 
     def _store(self, entry: _Entry, outcome: Outcome) -> None:
         """Put the record in the log. Caller holds the entry's lock."""
@@ -587,28 +554,17 @@ class TransactionCoordinator:
             entry.known = new
 
     def _append(self, shard: Shard[_Entries], record: NewRecord) -> None:
-        try:
-            with shard.lock:
-                self._topic.append(shard, [record])
-        except StorageError as e:
-            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
-
-    def _new_id(self) -> int:
-        try:
-            return self._producer_ids.next()
-        except StorageError as e:
-            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+        with _as_coordinator(), shard.lock:
+            self._topic.append(shard, [record])
 
 
-def _fence_of(epoch: int) -> int:
-    """What a transaction is aborted with that hangs: batches of its epoch are known to the log, and its
-    producer's next ones must not be taken for them.
-    """
-    return min(epoch + 1, states.LAST_EPOCH + 1)
-
-
-def _ignore(_partition: TopicPartition, _size: int) -> None:
-    """Nobody waits for what is appended."""
+@contextmanager
+def _as_coordinator() -> Iterator[None]:
+    """A disk's refusal with a coordinator's code: clients ask again after it, a storage error is final."""
+    try:
+        yield
+    except StorageError as e:
+        raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
 
 
 def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:
@@ -621,10 +577,15 @@ def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:
 
 
 def _build(shard: Shard[_Entries], stored: Stored) -> None:
+    for known in _decoded(shard.partition, stored):
+        shard.state[known.transactional_id] = _Entry(known)
+
+
+def _decoded(keeper: TopicPartition, stored: Stored) -> Iterator[Transaction]:
     for offset, key, value in stored.values():
         try:
             transactional_id = decode_key(key)
             if transactional_id is not None:
-                shard.state[transactional_id] = _Entry(decode_value(transactional_id, value))
+                yield decode_value(transactional_id, value)
         except CorruptMessage as e:
-            _log.error("%s: offset %d is skipped: %s", shard.partition, offset, e)
+            _log.error("%s: offset %d is skipped: %s", keeper, offset, e)

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 
 from broker.offsets.offset_records import OFFSETS_TOPIC
 from broker.store.manager import LogManager
-from broker.transaction.others import Others
+from broker.transaction.other_brokers import OtherBrokers
 from broker.transaction.states import State, Transaction
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Markers:
-    """*Thread-safe: it keeps nothing.* Writes markers into the logs of this broker, and has the `Others` of a
+    """*Thread-safe: it keeps nothing.* Writes markers into the logs of this broker, and has the others of a
     cluster write theirs.
 
     With ``flush``, data is on the disk before its marker, and the marker before it counts.
@@ -45,7 +45,7 @@ class Markers:
         end_offsets: EndOffsets,
         ended: Ended,
         after: Callable[[float, Callable[[], object]], object],
-        others: Others | None,
+        others: OtherBrokers | None,
     ) -> None:
         self._logs = logs
         self._flush = flush

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.disk.filesystem import FileSystem, read_file, replace_file
-from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, StorageError
 
 BLOCK_SIZE = 1000
 """Ids are reserved on disk in blocks; a crash loses the rest of one, and 2^63 of them are enough."""
@@ -20,16 +20,27 @@ _LAST_ID = (1 << 63) - 1
 _log = logging.getLogger(__name__)
 
 
+class NoProducerId(KafkaError):
+    """None is at hand: the next block is not reserved yet, or it cannot be."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    """As Kafka answers where it has none: the one code after which every client asks again."""
+
+
+def _in_a_thread(work: Callable[[], object]) -> None:
+    threading.Thread(target=work, name="producer-ids", daemon=True).start()
+
+
 class ProducerIds:
-    """*Thread-safe: ``_lock`` guards the block in hand, ``_reserving`` the files.* Allocates producer ids,
-    never one twice.
+    """*Thread-safe: ``_lock`` guards the blocks in hand and who waits.* Allocates producer ids, each once.
 
-    The file holds the first id that no block has reserved, as a decimal number. It is forced to disk before
-    any id of a new block is given out. It is kept in every data directory, and the largest number counts: so
-    directories may be added, reordered, or fail, as long as one of the last run's is there.
+    A file holds the first id that no block has reserved, as a decimal number. It is forced to disk before any
+    id of a new block is given out. It is kept in every data directory, and the largest number counts: so
+    directories may be added, reordered, or fail, as long as one of the last run's is there. Brokers that
+    share their partitions take blocks from one place: ``take``.
 
-    Brokers that share their partitions take blocks from one place: ``take``. `prepare` takes the next block
-    before the one in hand is used up, so that no request has to wait for that place.
+    Disk and ZooKeeper may take seconds, so a block is reserved by a thread of its own, one at a time, and in
+    time: when half of the present one is left.
     """
 
     def __init__(
@@ -37,52 +48,79 @@ class ProducerIds:
         directories: Sequence[Path],
         files: FileSystem,
         take: Callable[[int, int], int] | None = None,
+        run: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
         """``take`` gives the first of so many ids, its second argument, that are no other broker's, and none
-        of them below its first one. Raises `StorageError`.
+        of them below its first one; it raises `StorageError`. ``run`` has a thread do a piece of work.
         """
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files
-        self._lock = threading.Lock()
         self._take = take
+        self._run = run
+        self._lock = threading.Lock()
         self._next = 0
         self._block_end = 0
         self._spare: int | None = None
         self._reserved_end = 0
-        self._reserving = threading.Lock()
+        self._reserving = False
+        self._waiting: list[Callable[[], object]] = []
+        self._failure = "the first block of producer ids is not reserved yet"
 
     def next(self) -> int:
-        """An id that was never given out before.
-        Raises `StorageError`: a new block cannot be reserved: no disk takes it, or a file is damaged.
-        """
+        """An id that was never given out before; never waits. Raises `NoProducerId`: then call `reserve`."""
         with self._lock:
             if self._next == self._block_end:
-                first, self._spare = self._spare, None
-                self._next = self._reserve() if first is None else first
+                if self._spare is None:
+                    raise NoProducerId(self._failure)
+                self._next, self._spare = self._spare, None
                 self._block_end = self._next + BLOCK_SIZE
+            found = self._next
             self._next += 1
-            return self._next - 1
+            is_half = self._block_end - self._next == BLOCK_SIZE // 2
+        if is_half:
+            self.reserve()
+        return found
 
     def prepare(self) -> None:
-        """Reserve the next block if less than half of one is left. Waits for it: not for a thread that
-        serves requests. Where it fails, that is logged, and `next` raises it.
+        """Have the next block reserved if half of one is left, or less."""
+        if self._block_end - self._next <= BLOCK_SIZE // 2:
+            self.reserve()
+
+    def reserve(self, done: Callable[[], object] = lambda: None) -> None:
+        """Have the next block reserved, unless one is; then ``done`` is called, from any thread, and also
+        where that failed: `next` says why.
         """
-        if self._spare is not None or self._block_end - self._next > BLOCK_SIZE // 2:
-            return
-        try:
-            first = self._reserve()
-        except StorageError as e:
-            _log.warning("%s", e)
-            return
         with self._lock:
-            self._spare = first
+            reserved = self._spare is not None
+            if not reserved:
+                self._waiting.append(done)
+                if self._reserving:
+                    return
+                self._reserving = True
+        if reserved:
+            done()
+        else:
+            self._run(self._reserve_next)
+
+    def _reserve_next(self) -> None:
+        spare, failure = None, ""
+        try:
+            spare = self._reserve()
+        except StorageError as e:
+            failure = str(e)
+            _log.warning("%s", e)
+        except Exception as e:
+            failure = f"no block of producer ids can be reserved: {e}"
+            _log.exception("no block of producer ids can be reserved")
+        with self._lock:
+            self._spare, self._failure = spare, failure
+            self._reserving = False
+            waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done()
 
     def _reserve(self) -> int:
-        """A new block's first id."""
-        with self._reserving:
-            return self._reserve_alone()
-
-    def _reserve_alone(self) -> int:
+        """A new block's first id. Only the thread that reserves calls it."""
         refusals: list[OSError] = []
         first = max((self._read(path, refusals) for path in self._paths), default=0)
         if len(refusals) == len(self._paths):

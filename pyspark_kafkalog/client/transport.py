@@ -88,6 +88,19 @@ class Transport:
             return cls(sock, peer, max_frame_bytes=max_frame_bytes)
         raise CannotConnect(peer, reason_of(failure), silent=silent) from failure
 
+    def end_if_silent(self, seconds: int) -> None:
+        """Have our system end the connection once the peer's has not answered for so long: it lost its power,
+        or its network. A process that is stopped is no such case, as its system answers for it. Where ours
+        has no such limits those of the system apply, often hours.
+        """
+        limits = {
+            "TCP_KEEPIDLE": seconds // 3, "TCP_KEEPALIVE": seconds // 3, "TCP_KEEPINTVL": seconds // 6,
+            "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": seconds * 1000,
+        }  # fmt: skip
+        for name, value in limits.items():
+            if (option := getattr(socket, name, None)) is not None:
+                self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
         """What comes before the first frame: nothing in plain text."""
 

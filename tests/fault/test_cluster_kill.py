@@ -1,5 +1,5 @@
-"""Brokers of one cluster, and its ZooKeeper, that are killed, stopped and restarted under an idempotent
-producer: every acknowledged record is there, once.
+"""Brokers of one cluster, and its ZooKeeper, that are killed, stopped and restarted under idempotent
+producers that make topics meanwhile: each acknowledged record is there, once, and each acknowledged topic.
 """
 
 from __future__ import annotations
@@ -7,37 +7,50 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from broker.embedded import EmbeddedCluster, start_cluster
-from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.zookeeper import until
 
-RECORDS_OF_A_ROUND = 300
+BROKERS = 3
 PARTITIONS = 4
+ROUNDS_WITH_TOPICS, SOAK_ROUNDS = 20, 100
+SHORT_SECONDS, LONG_SECONDS = 1.0, 5.0
+"""How long something is away: sessions with ZooKeeper last for 4 s."""
 
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    with start_cluster(3, {"auto.create.topics.enable": False}) as running:
+    with start_cluster(BROKERS, {"auto.create.topics.enable": False}) as running:
         yield running
 
 
-class Load:
-    """An idempotent producer, and what it was told."""
+class Work:
+    """*Not thread-safe: one thread at a time.* An idempotent producer that makes topics for itself, and what
+    was acknowledged to it. It asks one of the brokers first.
+    """
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        self.acknowledged: dict[str, list[bytes]] = {}
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    def __init__(self, cluster: EmbeddedCluster, broker: int) -> None:
+        order = sorted(cluster.brokers, key=lambda number: number != broker)
+        servers = ",".join(cluster.brokers[number].bootstrap_servers for number in order)
+        self.name = f"at-{broker}"
+        self.acknowledged: dict[str, Counter[tuple[int, bytes]]] = {}
+        """By topic: how often each value was acknowledged for a partition."""
+        self.failures: list[str] = []
+        self._sent = 0
+        self._admin = AdminClient({"bootstrap.servers": servers, "socket.timeout.ms": 3000})
         self._producer = Producer(
             {
-                "bootstrap.servers": cluster.bootstrap_servers,
+                "bootstrap.servers": servers,
                 "enable.idempotence": True,
                 "message.timeout.ms": 120_000,
                 "socket.timeout.ms": 3000,
@@ -46,87 +59,155 @@ class Load:
                 "linger.ms": 1,
             }
         )
-        self._sent = 0
 
-    def make_topic(self, name: str) -> None:
-        """Asked for until it is there: an answer may be lost with the broker that was to give it."""
-        self._admin.create_topics([NewTopic(name, PARTITIONS, 1)], request_timeout=5)
-        until(lambda: name in self._admin.list_topics(timeout=10).topics or self._again(name), seconds=60)
-        self.acknowledged[name] = []
-
-    def _again(self, name: str) -> bool:
-        self._admin.create_topics([NewTopic(name, PARTITIONS, 1)], request_timeout=5)
-        time.sleep(0.5)
-        return False
-
-    def send(self, count: int) -> None:
-        """So many records, to all topics and partitions in turn."""
-        for _ in range(count):
-            self._sent += 1
-            for name in self.acknowledged:
-                self._producer.produce(
-                    name, b"%d" % self._sent, partition=self._sent % PARTITIONS, on_delivery=self._told
-                )
-            self._producer.poll(0)
-            time.sleep(0.002)
+    def go_on(self, topic: str, over: threading.Event) -> None:
+        """Send records to all topics in turn until it is ``over`` and ``topic`` is made, if it is not yet."""
+        making = None if topic in self.acknowledged else self._ask_for(topic)
+        while making is not None or not over.is_set():
+            if making is not None and making.done():
+                making = self._outcome(topic, making)
+            self._send()
 
     def finish(self) -> None:
         assert self._producer.flush(120) == 0
 
-    def _told(self, error: object, message: Message) -> None:
-        if error is None:
-            self.acknowledged[message.topic() or ""].append(message.value() or b"")
+    def check_topics(self) -> None:
+        """Those that were acknowledged are there, whole."""
+        for topic in self.acknowledged:
+            until(lambda topic=topic: self._leaders(topic) == PARTITIONS, seconds=30)  # type: ignore[misc]
 
+    def _send(self) -> None:
+        topics = list(self.acknowledged)
+        if topics:
+            self._sent += 1
+            topic, partition = topics[self._sent % len(topics)], self._sent % PARTITIONS
+            self._producer.produce(
+                topic, b"%d" % self._sent, partition=partition, on_delivery=self._delivered
+            )
+            self._producer.poll(0)
+        time.sleep(0.005)
 
-def disturb(cluster: EmbeddedCluster, chance: random.Random, load: Load) -> None:
-    """One of the brokers, or ZooKeeper, goes away while records are sent, and comes back."""
-    victim = cluster.brokers[chance.choice(list(cluster.brokers))]
-    what = chance.choice(["kill", "restart", "stop", "zookeeper"])
-    if what == "kill":
-        victim.kill()
-        load.send(RECORDS_OF_A_ROUND)
-        victim.restart()
-    elif what == "restart":
-        load.send(RECORDS_OF_A_ROUND // 2)
-        victim.restart()
-        load.send(RECORDS_OF_A_ROUND // 2)
-    elif what == "stop":
-        os.kill(victim.pid, signal.SIGSTOP)
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        self.acknowledged[message.topic() or ""][message.partition() or 0, message.value() or b""] += 1
+
+    def _ask_for(self, topic: str) -> Future[None]:
+        made: Future[None] = self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)], request_timeout=5)[
+            topic
+        ]
+        return made
+
+    def _outcome(self, topic: str, making: Future[None]) -> Future[None] | None:
+        """None once it is made; its answer may have been lost with the broker that was to give it."""
         try:
-            load.send(RECORDS_OF_A_ROUND)
-            time.sleep(chance.choice([0.0, 5.0]))  # as long as its session lasts, and for longer
-        finally:
-            os.kill(victim.pid, signal.SIGCONT)
-    else:
-        cluster.zookeeper.kill()
-        load.send(RECORDS_OF_A_ROUND)
-        cluster.zookeeper.start()
+            making.result()
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                time.sleep(0.1)
+                return self._ask_for(topic)
+        self.acknowledged[topic] = Counter()
+        return None
+
+    def _leaders(self, topic: str) -> int:
+        known = self._admin.list_topics(topic, timeout=10).topics[topic]
+        return sum(each.leader >= 0 for each in known.partitions.values())
 
 
-def end_of(cluster: EmbeddedCluster, topic: str, partition: int) -> int:
-    """Where the partition ends."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
+def kill_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
+    cluster.brokers[victim].kill()
+    time.sleep(seconds)
+    cluster.brokers[victim].restart()
+
+
+def restart_broker(cluster: EmbeddedCluster, victim: int, _seconds: float) -> None:
+    cluster.brokers[victim].restart()
+
+
+def stop_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
+    stop(cluster.brokers[victim].pid, seconds)
+
+
+def kill_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
+    cluster.zookeeper.kill()
+    time.sleep(seconds)
+    cluster.zookeeper.start()
+
+
+def stop_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
+    stop(cluster.zookeeper.pid, seconds)
+
+
+def stop(pid: int, seconds: float) -> None:
+    os.kill(pid, signal.SIGSTOP)
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        return int(end)
+        time.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+Disturbance = Callable[[EmbeddedCluster, int, float], None]
+"""Has a broker, or ZooKeeper, go away for so many seconds and come back."""
+
+EACH_ONCE: list[tuple[Disturbance, float]] = [
+    (kill_broker, LONG_SECONDS),
+    (stop_broker, LONG_SECONDS),
+    (kill_zookeeper, SHORT_SECONDS),
+    (restart_broker, 0.0),
+    (stop_zookeeper, LONG_SECONDS),
+]
+
+
+def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter[tuple[int, bytes]]]:
+    """What readers find in the topics, and that it ends there: by topic, partition and value, how often."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
+    found: dict[str, Counter[tuple[int, bytes]]] = {topic: Counter() for topic in topics}
+    try:
+        wanted = 0
+        starts = []
+        for topic in topics:
+            for number in range(PARTITIONS):
+                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+                starts.append(TopicPartition(topic, number, start))
+                wanted += end - start
+        consumer.assign(starts)
+        while wanted:
+            for message in consumer.consume(min(wanted, 1000), 30):
+                assert message.error() is None, message.error()
+                found[message.topic()][message.partition(), message.value()] += 1
+                wanted -= 1
+        return found
     finally:
         consumer.close()
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.soak)])
-def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, rounds: int) -> None:
-    chance, load = random.Random(rounds), Load(cluster)
-    for round_ in range(rounds):
-        if round_ < 20:
-            load.make_topic(f"t-{round_}")
-        disturb(cluster, chance, load)
-    load.finish()
-    reader = next(each for each in CLIENTS if each.name == "confluent-kafka")
-    for name, wanted in load.acknowledged.items():
-        found: Counter[bytes] = Counter()
-        for partition in range(PARTITIONS):
-            count = sum(int(value) % PARTITIONS == partition for value in wanted)
-            assert end_of(cluster, name, partition) == count
-            read = reader.consume(cluster.bootstrap_servers, name, partition, 0, count)
-            found.update(message.value for message in read if message.value is not None)
-        assert found == Counter(wanted)
+def drawn(chance: random.Random) -> Iterator[tuple[Disturbance, float]]:
+    """Disturbances of all kinds, without end."""
+    while True:
+        kind, _ = chance.choice(EACH_ONCE)
+        yield kind, chance.choice([SHORT_SECONDS, LONG_SECONDS])
+
+
+@pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, soak: bool) -> None:
+    chance = random.Random(7)
+    disturbances = list(islice(drawn(chance), SOAK_ROUNDS)) if soak else EACH_ONCE
+    works = [Work(cluster, number) for number in cluster.brokers]
+    with ThreadPoolExecutor(len(works)) as pool:
+        for round_, (disturb, seconds) in enumerate(disturbances):
+            over = threading.Event()
+            named = min(round_, ROUNDS_WITH_TOPICS - 1)
+            going = [pool.submit(work.go_on, f"{work.name}-{named}", over) for work in works]
+            try:
+                disturb(cluster, chance.choice(list(cluster.brokers)), seconds)
+            finally:
+                over.set()
+            for each in going:
+                each.result(120)
+    for work in works:
+        work.finish()
+        work.check_topics()
+        assert work.failures == []
+        assert everything(cluster, list(work.acknowledged)) == work.acknowledged
+        assert len(work.acknowledged) == min(len(disturbances), ROUNDS_WITH_TOPICS)

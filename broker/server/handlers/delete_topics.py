@@ -73,4 +73,4 @@ def _delete(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopicResul
 
 def _goes_too(name: str, ctx: Context) -> Steps[None]:
     ctx.services.fetches.changed(name)
-    yield from ctx.services.groups.forgetting_topic(name)
+    yield from ctx.services.groups.offsets.forgetting_topic(name)

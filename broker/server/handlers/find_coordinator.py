@@ -65,12 +65,16 @@ def _find(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
         kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
         keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
+        if services.brought_offsets is not None and key_type == CoordinatorType.GROUP:
+            services.brought_offsets.check_tried(key)
         try:
             if not keeper.opened:
                 yield keeper.open  # in a cluster it asks ZooKeeper
             partition = keeper.partition_of(key)
-            if services.ownership is not None and partition.topic not in services.ownership.private:
+            if services.ownership is not None:
                 number = services.ownership.owner_of(partition)
+                if number == services.config.node_id:
+                    services.ownership.check(partition)
         except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
             # Clients ask again after this code; a storage error they take for final.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e

@@ -6,7 +6,10 @@ one it had. With one it fences who had the id before, and whose transaction is a
 
 from __future__ import annotations
 
-from broker.server.dispatch import Context, handles
+from typing import Any
+
+from broker.server.dispatch import LATER, Context, handles
+from broker.transaction.producer_ids import NoProducerId
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -25,36 +28,48 @@ _NONE = -1
         (Operation.WRITE, ResourceType.TOPIC),
     ),
 )
-def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[InitProducerIdResponse]:
-    """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again."""
+def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[Any]:
+    """The id and epoch; CONCURRENT_TRANSACTIONS where the client is to ask again. Where no id is at hand the
+    request waits for the next block of them, and keeps nobody else waiting.
+    """
     services = ctx.services
     transactional_id = request.transactional_id
-    if transactional_id is None:
-        try:
-            _check_idempotent(ctx)
-        except KafkaError as e:
-            return _failed(ctx.refused(e))
-        try:
-            return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
-        except KafkaError as e:
-            ctx.refused(e)
-            # As Kafka where it has no ids to give: the one code after which every client asks again.
-            return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        if not transactional_id:
+        if transactional_id is None:
+            _check_idempotent(ctx)
+        elif not transactional_id:
             raise InvalidRequest("the transactional id is empty")
-        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        has = (request.producer_id, request.producer_epoch)
-        if (has[0] == _NONE) != (has[1] == _NONE):
-            raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
-        if not services.transactions.opened:
-            yield services.transactions.open  # in a cluster it asks ZooKeeper
-        producer_id, epoch = services.transactions.initialize(
-            transactional_id, request.transaction_timeout_ms, None if has[0] == _NONE else has
-        )
+        else:
+            ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            has = (request.producer_id, request.producer_epoch)
+            if (has[0] == _NONE) != (has[1] == _NONE):
+                raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
+            if not services.transactions.opened:
+                yield services.transactions.open  # in a cluster it asks ZooKeeper
+        return _initialized(request, ctx)
+    except NoProducerId:
+        services.producer_ids.reserve(ctx.later(lambda: _initialized_or_failed(request, ctx)))
+        return LATER
     except KafkaError as e:
         return _failed(ctx.refused(e))
+
+
+def _initialized(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+    services = ctx.services
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
+    has = (request.producer_id, request.producer_epoch)
+    producer_id, epoch = services.transactions.initialize(
+        request.transactional_id, request.transaction_timeout_ms, None if has[0] == _NONE else has
+    )
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _initialized_or_failed(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+    try:
+        return _initialized(request, ctx)
+    except KafkaError as e:
+        return _failed(ctx.refused(e))
 
 
 def _check_idempotent(ctx: Context) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
+from broker.group.group_offsets import encode_offsets
 from broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
@@ -73,7 +73,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
     if len(accepted) > A_STEP:
         encoded = yield from encode_offsets(request.group_id, accepted, now)
     try:
-        ctx.services.groups.commit(
+        ctx.services.groups.offsets.commit(
             request.group_id,
             accepted,
             member_id=request.member_id,

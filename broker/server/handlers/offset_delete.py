@@ -44,7 +44,7 @@ def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDel
     try:
         if not request.group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "offsets are deleted of a group with a name")
-        codes.update(ctx.services.groups.delete_offsets(request.group_id, present))
+        codes.update(ctx.services.groups.offsets.delete(request.group_id, present))
     except KafkaError as e:
         return OffsetDeleteResponse(error_code=ctx.refused(e))
     return OffsetDeleteResponse(

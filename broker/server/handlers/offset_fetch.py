@@ -61,7 +61,7 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
     if ctx.version == 0:
         return _oldest(request, ctx)
     if ctx.version >= _BATCHED_SINCE:
-        groups, fetch, done = [], cache(ctx.services.groups.fetch), set[str]()
+        groups, fetch, done = [], cache(ctx.services.groups.offsets.fetch), set[str]()
         for number, group in enumerate(request.groups, 1):
             if not number % _A_STEP:
                 yield None
@@ -78,7 +78,7 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
             )
         return OffsetFetchResponse(groups=tuple(groups))
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
-    found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.fetch)
+    found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.offsets.fetch)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
     topics = yield from _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
     return OffsetFetchResponse(
@@ -94,7 +94,7 @@ def _oldest(request: OffsetFetchRequest, ctx: Context) -> Any:
             ctx.later(lambda: _each(request, ctx, lambda partition: zookeeper.read(group, partition)))
         )
         return LATER
-    stored = cache(lambda: ctx.services.groups.fetch(group))  # once: it is all that the group has
+    stored = cache(lambda: ctx.services.groups.offsets.fetch(group))  # once: it is all that the group has
     return _each(request, ctx, lambda partition: stored().get(partition))
 
 
@@ -182,7 +182,7 @@ def _look_up(
     unstable: Collection[TopicPartition] = ()
     if require_stable and not error:
         named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
-        unstable = ctx.services.groups.unstable(group_id, named)
+        unstable = ctx.services.groups.offsets.unstable(group_id, named)
     return _Found(error, wanted, stored, unstable, hidden)
 
 

@@ -18,7 +18,7 @@ from broker.network.reply import Part
 from broker.offsets.offset_records import INTERNAL_TOPICS
 from broker.server.dispatch import LATER, CloseConnection, Context, handles
 from broker.server.served_logs import TimeAllowance
-from broker.transaction.others import Refusals
+from broker.transaction.other_brokers import Refusals
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

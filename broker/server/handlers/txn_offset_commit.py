@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from broker.group.coordinator import encode_offsets
 from broker.group.group import NoSuchGroup
+from broker.group.group_offsets import encode_offsets
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
 from broker.server.handlers.offset_commit import A_STEP
@@ -148,7 +148,7 @@ def _store(
         abortable=ctx.version >= _ABORTABLE_SINCE,
         adding=ctx.version >= _ADDING_SINCE,
     ):
-        services.groups.commit(
+        services.groups.offsets.commit(
             request.group_id,
             offsets,
             member_id=request.member_id,

@@ -190,7 +190,8 @@ class TestZooKeeper:
 
     def test_it_is_none_of_what_the_later_versions_store(self, client: RawClient, group: str) -> None:
         commit(client, group, {("t", 0): 5})
-        commit(client, group, {("t", 0): 50, ("t", 1): 60}, 1)
+        assert client.ask(FindCoordinatorRequest(key=group), 0).error_code == ErrorCode.NONE
+        assert commit(client, group, {("t", 0): 50, ("t", 1): 60}, 1) == [0, 0]
         assert fetch(client, group, ("t", 0), ("t", 1)) == [(5, 0), (-1, 3)]
         assert fetch(client, group, ("t", 0), ("t", 1), version=1) == [(50, 0), (60, 0)]
 

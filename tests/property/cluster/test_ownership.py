@@ -59,9 +59,8 @@ class Running:
             registry,
             self.ownership,
             forget=nothing,
-            end_own_transactions=lambda: None,
+            bring=lambda _: None,
             changed=lambda: None,
-            settled=lambda: None,
         )
         self.topics = Topics(self.logs, BrokerConfig(node_id=number), self.membership)
         self.served = ServedLogs(self.logs, SINCE_08, ownership=self.ownership)

@@ -73,7 +73,7 @@ class Group(RuleBasedStateMachine):
             create=self._create,
             appended=lambda *_: None,
         )
-        self.coordinator.start()
+        self.coordinator.look()
         self.coordinator.load()
 
     @rule()
@@ -122,11 +122,11 @@ class Group(RuleBasedStateMachine):
         member, epoch = next(iter(self.newer.items())) if by_member and self.newer else ("", -1)
         offsets = {PARTITION: CommittedOffset(offset, commit_timestamp_ms=self.clock.time_ms())}
         if member or not (self.newer or self.classic):
-            self.coordinator.commit("g", offsets, member_id=member, generation=epoch)
+            self.coordinator.offsets.commit("g", offsets, member_id=member, generation=epoch)
             self.offset = offset
         else:
             with pytest.raises(KafkaError):
-                self.coordinator.commit("g", offsets, member_id=member, generation=epoch)
+                self.coordinator.offsets.commit("g", offsets, member_id=member, generation=epoch)
 
     @rule()
     def delete(self) -> None:
@@ -140,7 +140,7 @@ class Group(RuleBasedStateMachine):
 
     @invariant()
     def it_has_one_kind_and_its_offsets(self) -> None:
-        found = self.coordinator.fetch("g").get(PARTITION)
+        found = self.coordinator.offsets.fetch("g").get(PARTITION)
         assert (found.offset if found is not None else None) == self.offset
         listed = {each.group: each.kind for each in self.coordinator.groups()}
         if self.newer or self.classic:

@@ -103,7 +103,7 @@ class ClassicGroups(RuleBasedStateMachine):
             create=self.create,
             appended=lambda *_: None,
         )
-        self.coordinator.start()
+        self.coordinator.look()
         self.coordinator.load()
 
     def create(self) -> int:
@@ -221,9 +221,9 @@ class ClassicGroups(RuleBasedStateMachine):
         offsets = {where: CommittedOffset(self.number, commit_timestamp_ms=self.clock.time_ms())}
         try:
             if client is None:
-                self.coordinator.commit(_GROUP, offsets)
+                self.coordinator.offsets.commit(_GROUP, offsets)
             else:
-                self.coordinator.commit(
+                self.coordinator.offsets.commit(
                     _GROUP,
                     offsets,
                     member_id=client.member_id,
@@ -283,7 +283,7 @@ class ClassicGroups(RuleBasedStateMachine):
     @invariant()
     def a_commit_answered_with_0_is_fetched(self) -> None:
         if hasattr(self, "coordinator"):
-            stored = self.coordinator.fetch(_GROUP)
+            stored = self.coordinator.offsets.fetch(_GROUP)
             assert {p: v.offset for p, v in stored.items()} == self.committed
 
     @invariant()

@@ -126,20 +126,22 @@ class World:
             create=lambda: 1,
             appended=lambda _p, _s: None,
         )
+        ids = ProducerIds([self.path], self.files, run=lambda work: work())
+        ids.reserve()
         self.coordinator = TransactionCoordinator(
             self.manager,
             self.clock,
-            ProducerIds([self.path], self.files),
+            ids,
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
             flush_before_markers=self.flush,
             create=lambda: 2,
             appended=lambda _p, _s: None,
-            end_offsets=self.groups.end_transaction,
+            end_offsets=self.groups.offsets.end_transaction,
             ended=lambda _p, _s: None,
             after=lambda _seconds, task: task(),
         )
-        self.groups.start()
+        self.groups.look()
         self.coordinator.start()
 
     def restart(self, *, kill: bool = True) -> None:
@@ -181,7 +183,9 @@ class World:
             with self.coordinator.writing(name, *client.producer, partition):
                 position = len(self.attempts)
                 client.open.maybe.append((DATA[0], b"an offset"))
-                self.groups.commit(name, {DATA[0]: CommittedOffset(position)}, producer=client.producer)
+                self.groups.offsets.commit(
+                    name, {DATA[0]: CommittedOffset(position)}, producer=client.producer
+                )
                 client.open.maybe.pop()
                 client.open.offset = position
 
@@ -253,7 +257,7 @@ class World:
         assert self.manager.open_transactions() == []
         seen = {(partition, value) for partition in DATA for value in committed(self.log(partition))}
         for name in IDS:
-            stored = self.groups.fetch(name).get(DATA[0])
+            stored = self.groups.offsets.fetch(name).get(DATA[0])
             last = None
             for attempt in self.attempts:
                 if attempt.name[0] != name:

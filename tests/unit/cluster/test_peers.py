@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import socket
 from typing import Any
 
 import pytest
 
+from broker.cluster import peers as peers_module
 from broker.cluster.peers import Peers, peer_config
 from broker.config import BrokerConfig
 from broker.embedded import start_broker
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
+from tests.support.client.scripted_broker import ScriptedBroker
+from tests.support.client.scripted_server import HOST, Silence
+from tests.support.zookeeper import until
 
 PLAIN = 'PlainLoginModule required username="b" password="hush" user_b="hush" user_a="x";'
 
@@ -104,3 +112,53 @@ def test_every_call_has_one_answer_and_a_dead_broker_fails_them() -> None:
     finally:
         peers.close()
     assert "calls no others" in str(ask(3)[1])
+
+
+def test_who_is_silent_is_asked_no_second_time_before_it_is_at_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have been stopped with the question; one at another address is another process."""
+    monkeypatch.setattr(peers_module, "_LOOK_SECONDS", 0.05)
+    heard: queue.SimpleQueue[tuple[Any, KafkaError | None]] = queue.SimpleQueue()
+    addresses: dict[int, tuple[str, int]] = {}
+    version = APIS[ApiKey.METADATA].versions.max
+    peers = Peers(peer_config(BrokerConfig.load(None, {})), addresses.get, SYSTEM_CLOCK)
+
+    def ask() -> None:
+        peers.ask(2, MetadataRequest(topics=()), version, lambda *given: heard.put(given))
+
+    with ScriptedBroker(node_id=2) as silent, ScriptedBroker(node_id=2) as returned:
+        try:
+            silent.default(ApiKey.METADATA, Silence())
+            addresses[2] = (HOST, silent.port)
+            ask()
+            until(lambda: silent.received(ApiKey.METADATA))
+            with pytest.raises(queue.Empty):
+                heard.get(timeout=0.5)
+            del addresses[2]  # its session has ended: that says nothing about the process
+            with pytest.raises(queue.Empty):
+                heard.get(timeout=0.5)
+            assert (silent.connection_count, len(silent.received(ApiKey.METADATA))) == (1, 1)
+            addresses[2] = (HOST, returned.port)
+            answer, error = heard.get(timeout=20)
+            assert (answer, str(error)) == (None, "broker 2 is at another address now")
+            ask()
+            answer, error = heard.get(timeout=20)
+            assert (error, [each.node_id for each in answer.brokers]) == (None, [2])
+            until(lambda: silent.open_connections == 0)
+        finally:
+            peers.close()
+
+
+def test_a_connection_ends_when_the_other_machine_is_silent_for_a_minute() -> None:
+    with ScriptedBroker() as server:
+        transport = Transport.connect(HOST, server.port, Deadline.after(5), max_frame_bytes=1000)
+        transport.end_if_silent(60)
+        with socket.socket(fileno=os.dup(transport.fileno())) as there:
+            names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+            found = {n: there.getsockopt(socket.IPPROTO_TCP, getattr(socket, n)) for n in names}
+            assert there.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert found == {
+            "TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000,
+        }  # fmt: skip
+        transport.close()

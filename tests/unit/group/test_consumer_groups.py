@@ -54,7 +54,7 @@ class Bench:
             create=self._create_offsets_topic,
             appended=lambda *_: None,
         )
-        self.coordinator.start()
+        self.coordinator.look()
         self.coordinator.load()
 
     def beat(self, member: str, epoch: int = 0, **fields: object) -> int:
@@ -145,10 +145,10 @@ def test_patterns_are_matched_apart_from_calls_and_again_when_topics_change(benc
 
 def test_a_group_of_the_newer_protocol_ends_without_members_and_offsets(bench: Bench) -> None:
     bench.beat("m1")
-    bench.coordinator.expire()
+    bench.coordinator.offsets.expire()
     assert bench.group.members
     bench.beat("m1", -1)
-    bench.coordinator.expire()
+    bench.coordinator.offsets.expire()
     for _ in range(2):
         with pytest.raises(NoSuchGroup):
             bench.coordinator.consumers.get("g")

@@ -57,7 +57,7 @@ class Bench:
             create=self.create,
             appended=lambda *_: None,
         )
-        self.groups.start()
+        self.groups.look()
         if load:
             self.groups.load()
 
@@ -91,7 +91,7 @@ class Bench:
 
     def commit(self, *partitions: TopicPartition, **member: Any) -> None:
         offsets = {p: CommittedOffset(1, commit_timestamp_ms=self.clock.time_ms()) for p in partitions}
-        self.groups.commit("g", offsets, **member)
+        self.groups.offsets.commit("g", offsets, **member)
 
     def commit_as_a(self, *partitions: TopicPartition) -> None:
         self.commit(*partitions, member_id="a", generation=1)
@@ -220,7 +220,7 @@ def test_a_deleted_group_leaves_tombstones_and_stays_deleted(bench: Bench) -> No
     for _ in range(2):
         with pytest.raises(NoSuchGroup):
             bench.groups.describe("g")
-        assert bench.groups.fetch("g") == {}
+        assert bench.groups.offsets.fetch("g") == {}
         bench.restart()
 
 
@@ -229,19 +229,19 @@ class TestExpiry:
         bench.stable()
         bench.commit_as_a(READ, UNREAD)
         bench.live(RETENTION - 10)
-        bench.groups.expire()
-        assert set(bench.groups.fetch("g")) == {READ, UNREAD}
+        bench.groups.offsets.expire()
+        assert set(bench.groups.offsets.fetch("g")) == {READ, UNREAD}
         bench.live(10)
-        bench.groups.expire()
-        assert set(bench.groups.fetch("g")) == {READ}
+        bench.groups.offsets.expire()
+        assert set(bench.groups.offsets.fetch("g")) == {READ}
 
     def test_a_group_that_rebalances_or_that_does_not_say_what_it_reads_keeps_all(self, bench: Bench) -> None:
         bench.stable()
         bench.commit_as_a(READ, UNREAD)
         bench.live(RETENTION)
         bench.join(new_id="b")
-        bench.groups.expire()
-        assert set(bench.groups.fetch("g")) == {READ, UNREAD}
+        bench.groups.offsets.expire()
+        assert set(bench.groups.offsets.fetch("g")) == {READ, UNREAD}
 
     def test_an_empty_groups_offsets_count_from_when_it_became_so_and_it_goes_with_them(
         self, bench: Bench
@@ -252,10 +252,10 @@ class TestExpiry:
         bench.groups.leave("g", [("a", None)])
         bench.restart()
         bench.clock.advance(RETENTION - 1)
-        bench.groups.expire()
-        assert set(bench.groups.fetch("g")) == {READ}
+        bench.groups.offsets.expire()
+        assert set(bench.groups.offsets.fetch("g")) == {READ}
         bench.clock.advance(1)
-        bench.groups.expire()
+        bench.groups.offsets.expire()
         assert (encode_group_key("g"), False) == bench.stored()[-1]
         for _ in range(2):
             assert bench.groups.groups() == []
@@ -265,15 +265,15 @@ class TestExpiry:
         bench.commit(READ)
         bench.commit(READ, producer=(7, 0))
         bench.clock.advance(RETENTION)
-        bench.groups.expire()
-        assert set(bench.groups.fetch("g")) == {READ}
+        bench.groups.offsets.expire()
+        assert set(bench.groups.offsets.fetch("g")) == {READ}
 
     def test_a_group_that_is_about_to_be_joined_stays(self, bench: Bench) -> None:
         bench.join(names_first=True)
-        bench.groups.expire()
+        bench.groups.offsets.expire()
         assert bench.state() == "Empty"
         bench.advance(SESSION)
-        bench.groups.expire()
+        bench.groups.offsets.expire()
         assert bench.groups.groups() == []
 
 

@@ -64,7 +64,7 @@ class Bench:
             create=self.create,
             appended=lambda partition, size: self.appended.append((partition, size)),
         )
-        made.start()
+        made.look()
         if load:
             made.load()
         return made
@@ -86,45 +86,45 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_the_topic_is_made_on_first_need_and_once(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    assert coordinator.fetch("g") == {}
+    assert coordinator.offsets.fetch("g") == {}
     assert bench.created == 0
     coordinator.open()
     coordinator.open()
-    coordinator.commit("g", {A: bench.offset(1)})
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
     assert bench.created == 1
 
 
 def test_a_commit_is_one_batch_and_wakes_those_who_wait(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1), B: bench.offset(2)})
+    coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(2)})
     assert bench.log_end() == 2
     assert [partition for partition, _ in bench.appended] == [TopicPartition(OFFSETS_TOPIC, 0)]
-    assert {p: v.offset for p, v in coordinator.fetch("g").items()} == {A: 1, B: 2}
+    assert {p: v.offset for p, v in coordinator.offsets.fetch("g").items()} == {A: 1, B: 2}
 
 
 def test_what_is_fetched_is_a_copy(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1)})
-    before = coordinator.fetch("g")
-    coordinator.commit("g", {A: bench.offset(2)})
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
+    before = coordinator.offsets.fetch("g")
+    coordinator.offsets.commit("g", {A: bench.offset(2)})
     assert before[A].offset == 1
 
 
 def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench) -> None:
-    bench.coordinator().commit("g", {A: bench.offset(1)})
+    bench.coordinator().offsets.commit("g", {A: bench.offset(1)})
     coordinator = bench.coordinator(load=False)
     with pytest.raises(CoordinatorLoading):
-        coordinator.fetch("g")
+        coordinator.offsets.fetch("g")
     with pytest.raises(CoordinatorLoading):
-        coordinator.commit("g", {A: bench.offset(9)})
+        coordinator.offsets.commit("g", {A: bench.offset(9)})
     with pytest.raises(CoordinatorLoading):
         coordinator.groups()
     with pytest.raises(CoordinatorLoading):
         coordinator.describe("g")
-    coordinator.expire()
-    run_steps(coordinator.forgetting_topic("a"))
+    coordinator.offsets.expire()
+    run_steps(coordinator.offsets.forgetting_topic("a"))
     coordinator.load()
-    assert coordinator.fetch("g")[A].offset == 1
+    assert coordinator.offsets.fetch("g")[A].offset == 1
     assert coordinator.groups() == [Description("g", "Empty", "classic", "")]
     assert coordinator.describe("g").members == ()
     with pytest.raises(NoSuchGroup):
@@ -134,17 +134,17 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
 def test_loading_goes_over_segments_and_takes_the_last_of_each_key(bench: Bench) -> None:
     coordinator = bench.coordinator()
     for i in range(200):
-        coordinator.commit(f"g{i % 7}", {A: bench.offset(i), B: bench.offset(2 * i)})
+        coordinator.offsets.commit(f"g{i % 7}", {A: bench.offset(i), B: bench.offset(2 * i)})
     assert bench.logs.log(TopicPartition(OFFSETS_TOPIC, 0)).segment_count > 3
     loaded = bench.coordinator()
     for i in range(193, 200):
-        assert {p: v.offset for p, v in loaded.fetch(f"g{i % 7}").items()} == {A: i, B: 2 * i}
-        assert loaded.fetch(f"g{i % 7}") == coordinator.fetch(f"g{i % 7}")
+        assert {p: v.offset for p, v in loaded.offsets.fetch(f"g{i % 7}").items()} == {A: i, B: 2 * i}
+        assert loaded.offsets.fetch(f"g{i % 7}") == coordinator.offsets.fetch(f"g{i % 7}")
 
 
 def test_loading_skips_what_it_does_not_know(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1)})
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
     log = bench.logs.log(TopicPartition(OFFSETS_TOPIC, 0))
     good_key = encode_key(OffsetKey("h", A))
     for key, value in (
@@ -160,85 +160,87 @@ def test_loading_skips_what_it_does_not_know(bench: Bench) -> None:
         bytearray(encode_control(ControlType.COMMIT, producer_id=1, producer_epoch=0, timestamp=0)),
         internal=True,
     )
-    coordinator.commit("g", {B: bench.offset(2)})
+    coordinator.offsets.commit("g", {B: bench.offset(2)})
     loaded = bench.coordinator()
-    assert {p: v.offset for p, v in loaded.fetch("g").items()} == {A: 1, B: 2}
-    assert loaded.fetch("h") == {}
+    assert {p: v.offset for p, v in loaded.offsets.fetch("g").items()} == {A: 1, B: 2}
+    assert loaded.offsets.fetch("h") == {}
 
 
 def test_groups_are_spread_over_partitions_and_found_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, partitions=5)
     coordinator = bench.coordinator()
     for i in range(50):
-        coordinator.commit(f"group-{i}", {A: bench.offset(i)})
+        coordinator.offsets.commit(f"group-{i}", {A: bench.offset(i)})
     assert all(bench.log_end(p) > 0 for p in range(5))
     loaded = bench.coordinator()
-    assert [loaded.fetch(f"group-{i}")[A].offset for i in range(50)] == list(range(50))
+    assert [loaded.offsets.fetch(f"group-{i}")[A].offset for i in range(50)] == list(range(50))
     bench.logs.close()
 
 
 def test_a_commit_that_the_disk_refuses_changes_nothing(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1)})
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
     bench.files.space_bytes = 0
     with pytest.raises(ServerError) as refused:
-        coordinator.commit("g", {A: bench.offset(2)})
+        coordinator.offsets.commit("g", {A: bench.offset(2)})
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
-    assert coordinator.fetch("g")[A].offset == 1
+    assert coordinator.offsets.fetch("g")[A].offset == 1
 
 
 def test_a_deleted_topic_leaves_a_tombstone_and_stays_forgotten(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1), B: bench.offset(2)})
-    coordinator.commit("only-a", {A: bench.offset(3)})
-    run_steps(coordinator.forgetting_topic("a"))
+    coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(2)})
+    coordinator.offsets.commit("only-a", {A: bench.offset(3)})
+    run_steps(coordinator.offsets.forgetting_topic("a"))
     assert bench.log_end() == 5
     for c in (coordinator, bench.coordinator()):
-        assert {p: v.offset for p, v in c.fetch("g").items()} == {B: 2}
-        assert c.fetch("only-a") == {}
+        assert {p: v.offset for p, v in c.offsets.fetch("g").items()} == {B: 2}
+        assert c.offsets.fetch("only-a") == {}
 
 
 def test_a_tombstone_that_the_disk_refuses_keeps_the_offset_until_it_can_be_written(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1)})
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
     bench.clock.advance(RETENTION_MS / 1000)
     bench.files.space_bytes = 0
-    coordinator.expire()
-    assert coordinator.fetch("g")[A].offset == 1
+    coordinator.offsets.expire()
+    assert coordinator.offsets.fetch("g")[A].offset == 1
     assert "1 offsets could not be deleted from __consumer_offsets-0" in caplog.text
     bench.files.space_bytes = None
-    coordinator.expire()
-    assert coordinator.fetch("g") == {}
+    coordinator.offsets.expire()
+    assert coordinator.offsets.fetch("g") == {}
 
 
 def test_offsets_expire_by_their_last_commit(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1), B: bench.offset(1)})
+    coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(1)})
     bench.clock.advance(RETENTION_MS / 2000)
-    coordinator.commit("g", {B: bench.offset(2)})
+    coordinator.offsets.commit("g", {B: bench.offset(2)})
     bench.clock.advance(RETENTION_MS / 2000)
-    coordinator.expire()
-    assert {p: v.offset for p, v in coordinator.fetch("g").items()} == {B: 2}
-    assert bench.coordinator().fetch("g") == coordinator.fetch("g")
+    coordinator.offsets.expire()
+    assert {p: v.offset for p, v in coordinator.offsets.fetch("g").items()} == {B: 2}
+    assert bench.coordinator().offsets.fetch("g") == coordinator.offsets.fetch("g")
 
 
 def test_a_commits_own_expiry_goes_before_the_brokers(bench: Bench) -> None:
     coordinator = bench.coordinator()
     now = bench.clock.time_ms()
-    coordinator.commit("g", {A: bench.offset(1, now + 1000), B: bench.offset(2, now + 2 * RETENTION_MS)})
+    coordinator.offsets.commit(
+        "g", {A: bench.offset(1, now + 1000), B: bench.offset(2, now + 2 * RETENTION_MS)}
+    )
     bench.clock.advance(1)
-    coordinator.expire()
-    assert set(coordinator.fetch("g")) == {B}
+    coordinator.offsets.expire()
+    assert set(coordinator.offsets.fetch("g")) == {B}
     bench.clock.advance(RETENTION_MS / 1000)
-    coordinator.expire()
-    assert set(coordinator.fetch("g")) == {B}
+    coordinator.offsets.expire()
+    assert set(coordinator.offsets.fetch("g")) == {B}
 
 
 def test_nothing_expired_writes_nothing(bench: Bench) -> None:
     coordinator = bench.coordinator()
-    coordinator.commit("g", {A: bench.offset(1)})
-    coordinator.expire()
-    run_steps(coordinator.forgetting_topic("never-committed"))
+    coordinator.offsets.commit("g", {A: bench.offset(1)})
+    coordinator.offsets.expire()
+    run_steps(coordinator.offsets.forgetting_topic("never-committed"))
     assert bench.log_end() == 1

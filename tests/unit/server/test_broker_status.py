@@ -40,6 +40,10 @@ class Groups:
     def describe(self, name: str) -> Description:
         return Description(name, "Empty", "classic", "consumer")
 
+    @property
+    def offsets(self) -> Groups:
+        return self
+
     def fetch(self, name: str) -> Mapping[TopicPartition, CommittedOffset]:
         return {TopicPartition(*where): CommittedOffset(at) for where, at in self.stored[name].items()}
 

@@ -61,7 +61,7 @@ def test_a_group_is_looked_up_once_however_many_partitions_the_oldest_version_as
     context: Any = Asked()
     context.version = 0
     context.services = SimpleNamespace(
-        groups=SimpleNamespace(fetch=fetch),
+        groups=SimpleNamespace(offsets=SimpleNamespace(fetch=fetch)),
         logs=SimpleNamespace(check_exists=lambda _: None),
         zookeeper_offsets=None,
     )

@@ -8,13 +8,21 @@ import pytest
 
 from broker.config import LogConfig
 from broker.store.manager import LogManager
-from broker.store.state_topic import Shard, StateTopic, Stored, partition_for
-from pyspark_kafkalog.errors import StorageError
+from broker.store.state_topic import Placement, Shard, StateTopic, Stored, partition_for
+from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
+    ErrorCode,
+    KafkaError,
+    ServerError,
+    StorageError,
+    TopicAlreadyExists,
+)
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock
+from tests.support.placement import ShiftingPlacement
 
 _NAME = "__state"
 
@@ -36,15 +44,14 @@ class Bench:
         self.logs.start()
         self.open: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
 
-    def create(self) -> int:
+    def create(self) -> None:
         run_steps(self.logs.creating_topic(_NAME, uuid4(), 1, {"cleanup.policy": "compact"}))
-        return 1
 
     def build(self, shard: Shard[_State], stored: Stored) -> None:
         shard.state.update((key, value) for _, key, value in stored.values())
         self.open = stored.open
 
-    def topic(self) -> StateTopic[_State]:
+    def topic(self, placement: Placement | None = None) -> StateTopic[_State]:
         """As a broker that starts now has it."""
         made: StateTopic[_State] = StateTopic(
             self.logs,
@@ -53,8 +60,9 @@ class Bench:
             build=self.build,
             create=self.create,
             appended=lambda *_: None,
+            placement=placement,
         )
-        made.start()
+        made.look()
         made.load()
         return made
 
@@ -156,3 +164,96 @@ def test_a_negative_hash_counts_without_its_sign() -> None:
     signed = full - (1 << 32) if full >= 1 << 31 else full
     assert signed < 0
     assert partition_for(text, 50) == -signed % 50
+
+
+def refusal_of(shard: Shard[_State]) -> ErrorCode:
+    with shard.lock:
+        try:
+            shard.check_loaded()
+        except KafkaError as e:
+            return e.code
+    return ErrorCode.NONE
+
+
+def test_what_another_broker_keeps_is_refused_at_once_and_read_when_it_comes_back(bench: Bench) -> None:
+    cluster = ShiftingPlacement()
+    bench.create()
+    topic = bench.topic(cluster)
+    first = topic.shard_of("any")
+    _put(topic, (b"a", b"1"))
+    cluster.code = ErrorCode.NOT_COORDINATOR
+    assert refusal_of(first) is ErrorCode.NOT_COORDINATOR, "before anybody looks"
+    with pytest.raises(ServerError), first.lock:
+        topic.append(first, [NewRecord(b"2", b"a")])
+    assert topic.look() == [first]
+    assert (topic.look(), topic.load()) == ([], [])
+    cluster.code = None
+    assert refusal_of(first) is ErrorCode.NOT_COORDINATOR, "who still has it writes nothing"
+    second = topic.shard_of("any")
+    assert refusal_of(second) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert topic.load() == [second]
+    assert (refusal_of(second), second.state) == (ErrorCode.NONE, {b"a": b"1"})
+
+
+def test_what_is_given_up_while_it_is_read_stays_given_up(bench: Bench) -> None:
+    cluster, build = ShiftingPlacement(ErrorCode.NOT_COORDINATOR), bench.build
+
+    def interrupted(shard: Shard[_State], stored: Stored) -> None:
+        build(shard, stored)
+        cluster.code = ErrorCode.NOT_COORDINATOR
+        assert topic.look() == [shard]
+        cluster.code = None
+
+    bench.build = interrupted  # type: ignore[method-assign]
+    bench.create()
+    topic = bench.topic(cluster)
+    cluster.code = None
+    (begun,) = topic.load()
+    assert refusal_of(begun) is ErrorCode.NOT_COORDINATOR
+    assert refusal_of(topic.shard_of("any")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_partition_whose_data_is_lost_is_not_read_and_says_that_nobody_has_it(bench: Bench) -> None:
+    bench.create()
+    topic = bench.topic(ShiftingPlacement(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    shard = topic.shard_of("any")
+    assert (refusal_of(shard), shard.begun, shard.elsewhere) == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, False, False,
+    )  # fmt: skip
+
+
+def test_where_the_cluster_has_no_topic_nobody_coordinates_and_only_opening_makes_it(bench: Bench) -> None:
+    cluster = ShiftingPlacement(partitions=None)
+    topic = bench.topic(cluster)
+    with pytest.raises(CoordinatorLoading, match="does not know yet"):
+        topic.shard_of("any")
+    cluster.partitions = 0
+    with pytest.raises(ServerError) as refused:
+        topic.shard_of("any")
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    create = bench.create
+
+    def made_by_another() -> None:
+        create()
+        cluster.partitions = 1
+        raise TopicAlreadyExists("another broker was faster")
+
+    bench.create = made_by_another  # type: ignore[method-assign]
+    topic = bench.topic(cluster)
+    topic.open()
+    assert refusal_of(topic.shard_of("any")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    topic.load()
+    _put(topic, (b"a", b"1"))
+    assert topic.shard_of("any").loaded
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR])
+def test_who_is_asked_before_it_has_looked_answers_by_what_the_cluster_says(
+    bench: Bench, code: ErrorCode
+) -> None:
+    cluster = ShiftingPlacement(code or None, partitions=None)
+    topic = bench.topic(cluster)
+    cluster.partitions = 1
+    assert refusal_of(topic.shard_of("any")) is (code or ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    topic.open()
+    assert not Path(bench.logs.directories()[0].path, f"{_NAME}_0").exists(), "another broker has made it"

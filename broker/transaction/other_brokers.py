@@ -14,7 +14,7 @@ Refusals = Mapping[TopicPartition, KafkaError]
 """The partitions that are not to be written to, and why."""
 
 
-class Others(Protocol):
+class OtherBrokers(Protocol):
     """The other brokers, as a coordinator needs them: `broker.cluster.transactions.ClusterTransactions`,
     which documents each of these.
     """
@@ -29,7 +29,9 @@ class Others(Protocol):
         delayed: Callable[[], None],
     ) -> None: ...
 
-    def holders(self, producer_ids: Iterable[int], told: Callable[[frozenset[int] | None], None]) -> None: ...
+    def holders(
+        self, producer_ids: Iterable[int], on_answer: Callable[[frozenset[int] | None], None]
+    ) -> None: ...
 
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
@@ -41,7 +43,7 @@ class Others(Protocol):
         producer_id: int,
         epoch: int,
         partitions: Iterable[TopicPartition],
-        answered: Callable[[Refusals], None],
+        on_answer: Callable[[Refusals], None],
         *,
         adding: bool,
     ) -> None: ...
