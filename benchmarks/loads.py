@@ -213,9 +213,9 @@ class Timed:
         return partial(self._call, found) if callable(found) else found
 
     @contextmanager
-    def hold(self, holder: str) -> Iterator[None]:
+    def hold(self, what: str = "a load") -> Iterator[None]:
         """The lock; taking and releasing it are timed."""
-        lock = self._ledger.hold(holder)
+        lock = self._ledger.hold(what)
         self._call(lock.__enter__)
         try:
             yield
