@@ -6,6 +6,8 @@ import logging
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated
 
@@ -101,22 +103,33 @@ def top(
 
 
 def _keep_showing(snapshots: ClusterSnapshots, now: Snapshot, seconds: float) -> None:
-    # The screen says what it warns of.
-    logging.getLogger("pyspark_kafkalog.client").setLevel(logging.ERROR)
     rates, failure = Rates(), ""
-    while True:
-        width, height = shutil.get_terminal_size()
-        lines = lines_of(now, rates, rows=height - 2, columns=width, failure=failure)
-        text = "\n".join(line[:width] for line in lines[: height - 1])
-        sys.stdout.write(f"{_CLEAR if sys.stdout.isatty() else ''}{text}\n")
-        sys.stdout.flush()
-        time.sleep(seconds)
-        try:
-            taken = snapshots.take()
-        except KafkaError as e:
-            failure = str(e)
-            continue
-        now, rates, failure = taken, rates_between(now, taken), ""
+    with _client_errors_only():
+        while True:
+            width, height = shutil.get_terminal_size()
+            lines = lines_of(now, rates, rows=height - 2, columns=width, failure=failure)
+            text = "\n".join(line[:width] for line in lines[: height - 1])
+            sys.stdout.write(f"{_CLEAR if sys.stdout.isatty() else ''}{text}\n")
+            sys.stdout.flush()
+            time.sleep(seconds)
+            try:
+                taken = snapshots.take()
+            except KafkaError as e:
+                failure = str(e)
+                continue
+            now, rates, failure = taken, rates_between(now, taken), ""
+
+
+@contextmanager
+def _client_errors_only() -> Iterator[None]:
+    """Leave out the client's warnings for as long as this is open: the screen says what they warn of."""
+    client = logging.getLogger("pyspark_kafkalog.client")
+    before = client.level
+    client.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        client.setLevel(before)
 
 
 def lines_of(now: Snapshot, rates: Rates, *, rows: int, columns: int = 100, failure: str = "") -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -81,3 +82,20 @@ def test_top_goes_on_trying_and_shows_what_it_knew(
     assert first == second
     assert first.endswith(": refused")
     assert [line.split()[-1] for line in lines if line.startswith("views")] == ["-", "-", "-", "5"]
+
+
+def test_top_gives_the_client_its_warnings_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = logging.getLogger("pyspark_kafkalog.client.discovery")
+
+    class Warns:
+        def take(self) -> Snapshot:
+            client.warning("while the screen is shown")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(KeyboardInterrupt):
+        _keep_showing(Warns(), NOW, 2.0)  # type: ignore[arg-type]
+    client.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"]
