@@ -50,6 +50,8 @@ _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 _LOGIN_AGAIN_SECONDS = 1.0
+_LEAST_ANSWER_SECONDS = 2.0
+"""A busy server that is about to answer is not left for another attempt sooner."""
 
 _READ_AT_ONCE = 200
 _CONFLICTS = (
@@ -181,7 +183,8 @@ class Session:
         self._login = protection.login
         self._logged_in = False
         self._access = protection.access
-        self._handler = _Connector(protection.context)
+        # Three attempts fit into the session's time: the first may be one that nobody will ever answer.
+        self._handler = _Connector(protection.context, max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS))
         self._client: Any = KazooClient(
             hosts=self.hosts,
             timeout=session_timeout_ms / 1000,
@@ -514,6 +517,7 @@ class Session:
     def _state_changed(self, state: str) -> None:
         """On kazoo's connection thread, which must not block: queue the event."""
         if state == KazooState.CONNECTED:
+            self._handler.answered = True
             before, self._credentials = self._credentials, self._client.client_id
             if before[0]:
                 same = before[0] == self._credentials[0]
@@ -566,15 +570,24 @@ _ACLS: dict[Access, list[ACL]] = {
 class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
     """Makes connections with a TLS context of ours: kazoo's own reads PEM files only.
 
+    Neither a connection nor the first answer on it is waited for longer than ``answer_seconds``. kazoo waits
+    for as long as the session may live without contact. But a server that is just starting (ZooKeeper 3.9,
+    while it reads its data) may accept a connection and neither answer nor close it, ever.
+
     ``problem`` is what is known of an attempt that has led to no session.
     """
 
-    def __init__(self, context: Callable[[], ssl.SSLContext] | None) -> None:
+    def __init__(self, context: Callable[[], ssl.SSLContext] | None, answer_seconds: float) -> None:
         super().__init__()
         self._context = context
+        self._answer_seconds = answer_seconds
+        self.answered = False
+        """Whether the newest connection is in a session; the session says so."""
         self.problem = "no address is known for its name"
 
     def create_connection(self, *arguments: Any, **given: Any) -> Any:
+        self.answered = False
+        given["timeout"] = min(given["timeout"], self._answer_seconds)
         try:
             if self._context is None:
                 made = super().create_connection(*arguments, **given)
@@ -604,10 +617,10 @@ class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
 
     def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
         """What TLS has decrypted already the system's select does not know of."""
+        if not self.answered and timeout is not None:
+            timeout = min(timeout, self._answer_seconds)
         waiting = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
-        if not waiting:
-            return super().select(readers, writers, errors, timeout)
-        ready, *others = super().select(readers, writers, errors, 0)
+        ready, *others = super().select(readers, writers, errors, 0 if waiting else timeout)
         return ([*ready, *(each for each in waiting if each not in ready)], *others)
 
 

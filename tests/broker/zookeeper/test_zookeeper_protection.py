@@ -213,7 +213,7 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     trusting = ssl.create_default_context(cafile=secured.authority.file)
-    connector = _Connector(lambda: trusting)
+    connector = _Connector(lambda: trusting, answer_seconds=30)
     with connector.create_connection(
         address=listener.getsockname(), hostname="127.0.0.1", timeout=10
     ) as connection:

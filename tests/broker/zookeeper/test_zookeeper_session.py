@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 
@@ -155,6 +156,18 @@ def test_a_session_outlives_its_server_if_it_is_back_in_time(own_zookeeper: ZooK
         session.create("/p/later", b"")
         assert told.get(timeout=5) == ["e", "later"], "the watch was set again"
         assert events.empty()
+
+
+def test_a_connection_that_nobody_answers_is_left_while_a_session_would_live() -> None:
+    """ZooKeeper 3.9 treats a client so that connects just before it begins to read its data."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        session = Session(f"127.0.0.1:{port}", session_timeout_ms=6000, connection_timeout_ms=5500)
+        with pytest.raises(ConnectionLost, match="no ZooKeeper answers"):
+            session.start()
+        silent.setblocking(False)
+        for _attempt in range(2):
+            silent.accept()[0].close()
 
 
 def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
