@@ -182,6 +182,8 @@ class Session:
         self._connect_ms = connection_timeout_ms
         self._login = protection.login
         self._logged_in = False
+        self._refused = False
+        """Whether our first login has failed: the end for kazoo, which soon only says that it is closed."""
         self._access = protection.access
         # Three attempts fit into the session's time: the first may be one that nobody will ever answer.
         self._handler = _Connector(protection.context, max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS))
@@ -217,6 +219,8 @@ class Session:
             self._client.start(timeout=self._connect_ms / 1000)
         except self._client.handler.timeout_exception:
             self._closed = True
+            if self._refused:
+                raise self._refusal("", AuthFailedError()) from None
             raise ConnectionLost(
                 f"no ZooKeeper answers at {self.hosts} within {self._connect_ms} ms "
                 f"(zookeeper.connection.timeout.ms): {self._handler.problem}"
@@ -475,6 +479,8 @@ class Session:
             except ConnectionClosedError:
                 if self._closed:
                     raise ConnectionLost(f"{path}: the session with ZooKeeper is closed") from None
+                if self._refused:
+                    raise self._refusal(path, AuthFailedError()) from None
                 reason = "the connection was closed"
             except (ConnectionLoss, OperationTimeoutError, SessionExpiredError) as e:
                 reason = type(e).__name__
@@ -527,8 +533,10 @@ class Session:
         elif not self._closed:
             event = SessionEvent.LOST if state == KazooState.LOST else SessionEvent.SUSPENDED
             self._events.put(lambda: self._tell(event))
-            if self._logged_in and self._client.client_state == KeeperState.AUTH_FAILED:
-                self._events.put(self._log_in_again)
+            if self._client.client_state == KeeperState.AUTH_FAILED:
+                self._refused = not self._logged_in
+                if self._logged_in:
+                    self._events.put(self._log_in_again)
 
     def _log_in_again(self) -> None:
         """After a failed login, the end for kazoo; perhaps the server only stopped in the middle of it."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KeeperState
 
 from broker.embedded import start_broker
 from broker.security.credentials import Change
@@ -223,6 +223,24 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
         assert connector.select([connection], [], [], 0) == ([], [], [])
     thread.join(10)
     listener.close()
+
+
+@pytest.mark.parametrize("step", ["start_async", "start"])
+def test_a_refused_login_is_named_also_if_we_look_when_all_is_over(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    limit = {"zookeeper.connection.timeout.ms": "3000"}
+    session = secured.session("/i", login(password="wrong") | limit, plain=True)
+    begin = getattr(session._client, step)
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        begun = begin(*given, **named)
+        until(lambda: session._client.client_state == KeeperState.CLOSED)
+        return begun
+
+    monkeypatch.setattr(session._client, step, slowly)
+    with pytest.raises(ZooKeeperError, match="refused the login of 'kafka'"):
+        session.start()
 
 
 def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
