@@ -255,7 +255,7 @@ def test_a_path_that_cannot_be_written_is_reported(two: Topic, stage: Load, tmp_
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"offsetsPath": "ftp://host/offsets"}, "a ledger cannot be stored in 'ftp'"),
+        ({"offsetsPath": "ftp://host/offsets"}, "a ledger or table of loads cannot be at a URL of 'ftp'"),
         ({"loadName": "a/b"}, "loadName is 'a/b'"),
         ({"commitOffsets": "group"}, "commitOffsets=group needs kafka.group.id"),
         ({"loadPlan": "1"}, "commitOffsets is none; got 'stage'"),

@@ -182,7 +182,7 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
         (("--option", "subscrib=x"), "Did you mean 'subscribe'"),
         (("--subscribe-pattern", ".*"), "or --subscribe-pattern"),
         (("--on-pending", "perhaps"), "onPendingPlan is one of"),
-        (("--to", "ftp://host/table"), "cannot be at a URL of .ftp."),
+        (("--to", "ftp://host/table"), "a ledger or table of loads cannot be at a URL of 'ftp'"),
         (("--format", "csv"), "it must be one of parquet, orc"),
         (("--partition-by-time", "timestamp", "--grain", "week"), "it must be one of day, hour"),
     ],
