@@ -226,7 +226,7 @@ def test_a_blacklist_leaves_topics_out(
 
 
 @pytest.mark.parametrize("by_brokers", [False, True])
-def test_two_mirrors_of_a_group_share_the_work_and_give_spark_keys_in_peace(
+def test_two_mirrors_of_a_group_share_the_work_and_hand_over_in_peace(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, by_brokers: bool
 ) -> None:
     """Without a commit in time: what is committed at the hand-over is what the target has."""
