@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.connection import Connection, ConnectionPool, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import Committer, coordinator
+from pyspark_kafkalog.client.groups import Committer, find_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
@@ -75,6 +75,8 @@ class GroupThread:
         self._lock = threading.Lock()
         self._poller = Poller()
         self._cluster = Cluster(config, clock=clock)
+        # Apart from the cluster's: the broker may hold back a JoinGroup for minutes, and all after it.
+        self._pool = ConnectionPool(config, clock=clock)
         self._coordinator: Connection | None = None
         self._in_flight: _InFlight | None = None
         self._watched: Connection | None = None
@@ -151,7 +153,7 @@ class GroupThread:
             if self._leaving:
                 self._leave()
         finally:
-            self._cluster.close()
+            self._close_connections()
             self._poller.close()
 
     def _step(self) -> None:
@@ -290,7 +292,8 @@ class GroupThread:
         if self._coordinator is None or self._coordinator.broken:
             group = self._config.group_id or ""
             deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
-            self._coordinator = coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
+            node_id = find_coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
+            self._coordinator = self._pool.get(self._cluster.address(node_id), deadline)
         return self._coordinator
 
     def _watch(self, connection: Connection) -> None:
@@ -304,6 +307,11 @@ class GroupThread:
         if watched is not None:
             self._poller.forget(watched.transport)
 
+    def _close_connections(self) -> None:
+        self._forget_coordinator()
+        self._pool.close()
+        self._cluster.close()
+
     def _forget_coordinator(self) -> None:
         self._unwatch()
         self._coordinator = None
@@ -314,10 +322,8 @@ class GroupThread:
         flight, self._in_flight = self._in_flight, None
         self._failures += 1
         wait = self._cluster.retry.backoff(self._failures)
-        self._unwatch()
-        # Its other requests are of no use either: what was asked for is asked again.
-        self._cluster.close()
-        self._coordinator = None
+        # Other requests are of no use either: what was asked for is asked again.
+        self._close_connections()
         now = self._clock.monotonic()
         self._not_before = now + wait
         with self._lock:
@@ -336,9 +342,7 @@ class GroupThread:
         try:
             # A request that the broker holds back would delay it.
             if self._in_flight is not None:
-                self._unwatch()
-                self._cluster.close()
-                self._coordinator = None
+                self._close_connections()
             self._say_goodbye(goodbye)
         except KafkaError as e:
             logger.info("group %r: leaving it failed: %s", self._config.group_id, e)

@@ -52,6 +52,20 @@ def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: st
     assert sorted(seat.values) == sorted(b"%d" % n for n in range(20))
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_look_ups_of_topics_do_not_take_the_groups_answers(
+    group_broker: EmbeddedBroker, protocol: str
+) -> None:
+    """Topics are always due, and so are looked up between any request to the coordinator and its answer."""
+    servers = group_broker.bootstrap_servers
+    topic = new_topic(servers, 2)
+    produce(servers, topic, 10, 2)
+    seats = [Seat(servers, f"g-{topic}", protocol, metadata_max_age_ms=0).subscribe(topic) for _ in range(2)]
+    drive(seats, lambda: all(len(seat.held) == 1 for seat in seats) and sum(len(s.got) for s in seats) >= 10)
+    for seat in seats:
+        seat.consumer.close()
+
+
 def test_records_of_aborted_transactions_are_passed_over_and_their_end_is_committed(
     group_broker: EmbeddedBroker,
 ) -> None:
