@@ -180,13 +180,19 @@ class Session:
         except ValueError as e:
             raise InvalidConfig(f"zookeeper.connect: {e}") from None
         self._connect_ms = connection_timeout_ms
+        self._session_ms = session_timeout_ms
+        self._cut_off_since: float | None = None
         self._login = protection.login
         self._logged_in = False
         self._refused = False
         """Whether our first login has failed: the end for kazoo, which soon only says that it is closed."""
         self._access = protection.access
         # Three attempts fit into the session's time: the first may be one that nobody will ever answer.
-        self._handler = _Connector(protection.context, max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS))
+        self._handler = _Connector(
+            protection.context,
+            max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS),
+            self._connecting,
+        )
         self._client: Any = KazooClient(
             hosts=self.hosts,
             timeout=session_timeout_ms / 1000,
@@ -223,7 +229,7 @@ class Session:
                 raise self._refusal("", AuthFailedError()) from None
             raise ConnectionLost(
                 f"no ZooKeeper answers at {self.hosts} within {self._connect_ms} ms "
-                f"(zookeeper.connection.timeout.ms): {self._handler.problem}"
+                f"(zookeeper.connection.timeout.ms): {self._handler.problem}; check zookeeper.connect"
             ) from None
         self._thread.start()
         if self._login is not None:
@@ -277,6 +283,8 @@ class Session:
                 self._do(partial(_create, data=data, acl=acl, ephemeral=ephemeral, makepath=open_), path)
             except NodeExists:
                 node = self.read(path) if ephemeral else None
+                if ephemeral and node is None:
+                    continue  # it has gone meanwhile
                 if node is None or node.owner != self.credentials[0] or node.data != data:
                     raise
             except _NoNode:  # there are no parents, or they are removed as fast as we create them
@@ -523,6 +531,7 @@ class Session:
     def _state_changed(self, state: str) -> None:
         """On kazoo's connection thread, which must not block: queue the event."""
         if state == KazooState.CONNECTED:
+            self._cut_off_since = None
             self._handler.answered = True
             before, self._credentials = self._credentials, self._client.client_id
             if before[0]:
@@ -531,12 +540,23 @@ class Session:
                     lambda: self._reached(SessionEvent.RESUMED if same else SessionEvent.RENEWED)
                 )
         elif not self._closed:
+            if self._cut_off_since is None:
+                self._cut_off_since = SYSTEM_CLOCK.monotonic()
             event = SessionEvent.LOST if state == KazooState.LOST else SessionEvent.SUSPENDED
             self._events.put(lambda: self._tell(event))
             if self._client.client_state == KeeperState.AUTH_FAILED:
                 self._refused = not self._logged_in
                 if self._logged_in:
                     self._events.put(self._log_in_again)
+
+    def _connecting(self) -> None:
+        """On kazoo's connection thread, before each attempt. Once the session must have ended, we are as a
+        new client: servers refuse one that has seen more than they know, and those whose data was removed
+        would refuse us for good.
+        """
+        since = self._cut_off_since
+        if since is not None and SYSTEM_CLOCK.monotonic() - since > self._session_ms / 1000:
+            self._client.last_zxid = 0
 
     def _log_in_again(self) -> None:
         """After a failed login, the end for kazoo; perhaps the server only stopped in the middle of it."""
@@ -585,15 +605,23 @@ class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
     ``problem`` is what is known of an attempt that has led to no session.
     """
 
-    def __init__(self, context: Callable[[], ssl.SSLContext] | None, answer_seconds: float) -> None:
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext] | None,
+        answer_seconds: float,
+        connecting: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``connecting`` is called before each attempt."""
         super().__init__()
         self._context = context
         self._answer_seconds = answer_seconds
+        self._connecting = connecting
         self.answered = False
         """Whether the newest connection is in a session; the session says so."""
         self.problem = "no address is known for its name"
 
     def create_connection(self, *arguments: Any, **given: Any) -> Any:
+        self._connecting()
         self.answered = False
         given["timeout"] = min(given["timeout"], self._answer_seconds)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import socket
 import threading
 import time
@@ -187,6 +188,25 @@ def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
         restart.join()
         assert found
         assert session.read("/y").data == b"1"  # type: ignore[union-attr]
+
+
+def test_a_server_that_was_emptied_is_used_once_the_session_must_have_ended(
+    own_zookeeper: ZooKeeperServer,
+) -> None:
+    """It refuses clients that have seen more than it knows."""
+    with Session(own_zookeeper.connect, session_timeout_ms=2000) as session:
+        events: queue.SimpleQueue[SessionEvent] = queue.SimpleQueue()
+        session.listen(events.put)
+        for number in range(50):
+            session.create(f"/x{number}", b"")
+        own_zookeeper.kill()
+        shutil.rmtree(own_zookeeper.data_dir)
+        own_zookeeper.start()
+        assert [events.get(timeout=30) for _ in range(3)] == [
+            SessionEvent.SUSPENDED, SessionEvent.LOST, SessionEvent.RENEWED,
+        ]  # fmt: skip
+        assert session.read("/x0") is None
+        session.create("/x0", b"again")
 
 
 def _try_to_write(session: Session) -> bool:
