@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.commands import DONE, add_command
+from broker.cli.commands import DONE, add_command, zookeeper_session
 from broker.config import BrokerConfig
 from broker.disk.data_directory import LOCK_NAME
 from broker.disk.filesystem import OsFileSystem
@@ -113,9 +113,8 @@ def _share(config: BrokerConfig, changes: Sequence[Change]) -> None:
     """Keep the credentials in ZooKeeper."""
     from broker.security.zookeeper_stores import ZooKeeperUsers  # without ZooKeeper its client is not loaded
     from pyspark_kafkalog.zookeeper.paths import JsonLayout
-    from pyspark_kafkalog.zookeeper.session import session_of
 
-    with session_of(config.zookeeper) as session:
+    with zookeeper_session(config) as session:
         users = ZooKeeperUsers(session, JsonLayout(config.zookeeper_prefix))
         users.connect()
         users.change(changes)

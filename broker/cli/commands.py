@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from broker.config import BrokerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.zookeeper.session import Session
+
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 Run = Callable[[argparse.Namespace], int]
@@ -64,6 +67,18 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
 def is_properties(path: Path) -> bool:
     """Whether ``path`` is a properties file, by its name."""
     return path.suffix == ".properties" and path.is_file()
+
+
+@contextmanager
+def zookeeper_session(config: BrokerConfig) -> Iterator[Session]:
+    """A session with the ZooKeeper of a configuration.
+    Raises `ConnectionLost`: it does not answer; that says all that its client would log.
+    """
+    from pyspark_kafkalog.zookeeper.session import session_of  # without ZooKeeper its client is not loaded
+
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    with session_of(config.zookeeper) as session:
+        yield session
 
 
 PROGRAM = "kafkalog-broker"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import logging
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from uuid import UUID
 
-from broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Deletion, Ownership, spread
+from broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Ownership, spread
+from broker.cluster.registry_reader import NoRegistry, OlderRegistry, Reading, RegistryReader, older
+from broker.offsets.offset_records import OFFSETS_TOPIC
+from broker.store.cluster_data import RegistryNote
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,
     InvalidPartitions,
+    InvalidTopic,
     KafkaError,
     ServerError,
     StorageError,
@@ -23,43 +29,46 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.zookeeper.cluster_nodes import (
     NOBODY,
-    ChangesNode,
+    Change,
     ClusterNodes,
     DeletedTopic,
+    RegistryNode,
     TopicNode,
-    read_changes,
-    read_config,
-    read_deleted,
     read_id_block,
-    read_topic,
-    write_changes,
     write_config,
     write_deleted,
     write_id_block,
+    write_name_07,
+    write_registry,
     write_topic,
 )
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
-from pyspark_kafkalog.zookeeper.session import (
-    Creation,
-    NodeExists,
-    Removal,
-    Replacement,
-    Session,
-    ZooKeeperError,
-)
+from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.session import Creation, NodeExists, Removal, Replacement, Session
 
-_SYNCS = 20
-"""Readings of a registry that others change meanwhile, before one is taken as it is."""
+_MOST_READINGS = 20
+"""Of a registry that others change meanwhile, before one is taken as it is."""
 
 _ATTEMPTS = 200
 """Each failed one means that another broker's change came first."""
 
-_EMPTIED_NODE = b'{"version":3,"partitions":{},"adding_replicas":{},"removing_replicas":{}}'
+_HAND_OVER_STEP = 1 << 40
+"""Between the first offsets of a partition's owners at least: more records than one of them can append."""
 
-_log = logging.getLogger(__name__)
+_LOST_IDS = 1 << 32
+"""Producer ids left out where ZooKeeper does not know any more which were given out."""
 
 Part = Creation | Replacement | Removal
-Plan = Callable[[ClusterView], Sequence[Part] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a change writes beside the root: ``parts``, and other ``members`` in the root if given."""
+
+    parts: Sequence[Part] = ()
+    members: Mapping[int, bool] | None = None
+
+
+Plan = Callable[[ClusterView], Edit | None]
 """What is to be written for a change, given the topics as they are; None where there is nothing to do any
 more. Raises `KafkaError`: it cannot be done.
 """
@@ -68,69 +77,99 @@ more. Raises `KafkaError`: it cannot be done.
 class TopicRegistry:
     """*Thread-safe.* The topics of today's wire of all brokers below one prefix.
 
-    Every change is one multi, which also sets ``/brokers/topics`` at the version that the change was planned
-    with: so there is one order of all changes, and none is made with an old view. Any thread may call the
-    methods, and waits for ZooKeeper. What they learn goes to ``ownership``; ``_lock`` lets one thread at a
-    time read what has changed.
+    Every change is one multi, which also sets ``/brokers/topics``, the root, at the version that the change
+    was planned with: so there is one order of all changes, and none is made with an old view. Any thread may
+    call the methods, and waits for ZooKeeper. What they learn goes to ``ownership``.
+
+    ``_known`` is the newest reading. It is immutable and replaced as a whole, under ``_reading``, by the one
+    thread that reads what has changed; to plan a change it is taken without the lock, as the version decides.
     """
 
-    def __init__(self, session: Session, layout: JsonLayout, ownership: Ownership, fresh_id: str) -> None:
-        """``fresh_id`` is the registry's id if this broker is its first."""
+    def __init__(
+        self, session: Session, layout: JsonLayout, ownership: Ownership, new_id: Callable[[], str]
+    ) -> None:
+        """``new_id`` gives random ids for registries."""
         self._session = session
         self._nodes = ClusterNodes(layout)
         self._ownership = ownership
-        self._fresh = ChangesNode(fresh_id)
-        self._lock = threading.Lock()
-        self._changes: ChangesNode | None = None
+        self._new_id = new_id
+        self._reader = RegistryReader(session, self._nodes)
+        self._reading = threading.Lock()
+        self._known: Reading | None = None
 
-    def open(self) -> ClusterView:
-        """Make what is not there yet, and read everything."""
-        for path in (self._nodes.topics, self._nodes.configs, self._nodes.deleted):
-            try:
-                self._session.create(path, b"")
-            except NodeExists:
-                continue
-        return self.sync()
+    @property
+    def path(self) -> str:
+        """The root's."""
+        return self._nodes.topics
 
-    def sync(self, suspect: str | None = None) -> ClusterView:
-        """The topics as they are now: reads those that have changed since the last time, and a ``suspect``,
-        of which somebody may have changed a znode without telling.
+    @property
+    def view(self) -> ClusterView | None:
+        """What was read last, of whichever registry; None before."""
+        known = self._known
+        return None if known is None else known.view
 
-        If another change comes while they are read, they are read again: half of it, such as a topic that is
-        gone without its deletion, would look like a registry that never had it.
+    def look(self) -> None:
+        """Know the topics if there is a registry."""
+        with suppress(NoRegistry):
+            self.sync()
+
+    def open(self, notes: Collection[RegistryNote]) -> ClusterView:
+        """The topics as they are now, of a registry that is made if there is none. ``notes`` are what this
+        broker's data has seen of registries.
+
+        Raises `OlderRegistry`: the data has seen a newer state of this one.
         """
-        with self._lock:
-            for _ in range(_SYNCS):
-                view, changes = self._synced(suspect)
-                if changes is None:
-                    return view
-                root = self._session.read(self._nodes.topics)
-                if root is None or root.version == view.version:
-                    break
-            self._changes = changes
-            return self._ownership.see(view)
-
-    def _synced(self, suspect: str | None) -> tuple[ClusterView, ChangesNode | None]:
-        """What one reading finds; without changes if nothing has changed."""
         while True:
-            root = self._session.read(self._nodes.topics)
-            if root is None:
-                raise ZooKeeperError(f"{self._nodes.topics} was removed from ZooKeeper")
-            changes = read_changes(root.data)
-            if changes is None:
-                self._session.replace(self._nodes.topics, write_changes(self._fresh), root.version)
-                continue
-            break
-        before, names = self._ownership.view, None
-        if before is not None and before.registry == changes.registry:
-            if before.version == root.version and suspect is None:
-                return before, None
-            names = changes.since(before.version, root.version)
-            if names is not None and suspect is not None:
-                names.add(suspect)
-        if names is None:
-            before, names = None, set(self._session.children(self._nodes.topics))
-        return self._read(before, names, ClusterView(root.version, changes.registry)), changes
+            try:
+                view = self.sync()
+                break
+            except NoRegistry:
+                self._make_root(notes)
+        seen = max((note.version for note in notes if note.registry == view.registry), default=0)
+        if view.version < seen:
+            raise older(self.path, view.version, seen)
+        awaited = _members_in(note for note in notes if note.registry != view.registry)
+        if not awaited or awaited.keys() & view.members:
+            return view
+        # Whoever made it knows none of the brokers that were in a registry with us.
+        return self._change(partial(_awaiting, awaited), "")
+
+    def _make_root(self, notes: Collection[RegistryNote]) -> None:
+        """With its id and its members in one step: a registry is never half made."""
+        self._make_parents()
+        data = write_registry(RegistryNode(self._new_id(), (), _members_in(notes)))
+        try:
+            self._session.create(self.path, data)
+        except NodeExists:
+            node = self._session.read(self.path)
+            if node is not None and not node.data:  # the parent of a partition that somebody registered
+                self._session.replace(self.path, data, node.version)
+
+    def _make_parents(self) -> None:
+        for path in (self._nodes.configs, self._nodes.deleted):
+            with suppress(NodeExists):
+                self._session.create(path, b"")
+
+    def sync(self) -> ClusterView:
+        """The topics as they are now: reads those that have changed since the last time.
+        Raises `NoRegistry`, and `OlderRegistry`: its state is older than the one that was read before.
+        """
+        return self._sync().view
+
+    def _sync(self, suspect: str | None = None) -> Reading:
+        """Also reads the ``suspect``, whose znodes somebody may have changed without changing the root.
+
+        If another change comes while topics are read, they are read again: half of it, such as a topic that
+        is gone without its deletion, would look like a registry that never had it.
+        """
+        with self._reading:
+            for _ in range(_MOST_READINGS):
+                known = self._reader.read(self._known, suspect)
+                if known is self._known or self._reader.version() == known.view.version:
+                    break
+            self._known = known
+            self._ownership.see(known.view)
+            return known
 
     def create(
         self,
@@ -146,67 +185,99 @@ class TopicRegistry:
 
         Raises:
             TopicAlreadyExists: there is one of this name.
-            ServerError: REQUEST_TIMED_OUT: ZooKeeper does not answer. It may have been made all the same.
+            InvalidTopic: another broker has a topic of Kafka 0.7 of this name.
+            ServerError: REQUEST_TIMED_OUT: ZooKeeper does not answer, or was emptied, and it is not known yet
+                which topics there are. It may have been made all the same.
         """
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = view.topics.get(name)
-            if there is not None:
-                if there.stored.topic_id == topic_id:
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is not None:
+                if topic.stored.topic_id == topic_id:
                     return None
                 raise TopicAlreadyExists(f"topic {name!r} already exists")
+            self._check_name_07(view, name)
             check(view.topics)
             chosen = tuple(owners(view))
             node = TopicNode(topic_id, chosen, frozenset(range(len(chosen))))
-            return self._made(view, name, node, overrides)
+            return Edit(self._new_topic(view, name, node, overrides))
 
-        return self._change(plan, name).topics[name]
+        return _topic(self._request(plan, name), name, topic_id)
 
-    def offer(self, name: str, mine: StoredTopic, broker: int) -> None:
+    def _check_name_07(self, view: ClusterView, name: str) -> None:
+        """Our own topic of 0.7 counts no more: who creates another has seen that it is gone."""
+        known = view.names_07.get(name)
+        others = sorted(known.brokers - {self._ownership.node_id}) if known is not None else []
+        if others:
+            raise InvalidTopic(
+                f"topic name {name!r} is taken: a topic of Kafka 0.7 has it, at broker "
+                f"{', '.join(map(str, others))}; delete that one there, or choose another name"
+            )
+
+    def offer(
+        self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
+    ) -> ClusterView:
         """Bring partitions that a broker had before it came to this registry; of a topic with the same id
-        those that nobody else has. What is refused stays as it is in the registry.
+        those that nobody else has. What is refused stays as it is in the registry. ``starts`` are the first
+        offsets of those that do not begin at 0: the owners after this broker begin above them.
         """
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = view.topics.get(name)
-            if there is not None and there.stored.topic_id != mine.topic_id:
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is not None and topic.stored.topic_id != mine.topic_id:
                 return None
-            count = max(mine.partitions) + 1
-            owners = list(there.owners if there is not None else ())
-            owners += [NOBODY] * (count - len(owners))
-            for number in mine.partitions:
-                if owners[number] == NOBODY:
-                    owners[number] = broker
-            if there is None:
-                return self._made(view, name, TopicNode(mine.topic_id, tuple(owners)), mine.overrides)
-            if tuple(owners) == there.owners:
+            owners = list(topic.owners if topic is not None else ())
+            owners += [NOBODY] * (mine.total - len(owners))
+            taken = [number for number in mine.partitions if owners[number] == NOBODY]
+            for number in taken:
+                owners[number] = broker
+            first = dict(topic.starts if topic is not None else {})
+            first |= {number: starts[number] for number in taken if number in starts}
+            if topic is None:
+                node = TopicNode(mine.topic_id, tuple(owners), starts=first)
+                return Edit(self._new_topic(view, name, node, mine.overrides))
+            if tuple(owners) == topic.owners:
                 return None
-            return [self._replaced(name, there, owners=tuple(owners))]
+            return Edit([self._replaced(name, topic, owners=tuple(owners), starts=first)])
 
-        self._change(plan, name)
+        return self._change(plan, name)
+
+    def join(self, broker: int) -> ClusterView:
+        """A broker has brought all that it had."""
+
+        def plan(view: ClusterView) -> Edit | None:
+            arrived = view.members.get(broker, False)
+            return None if arrived else Edit(members={**view.members, broker: True})
+
+        return self._change(plan, "")
 
     def widen(
         self, name: str, topic_id: UUID, total: int, owners: Callable[[ClusterView, int], Sequence[int]]
     ) -> ClusterTopic:
         """Give a topic ``total`` partitions; ``owners`` gives those of so many more.
-        Raises as `create`, `UnknownTopicOrPartition`, and `InvalidPartitions` where it has as many.
-        """
-        done: list[int] = []
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = self._get(view, name, topic_id)
-            present = len(there.owners)
-            if done and present >= total:
-                return None  # an answer was lost
+        Raises as `create`, `UnknownTopicOrPartition`, `InvalidPartitions` where it has as many, and
+        `ServerError` INVALID_REPLICA_ASSIGNMENT where there are owners of another number of partitions.
+        """
+
+        def plan(view: ClusterView) -> Edit:
+            topic = _topic(view, name, topic_id)
+            present = len(topic.owners)
             if total <= present:
                 raise InvalidPartitions(
                     f"topic {name!r} has {present} partitions already; {total} would not be an increase"
                 )
-            done[:] = owners(view, total - present)
-            pending = there.pending | set(range(present, total))
-            return [self._replaced(name, there, owners=(*there.owners, *done), pending=pending)]
+            added = owners(view, total - present)
+            if len(added) != total - present:
+                raise ServerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"topic {name!r} has {present} partitions: {total - present} new ones need as many "
+                    f"assignments, not {len(added)}",
+                )
+            pending = topic.pending | set(range(present, total))
+            return Edit([self._replaced(name, topic, owners=(*topic.owners, *added), pending=pending)])
 
-        return self._change(plan, name).topics[name]
+        return _topic(self._request(plan, name), name, topic_id)
 
     def configure(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -214,88 +285,125 @@ class TopicRegistry:
         """Replace a topic's own properties by what ``change`` makes of them, and return them."""
         after: dict[str, str] = {}
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = self._get(view, name, None)
+        def plan(view: ClusterView) -> Edit | None:
+            topic = _topic(view, name, None)
             after.clear()
-            after.update(change(there.stored.overrides))
-            if after == there.stored.overrides:
+            after.update(change(topic.stored.overrides))
+            if after == topic.stored.overrides:
                 return None
-            return [self._written(self._nodes.config(name), write_config(after), there.config_version)]
+            return Edit([_write(self._nodes.config(name), write_config(after), topic.config_version)])
 
-        self._change(plan, name)
+        self._request(plan, name)
         return after
 
     def delete(self, name: str, topic_id: UUID) -> None:
-        """Delete a topic; each owner has yet to remove its partitions, and to call `removed` then.
-        Raises as `create`, and `UnknownTopicOrPartition`.
+        """Delete a topic. Its owners, and those of groups' offsets, have yet to remove what they have of it,
+        and to call `report_removed` then. Raises as `create`, and `UnknownTopicOrPartition`.
         """
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
+        def plan(view: ClusterView) -> Edit | None:
             if topic_id in view.deletions:
                 return None
-            there = self._get(view, name, topic_id)
-            brokers = frozenset(there.owners) - {NOBODY}
-            deleted = write_deleted(DeletedTopic(topic_id, name, brokers))
-            parts: list[Part] = [
-                Replacement(self._nodes.topic(name), _EMPTIED_NODE, there.version),
-                Creation(self._nodes.deletion(topic_id), deleted),
-            ]
-            if there.config_version != ABSENT:
-                parts.append(Removal(self._nodes.config(name), there.config_version))
-            return parts
+            topic = _topic(view, name, topic_id)
+            coordinators = view.topics.get(OFFSETS_TOPIC)
+            brokers = {*topic.owners, *(() if coordinators is None else coordinators.owners)} - {NOBODY}
+            parts: list[Part] = [Replacement(self._nodes.topic(name), write_name_07(()), topic.version)]
+            if brokers:
+                deleted = write_deleted(DeletedTopic(topic_id, name, frozenset(brokers)))
+                parts.append(Creation(self._nodes.deletion(topic_id), deleted))
+            if topic.config_version != ABSENT:
+                parts.append(Removal(self._nodes.config(name), topic.config_version))
+            return Edit(parts)
 
-        self._change(plan, name)
+        self._request(plan, name)
 
-    def made(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
+    def report_made(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
         """Their owner has made these partitions: from now on they are served, and never made again."""
         mine = frozenset(numbers)
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = view.topics.get(name)
-            if there is None or there.stored.topic_id != topic_id or not there.pending & mine:
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is None or topic.stored.topic_id != topic_id or not topic.pending & mine:
                 return None
-            return [self._replaced(name, there, pending=there.pending - mine)]
+            return Edit([self._replaced(name, topic, pending=topic.pending - mine)])
 
         self._change(plan, name)
 
-    def removed(self, topic_id: UUID, broker: int) -> None:
-        """A broker has nothing any more of a topic that was deleted."""
+    def report_removed(self, topic_id: UUID, broker: int) -> None:
+        """A broker has nothing left of a topic that was deleted."""
 
-        def plan(view: ClusterView) -> Sequence[Part] | None:
-            there = view.deletions.get(topic_id)
-            if there is None or broker not in there.brokers:
+        def plan(view: ClusterView) -> Edit | None:
+            deletion = view.deletions.get(topic_id)
+            if deletion is None or broker not in deletion.brokers:
                 return None
-            path, left = self._nodes.deletion(topic_id), there.brokers - {broker}
+            path, left = self._nodes.deletion(topic_id), deletion.brokers - {broker}
             if not left:
-                return [Removal(path, there.version)]
-            return [Replacement(path, write_deleted(DeletedTopic(topic_id, there.name, left)), there.version)]
+                return Edit([Removal(path, deletion.version)])
+            deleted = write_deleted(DeletedTopic(topic_id, deletion.name, left))
+            return Edit([Replacement(path, deleted, deletion.version)])
 
-        view = self._ownership.view
-        if view is not None and topic_id in view.deletions:
-            self._change(plan, view.deletions[topic_id].name)
+        known = self._known
+        if known is not None and topic_id in known.view.deletions:
+            self._change(plan, known.view.deletions[topic_id].name)
 
-    def forget(self, broker: int, brokers: Collection[int], start: int) -> None:
-        """Have ``brokers`` make what a broker owned that is gone for good, anew and empty: the offsets there
-        begin at ``start``. What it had yet to remove of deleted topics is as good as removed.
+    def name_07(self, name: str, broker: int, *, used: bool) -> ClusterView:
+        """Have it known whether a broker has a topic of Kafka 0.7 of this name. A topic of the cluster keeps
+        the name.
+        """
+
+        def plan(view: ClusterView) -> Edit | None:
+            known = view.names_07.get(name)
+            before = frozenset[int]() if known is None else known.brokers
+            after = before | {broker} if used else before - {broker}
+            if after == before or name in view.topics:
+                return None
+            version, _ = view.vacant.get(name, (ABSENT, ABSENT))
+            version = version if known is None else known.version
+            return Edit([_write(self._nodes.topic(name), write_name_07(after), version)])
+
+        return self._change(plan, name)
+
+    def forget(self, broker: int, heirs: Collection[int], now_us: int) -> None:
+        """Have ``heirs`` make new, empty partitions in the place of those of a broker that is gone for good,
+        and of those that nobody has brought if it was the last one to. Their offsets begin at ``now_us``,
+        the time in microseconds, and far above those that the gone one began with: a partition would have had
+        to get a million records a second ever since 1970 to have had one of them.
+
+        What the gone broker had yet to remove of deleted topics counts as removed.
         """
         view = self.sync()
         for name, topic in view.topics.items():
-            if broker in topic.owners:
-                self._change(partial(self._forgotten, name, broker, brokers, start), name)
+            if lost_partitions(view, topic, broker):
+                self._change(partial(self._handed_over, name, broker, heirs, now_us), name)
         for topic_id in view.deletions:
-            self.removed(topic_id, broker)
+            self.report_removed(topic_id, broker)
+        for name, known in view.names_07.items():
+            if broker in known.brokers:
+                self.name_07(name, broker, used=False)
+        if broker in view.members:
+            self._change(partial(_without, broker), "")
 
-    def _forgotten(
-        self, name: str, broker: int, brokers: Collection[int], start: int, view: ClusterView
-    ) -> Sequence[Part] | None:
-        there = view.topics.get(name)
-        gone = there.owned_by(broker) if there is not None else ()
-        if there is None or not gone:
+    def _handed_over(
+        self, name: str, broker: int, heirs: Collection[int], now_us: int, view: ClusterView
+    ) -> Edit | None:
+        topic = view.topics.get(name)
+        lost = lost_partitions(view, topic, broker) if topic is not None else ()
+        if topic is None or not lost:
             return None
-        heirs = dict(zip(gone, spread(view, brokers, len(gone)), strict=True))
-        owners = tuple(heirs.get(number, owner) for number, owner in enumerate(there.owners))
-        starts = {**there.starts, **dict.fromkeys(gone, start)}
-        return [self._replaced(name, there, owners=owners, pending=there.pending | {*gone}, starts=starts)]
+        new = dict(zip(lost, spread(view, heirs, len(lost)), strict=True))
+        owners = tuple(new.get(number, owner) for number, owner in enumerate(topic.owners))
+        starts = {number: max(now_us, topic.starts.get(number, 0) + _HAND_OVER_STEP) for number in lost}
+        return Edit(
+            [
+                self._replaced(
+                    name,
+                    topic,
+                    owners=owners,
+                    pending=topic.pending | {*lost},
+                    starts={**topic.starts, **starts},
+                )
+            ]
+        )
 
     def take_ids(self, at_least: int, count: int) -> int:
         """The first of ``count`` producer ids that no other broker gets, none below ``at_least``.
@@ -306,25 +414,28 @@ class TopicRegistry:
             raise StorageError("ZooKeeper does not answer: no block of producer ids can be taken")
         try:
             while True:
-                there = session.read(path)
-                first = max(at_least, 0 if there is None else read_id_block(there.data))
+                node = session.read(path)
+                if node is None:
+                    # Others may have given out ids above our own, if ZooKeeper was emptied.
+                    first = at_least + _LOST_IDS if at_least else 0
+                else:
+                    first = max(at_least, read_id_block(node.data))
                 data = write_id_block(self._ownership.node_id, first, count)
-                if there is not None:
-                    if session.replace(path, data, there.version):
+                if node is not None:
+                    if session.replace(path, data, node.version):
                         return first
                     continue
-                try:
+                with suppress(NodeExists):
                     session.create(path, data)
                     return first
-                except NodeExists:
-                    continue
         except KafkaError as e:
             raise StorageError(f"no block of producer ids can be taken: {e}") from e
 
     def tidy(self) -> None:
-        """Remove what is left of topics that are no more, once no broker has registered anything below."""
-        view, gone = self._ownership.view, set()
-        for name, (version, config_version) in view.vacant.items() if view is not None else ():
+        """Remove what is left of deleted topics, once no broker has registered anything below."""
+        known = self._known
+        gone = set()
+        for name, (version, config_version) in known.view.vacant.items() if known is not None else ():
             path = self._nodes.topic(name)
             if version != ABSENT and self._session.read(path) is not None:
                 for child in self._session.children(path):
@@ -336,114 +447,117 @@ class TopicRegistry:
             if config_version == ABSENT:
                 gone.add((name, (version, config_version)))
         if gone:
-            with self._lock:
-                if (now := self._ownership.view) is not None:
-                    left = dict(now.vacant.items() - gone)
-                    self._ownership.see(replace(now, vacant=left))
+            with self._reading:
+                if (known := self._known) is not None:
+                    view = replace(known.view, vacant=dict(known.view.vacant.items() - gone))
+                    self._known = known._replace(view=view)
+                    self._ownership.see(view)
+
+    def _request(self, plan: Plan, name: str) -> ClusterView:
+        """`_change` for a client: only where it is known which topics there are."""
+
+        def checked(view: ClusterView) -> Edit | None:
+            entered = self._ownership.view
+            if entered is not None and entered.registry != view.registry:
+                raise _try_later(name, "ZooKeeper was emptied; this broker registers again what it has")
+            if view.awaited:
+                raise _try_later(
+                    name,
+                    f"ZooKeeper was emptied, and brokers {view.awaited} have not registered again what they "
+                    "have: start them, or give them up with `kafkalog-broker forget`",
+                )
+            return plan(view)
+
+        return self._change(checked, name)
 
     def _change(self, plan: Plan, name: str) -> ClusterView:
         """Write what a plan says of the newest view; again if another change came first."""
         if not self._session.connected:
-            raise ServerError(
-                ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r}: ZooKeeper does not answer; try again later"
-            )
+            raise _try_later(name, "ZooKeeper does not answer")
+        tag = secrets.token_hex(8)
         try:
-            view = self._ownership.view or self.sync()
-            for _ in range(_ATTEMPTS):
-                parts = plan(view)
-                changes = self._changes
-                if parts is None:
-                    return view
-                if changes is not None and view is self._ownership.view:
-                    root = write_changes(changes.after(view.version + 1, name))
-                    made = self._session.commit(Replacement(self._nodes.topics, root, view.version), *parts)
-                    view = self.sync(None if made else name)
-                else:
-                    view = self.sync()
-        except ConnectionLost as e:
-            raise ServerError(ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r}: {e}") from e
-        raise ServerError(
-            ErrorCode.REQUEST_TIMED_OUT, f"topic {name!r}: other brokers change topics all the time"
-        )
+            known = self._known or self._sync()
+            for attempt in range(_ATTEMPTS):
+                if attempt and known.root.has(tag):
+                    return known.view  # only the answer was lost
+                edit = plan(known.view)
+                if edit is None:
+                    return known.view
+                change = Change(known.view.version + 1, name, tag)
+                data = write_registry(known.root.after(change, edit.members))
+                if self._session.commit(Replacement(self.path, data, known.view.version), *edit.parts):
+                    return self.sync()
+                before, known = known, self._sync(name or None)
+                if known.view.version == before.view.version:
+                    self._make_parents()  # perhaps somebody has removed them
+        except (ConnectionLost, NoRegistry, OlderRegistry) as e:
+            raise _try_later(name, str(e)) from e
+        raise _try_later(name, "other brokers change topics all the time")
 
-    def _get(self, view: ClusterView, name: str, topic_id: UUID | None) -> ClusterTopic:
-        there = view.topics.get(name)
-        if there is None or topic_id not in (None, there.stored.topic_id):
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        return there
-
-    def _made(
+    def _new_topic(
         self, view: ClusterView, name: str, node: TopicNode, overrides: Mapping[str, str]
     ) -> list[Part]:
-        """The nodes of a new topic."""
+        """The znodes of a new topic."""
         version, config_version = view.vacant.get(name, (ABSENT, ABSENT))
+        if name in view.names_07:
+            version = view.names_07[name].version
         return [
-            self._written(self._nodes.topic(name), write_topic(node), version),
-            self._written(self._nodes.config(name), write_config(overrides), config_version),
+            _write(self._nodes.topic(name), write_topic(node), version),
+            _write(self._nodes.config(name), write_config(overrides), config_version),
         ]
-
-    def _written(self, path: str, data: bytes, version: int) -> Part:
-        """A node's new value, if it still has this version, or is still `ABSENT`."""
-        return Creation(path, data) if version == ABSENT else Replacement(path, data, version)
 
     def _replaced(
         self,
         name: str,
-        there: ClusterTopic,
+        topic: ClusterTopic,
         *,
         owners: tuple[int, ...] | None = None,
         pending: frozenset[int] | None = None,
         starts: Mapping[int, int] | None = None,
     ) -> Replacement:
         node = TopicNode(
-            there.stored.topic_id,
-            there.owners if owners is None else owners,
-            there.pending if pending is None else pending,
-            there.starts if starts is None else starts,
+            topic.stored.topic_id,
+            topic.owners if owners is None else owners,
+            topic.pending if pending is None else pending,
+            topic.starts if starts is None else starts,
         )
-        return Replacement(self._nodes.topic(name), write_topic(node), there.version)
+        return Replacement(self._nodes.topic(name), write_topic(node), topic.version)
 
-    def _read(self, before: ClusterView | None, names: Iterable[str], empty: ClusterView) -> ClusterView:
-        """What is known ``before``, with these topics as they are now."""
-        topics = {} if before is None else dict(before.topics)
-        vacant = {} if before is None else dict(before.vacant)
-        names = sorted(names)
-        found = self._session.read_all(
-            [path for name in names for path in (self._nodes.topic(name), self._nodes.config(name))]
-        )
-        for name in names:
-            topics.pop(name, None)
-            vacant.pop(name, None)
-            node, config = found.get(self._nodes.topic(name)), found.get(self._nodes.config(name))
-            versions = (
-                ABSENT if node is None else node.version,
-                ABSENT if config is None else config.version,
-            )
-            try:
-                topic = None if node is None else read_topic(name, node.data)
-                overrides = {} if config is None else read_config(name, config.data)
-            except KafkaError as e:
-                _log.error("%s is not served: %s", self._nodes.topic(name), e)
-                continue
-            if topic is None:
-                if versions != (ABSENT, ABSENT):
-                    vacant[name] = versions
-                continue
-            stored = StoredTopic(topic.topic_id, tuple(range(len(topic.owners))), overrides)
-            topics[name] = ClusterTopic(stored, topic.owners, topic.pending, *versions, topic.starts)
-        return replace(empty, topics=topics, vacant=vacant, deletions=self._read_deletions())
 
-    def _read_deletions(self) -> dict[UUID, Deletion]:
-        children = self._session.children(self._nodes.deleted)
-        if not children:
-            return {}
-        paths = {f"{self._nodes.deleted}/{child}": child for child in children}
-        found = {}
-        for path, node in self._session.read_all(paths).items():
-            try:
-                deleted = read_deleted(paths[path], node.data)
-            except MalformedNode as e:
-                _log.warning("%s is skipped: %s", path, e)
-                continue
-            found[deleted.topic_id] = Deletion(deleted.name, deleted.brokers, node.version)
-        return found
+def lost_partitions(view: ClusterView, topic: ClusterTopic, broker: int) -> tuple[int, ...]:
+    """What is lost of a topic if a broker is given up: its partitions, and those that nobody has if all the
+    others have brought theirs.
+    """
+    nobodys = topic.owned_by(NOBODY) if view.awaited == [broker] else ()
+    return tuple(sorted((*topic.owned_by(broker), *nobodys)))
+
+
+def _members_in(notes: Iterable[RegistryNote]) -> dict[int, bool]:
+    return {broker: False for note in notes for broker in note.brokers}
+
+
+def _awaiting(awaited: Mapping[int, bool], view: ClusterView) -> Edit | None:
+    return None if awaited.keys() & view.members else Edit(members={**awaited, **view.members})
+
+
+def _without(broker: int, view: ClusterView) -> Edit | None:
+    if broker not in view.members:
+        return None
+    return Edit(members={each: arrived for each, arrived in view.members.items() if each != broker})
+
+
+def _topic(view: ClusterView, name: str, topic_id: UUID | None) -> ClusterTopic:
+    topic = view.topics.get(name)
+    if topic is None or topic_id not in (None, topic.stored.topic_id):
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    return topic
+
+
+def _write(path: str, data: bytes, version: int) -> Part:
+    """A znode's new value, if it still has this version, or is still `ABSENT`."""
+    return Creation(path, data) if version == ABSENT else Replacement(path, data, version)
+
+
+def _try_later(name: str, why: str) -> ServerError:
+    what = f"topic {name!r}" if name else "the registry of topics"
+    return ServerError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: {why}; try again later")

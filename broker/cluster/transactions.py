@@ -37,6 +37,7 @@ from pyspark_kafkalog.protocol.api.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
 _MARKERS_VERSION = 1
 _VERIFYING_VERSION = 4
@@ -106,8 +107,8 @@ class ClusterTransactions:
 
     def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Those of ``partitions`` whose markers others have to write, or we once they are back."""
-        here, lost = (self._ownership.node_id, None), self._ownership.lost
-        return frozenset(each for each in partitions if self._owner(each) not in here or each in lost)
+        here, offline = (self._ownership.node_id, None), self._ownership.offline
+        return frozenset(each for each in partitions if self._owner(each) not in here or each in offline)
 
     def send_markers(
         self,
@@ -124,13 +125,13 @@ class ClusterTransactions:
         self._send(spread, partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
-        """-1 where it is not known now, None where the partition was deleted."""
-        ownership = self._ownership
-        if ownership.view is None:
-            return -1
-        topic = ownership.topic(partition.topic)
+        """`NOBODY` where it is not known now, None where the partition was deleted."""
+        view = self._ownership.view
+        if view is None:
+            return NOBODY
+        topic = view.topics.get(partition.topic)
         if topic is None or partition.partition >= len(topic.owners):
-            return None
+            return NOBODY if view.awaited else None
         return topic.owners[partition.partition]
 
     def _send(self, spread: _Spread, partitions: Iterable[TopicPartition]) -> None:
@@ -145,7 +146,7 @@ class ClusterTransactions:
                 spread.strike(theirs)
             elif owner == self._ownership.node_id:
                 self._mark_ours(spread, theirs, commit)
-            elif owner < 0:
+            elif owner == NOBODY:
                 self._later(spread, theirs, "their owners are not known")
             else:
                 marker = WritableTxnMarker(
@@ -200,10 +201,10 @@ class ClusterTransactions:
         called from any thread, with those, or with None where one of the coordinators did not say.
         """
         ownership = self._ownership
-        topic = ownership.topic(TRANSACTIONS_TOPIC)
+        topic, view = ownership.topic(TRANSACTIONS_TOPIC), ownership.view
         others = set() if topic is None else {*topic.owners} - {ownership.node_id}
-        lost = any(each.topic == TRANSACTIONS_TOPIC for each in ownership.lost)
-        if ownership.view is None or not ownership.known or lost:
+        offline = any(each.topic == TRANSACTIONS_TOPIC for each in ownership.offline)
+        if view is None or view.awaited or not ownership.known or offline:
             on_answer(None)
             return
         if not others:
@@ -294,7 +295,7 @@ class ClusterTransactions:
     def _coordinator_of(self, transactional_id: str) -> int:
         topic = self._ownership.topic(TRANSACTIONS_TOPIC)
         if topic is None:
-            return -1
+            return NOBODY
         number = partition_for(transactional_id, len(topic.owners))
         return self._ownership.owner_of(TopicPartition(TRANSACTIONS_TOPIC, number))
 

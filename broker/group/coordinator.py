@@ -91,9 +91,11 @@ class GroupCoordinator:
         appended: Appended,
         topics: Callable[[], Topics] | None = None,
         placement: Placement | None = None,
+        deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """``create`` makes the offsets topic; it is called on first need. ``topics`` are those of all
-        brokers; without it those of ``logs``. ``placement``: as `StateTopic` has it.
+        brokers; without it those of ``logs``. ``placement``: as `StateTopic` has it. ``deleting``: as
+        `GroupOffsets` has it.
         """
         self._clock = clock
         self._timer = timer
@@ -109,7 +111,11 @@ class GroupCoordinator:
             placement=placement,
         )
         self.offsets = GroupOffsets(
-            self._topic, clock, retention_ms=settings.offsets_retention_ms, new_classic=self._new_classic
+            self._topic,
+            clock,
+            retention_ms=settings.offsets_retention_ms,
+            new_classic=self._new_classic,
+            deleting=deleting,
         )
         self.consumers = ConsumerGroups(
             self._topic, clock, timer, settings=consumer_settings, topics=topics or logs.topics
@@ -247,6 +253,11 @@ class GroupCoordinator:
     def partition_of(self, name: str) -> TopicPartition:
         """The partition that keeps the group, made if need be. Raises `KafkaError`."""
         return self._topic.shard_of(name).partition
+
+    def has_loaded(self, numbers: Iterable[int]) -> bool:
+        """Whether these partitions of the offsets topic are in memory."""
+        shards = self._topic.shards
+        return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     @property
     def opened(self) -> bool:

@@ -41,12 +41,17 @@ class GroupOffsets:
         *,
         retention_ms: int,
         new_classic: Callable[[], ClassicGroup],
+        deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``new_classic`` makes a group without members: it decides who may commit where there is none."""
+        """``new_classic`` makes a group without members: it decides who may commit where there is none.
+        ``deleting`` are deleted topics for which `forgetting_topic` is still to be called: a topic with such
+        a name is another one by now.
+        """
         self._topic = topic
         self._clock = clock
         self._retention_ms = retention_ms
         self._new_classic = new_classic
+        self._deleting = deleting
 
     def commit(
         self,
@@ -76,6 +81,9 @@ class GroupOffsets:
         shard = self._topic.shard_for(name)
         with shard.lock:
             shard.check_loaded()
+            deleting = self._deleting()
+            if deleting and not deleting.isdisjoint(partition.topic for partition in offsets):
+                raise CoordinatorLoading(f"group {name!r}: offsets of deleted topics are being removed first")
             group = shard.state.groups.get(name)
             if group is None and generation >= 0:
                 raise NoSuchGroup(name)
@@ -142,7 +150,8 @@ class GroupOffsets:
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
             if group.consumer is not None:
                 check_fetch(group.consumer, member_id, epoch)
-            return dict(group.offsets)
+            deleting = self._deleting()
+            return {p: value for p, value in group.offsets.items() if p.topic not in deleting}
 
         try:
             return self._topic.look_at(name, committed)
@@ -170,6 +179,11 @@ class GroupOffsets:
             gone = [p for p, code in codes.items() if not code and p in group.offsets]
             self.delete_records(shard, group, gone)
         return codes
+
+    def has_loaded(self, numbers: Iterable[int]) -> bool:
+        """Whether these partitions of the offsets topic are in memory."""
+        shards = self._topic.shards
+        return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     def forgetting_topic(self, topic: str) -> Steps[None]:
         """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. A step

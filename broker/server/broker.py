@@ -31,7 +31,8 @@ from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.dispatch import Services
 from broker.server.listeners import Listeners
 from broker.server.served_logs import ServedLogs
-from broker.server.served_topics import Topics, WrittenTopics
+from broker.server.served_topics import Topics
+from broker.server.written_topics import WrittenTopics
 from broker.store.cleaner import LogCleaner
 from broker.store.manager import LogManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -164,6 +165,7 @@ class Broker:
             self._status = self._make_status()
             if self._registration is not None:
                 self._registration.look()
+                self._timers.every("pulse", self._registration.beat_seconds, self._registration.beat)
             listeners.start()
             self._register(listeners)
         except BaseException:
@@ -301,6 +303,7 @@ class Broker:
             registration.registry,
             registration.ownership,
             forget=self._forget_topic,
+            offsets_loaded=self._offsets_loaded,
             bring=self._bring,
             changed=registration.changed,
         )
@@ -317,6 +320,7 @@ class Broker:
             files,
             None if registration is None else registration.ownership,
             None if shared is None else shared.take_ids,
+            (lambda: None) if registration is None else registration.changed,
         )
 
     def _bring(self, name: str) -> None:
@@ -324,6 +328,9 @@ class Broker:
 
     def _forget_topic(self, name: str) -> Steps[None]:
         return self._coordinators.groups.offsets.forgetting_topic(name)
+
+    def _offsets_loaded(self) -> bool:
+        return self._coordinators.has_loaded_offsets()
 
     def _register(self, listeners: Listeners) -> None:
         if self._registration is None:
@@ -339,7 +346,7 @@ class Broker:
             if protocol != KAFKA07:
                 nodes.append(ListenerNode(name, protocol, host, port))
         try:
-            self._registration.start(addresses, topics, nodes, member, self._coordinators.settled)
+            self._registration.start(addresses, topics, nodes, member, self._coordinators.reconciled)
         except BaseException:
             self._fetches.close()
             listeners.stop(0)

@@ -102,8 +102,8 @@ class BrokerSnapshots:
         ownership, stored = self._ownership, self.logs.topics()
         numbers = {name: set(topic.partitions) for name, topic in stored.items()}
         if ownership is not None:
-            for lost in ownership.lost:
-                numbers.setdefault(lost.topic, set()).add(lost.partition)
+            for offline in ownership.offline:
+                numbers.setdefault(offline.topic, set()).add(offline.partition)
         for name in sorted(numbers):
             shared = ownership is not None and (name not in stored or ownership.shares(stored[name]))
             there = ownership.topic(name) if ownership is not None and shared else None

@@ -61,14 +61,16 @@ class Coordinators:
         files: FileSystem,
         ownership: Ownership | None = None,
         take_ids: Callable[[int, int], int] | None = None,
+        loaded: Callable[[], object] = lambda: None,
     ) -> None:
         """With an ``ownership`` these are one broker's of a cluster, in which ``take_ids`` gives blocks of
-        producer ids.
+        producer ids; ``loaded`` is called when more groups are in memory.
         """
         self._config = config
         self._topics = topics
         self._clock = clock
         self._ownership = ownership
+        self._loaded = loaded
         self._timers = Scheduler(clock)
         self.transaction_work = Scheduler(clock)
         self.producer_ids = ProducerIds(config.directories(), files, take_ids)
@@ -81,6 +83,7 @@ class Coordinators:
             appended=fetches.appended,
             topics=topics.all,
             placement=self._placement(OFFSETS_TOPIC),
+            deleting=self._deleting,
         )
         self._peers = self._make_peers()
         self.transactions = TransactionCoordinator(
@@ -126,7 +129,7 @@ class Coordinators:
         if self._ownership is None:
             self._to_load.put(True)
 
-    def settled(self) -> None:
+    def reconciled(self) -> None:
         """In the registration's thread: what this broker keeps for the cluster may have changed."""
         self.groups.look()
         self.transactions.look()
@@ -134,6 +137,14 @@ class Coordinators:
         self._to_load.put(True)
         if self.brought_offsets is not None:
             self.brought_offsets.go_on()
+
+    def has_loaded_offsets(self) -> bool:
+        """Whether all offsets that this broker keeps for the cluster are in memory."""
+        ownership = self._ownership
+        topic = None if ownership is None else ownership.topic(OFFSETS_TOPIC)
+        if ownership is None or topic is None:
+            return True
+        return self.groups.offsets.has_loaded(topic.owned_by(ownership.node_id))
 
     def bring(self, name: str) -> None:
         """The cluster has another topic of the name than this broker, which kept its own state in it: have
@@ -163,8 +174,12 @@ class Coordinators:
     def _load(self) -> None:
         # The second ends transactions in the logs of the first.
         while self._to_load.get():
-            self.groups.load()
+            if self.groups.load():
+                self._loaded()
             self.transactions.load()
+
+    def _deleting(self) -> frozenset[str]:
+        return frozenset() if self._ownership is None else self._ownership.deleting
 
     def _placement(self, name: str) -> Placement | None:
         if self._ownership is None:

@@ -23,7 +23,8 @@ from broker.server.broker_settings import BrokerSettings
 from broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from broker.server.served_logs import ServedLogs
-from broker.server.served_topics import Topics, WrittenTopics
+from broker.server.served_topics import Topics
+from broker.server.written_topics import WrittenTopics
 from broker.transaction.coordinator import TransactionCoordinator
 from broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from broker.cluster.membership import Membership
-from broker.cluster.ownership import LiveBroker, Ownership
+from broker.cluster.ownership import LiveBroker, Ownership, Pulse
 from broker.cluster.registry import TopicRegistry
 from broker.config import BrokerConfig
 from broker.disk.data_directory import new_cluster_id
@@ -43,6 +43,13 @@ _AGAIN_SECONDS = 2.0
 """Pause before what could not be registered is tried again."""
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 10.0
+
+_LATE_SHARE = 1 / 2
+"""Of the session timeout: a process that was stopped for less knows that its session lives, as the last ping
+before is at most a third of it old.
+"""
+_BEATS = 4
+"""In that time."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,17 +85,21 @@ class Registration:
     after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
     registering thread touches.
 
-    With a listener of today's wire there is an ``ownership``, which it tells who is there, and a ``registry``
-    of the cluster's topics. The work of a `Membership` is done by the same thread, which a watch wakes.
+    With a listener of today's wire there is an ``ownership``, which learns from it which brokers are live,
+    and a ``registry`` of the cluster's topics. The work of a `Membership` is done by the same thread, which
+    a watch wakes.
     """
 
-    def __init__(self, config: BrokerConfig, protocols: Sequence[str], clock: Clock) -> None:
-        """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it.
+    def __init__(
+        self, config: BrokerConfig, protocols: Sequence[str], clock: Clock, session: Session | None = None
+    ) -> None:
+        """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it; the
+        ``session`` is that of the configuration unless given.
         Raises `InvalidConfig`: two layouts would use the same znodes.
         """
         self._config = config
         self._clock = clock
-        self._session = session_of(config.zookeeper)
+        self._session = session_of(config.zookeeper) if session is None else session
         generations = {PLAINTEXT: "0.8", KAFKA07: "0.7"}
         self._spelled = {
             protocol: (layout_of(config.zookeeper, generations[protocol]), generations[protocol])
@@ -104,18 +115,21 @@ class Registration:
         self._topics: Callable[[], Mapping[str, StoredTopic]] = dict
         self._made: dict[str, bytes] = {}
         self._made_in = 0
+        self._cluster: str | None = None
+        self._stops_seen = 0
         self.ownership: Ownership | None = None
         self.registry: TopicRegistry | None = None
         if PLAINTEXT in protocols:
             layout = JsonLayout(config.zookeeper_prefix)
-            self.ownership = Ownership(config.node_id)
-            self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id())
+            pulse = Pulse(config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE, clock)
+            self.ownership = Ownership(config.node_id, pulse)
+            self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id)
         self._membership: Membership | None = None
         self.problem: KafkaError | None = None
         """What keeps this broker from being registered as it should be, since the last try; only the
         registering thread sets it.
         """
-        self._settled: Callable[[], object] = lambda: None
+        self._reconciled: Callable[[], object] = lambda: None
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -136,7 +150,8 @@ class Registration:
         fresh = new_cluster_id()
         for layout, _ in self._spelled.values():
             known = agree_on_cluster(self._session, layout, known, fresh)
-        return known or fresh
+        self._cluster = known or fresh
+        return self._cluster
 
     def look(self) -> None:
         """Know the cluster's topics and brokers, before clients ask for them: one that is told that a topic
@@ -144,7 +159,23 @@ class Registration:
         """
         if self.registry is not None:
             self._see_brokers()
-            self.registry.open()
+            self.registry.look()
+        if self.ownership is not None and self.ownership.pulse is not None:
+            self._stops_seen = self.ownership.pulse.beat()
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often `beat` is to be called."""
+        return self._config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE / _BEATS
+
+    def beat(self) -> None:
+        """The process is running. After it was stopped, what it owns is looked up again."""
+        if self.ownership is not None and self.ownership.pulse is not None:
+            stops = self.ownership.pulse.beat()
+            if stops != self._stops_seen:
+                self._stops_seen = stops
+                _log.warning("this process was stopped for a while: looking again what it owns")
+                self.changed()
 
     @property
     def session(self) -> Session:
@@ -165,36 +196,47 @@ class Registration:
         topics: Callable[[], Mapping[str, StoredTopic]],
         listeners: Sequence[ListenerNode] = (),
         membership: Membership | None = None,
-        settled: Callable[[], object] = lambda: None,
+        reconciled: Callable[[], object] = lambda: None,
     ) -> None:
         """Register under the address of each wire, with the topics that there are, and from then on.
 
         ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
-        ``membership`` keeps what is on the disk as the cluster's registry says. ``settled`` is called by the
-        registering thread whenever that is done, and where somebody else has our id.
+        ``membership`` keeps what is on the disk as the cluster's registry says. ``reconciled`` is called by
+        the registering thread whenever that is done, and where somebody else has our id.
 
         Raises:
             BrokerIdInUse: another broker has our id.
             InvalidConfig: an address cannot be written in its layout.
             ConnectionLost: ZooKeeper does not answer.
         """
-        since_ms = self._clock.time_ms()
-        self._topics = topics
-        self._membership = membership
-        self._settled = settled
-        for protocol, (layout, generation) in self._spelled.items():
-            host, port = addresses.get(protocol, ("", -1))
-            named = tuple(listeners) if protocol == PLAINTEXT else ()
-            node = BrokerNode(self._config.node_id, host, port, since_ms, named)
-            self._presences.append(Presence(layout, generation, node))
+        self.prepare(addresses, topics, listeners, membership, reconciled)
         self._await_predecessor()
         if self.ownership is not None:
             layout = self._spelled[PLAINTEXT][0]
             watch_brokers(self._session, layout, self.changed)
             self._session.watch_node(layout.topics, lambda _: self.changed())
-        if not self._settle():
+        if not self.register():
             self.changed()
         self._thread.start()
+
+    def prepare(
+        self,
+        addresses: Mapping[str, tuple[str, int]],
+        topics: Callable[[], Mapping[str, StoredTopic]],
+        listeners: Sequence[ListenerNode] = (),
+        membership: Membership | None = None,
+        reconciled: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Know what is to be registered: as `start` has it."""
+        since_ms = self._clock.time_ms()
+        self._topics = topics
+        self._membership = membership
+        self._reconciled = reconciled
+        for protocol, (layout, generation) in self._spelled.items():
+            host, port = addresses.get(protocol, ("", -1))
+            named = tuple(listeners) if protocol == PLAINTEXT else ()
+            node = BrokerNode(self._config.node_id, host, port, since_ms, named)
+            self._presences.append(Presence(layout, generation, node))
 
     def changed(self) -> None:
         """Topics were created, deleted or widened. Returns at once."""
@@ -212,21 +254,21 @@ class Registration:
             self.changed()
 
     def _run(self) -> None:
-        settled = True
+        done = True
         while True:
             try:
-                if not self._wakes.get(timeout=None if settled else _AGAIN_SECONDS):
+                if not self._wakes.get(timeout=None if done else _AGAIN_SECONDS):
                     return
             except queue.Empty:
                 pass
             try:
-                settled = self._settle()
+                done = self.register()
                 self.problem = None
             except KafkaError as e:
-                settled, self.problem = False, e
+                done, self.problem = False, e
                 _log.error("not registered in ZooKeeper, trying again: %s", e)
             except Exception:
-                settled = False
+                done = False
                 _log.exception("registering in ZooKeeper failed")
 
     def _await_predecessor(self) -> None:
@@ -245,11 +287,17 @@ class Registration:
                     logged = True
                 self._clock.sleep(_LOOK_SECONDS)
 
-    def _settle(self) -> bool:
-        """Make what is wanted, remove what is not; False where others' nodes are in the way."""
+    def register(self) -> bool:
+        """Make what is wanted, remove what is not; False where others' nodes are in the way, or the session
+        has ended meanwhile. What `start` does first, and its thread when something has changed.
+        """
+        pulse = None if self.ownership is None else self.ownership.pulse
+        stops = 0 if pulse is None else pulse.beat()
         session = self._session.credentials[0]
-        if session != self._made_in:
+        if session != self._made_in or self._was_emptied():
             self._made, self._made_in = {}, session
+            if self._cluster is not None:
+                self.agree_on_cluster(self._cluster)
         wanted: dict[str, bytes] = {}
         for presence in self._presences:
             layout, node = presence.layout, presence.node
@@ -258,10 +306,17 @@ class Registration:
                 in_use = BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
                 if self.ownership is not None:
                     self.ownership.refuse(str(in_use))
-                    self._settled()
+                    self._reconciled()
                 raise in_use
             wanted[path] = self._made[path]
-        done = self._settle_topics()
+        done = self._reconcile()
+        if self._session.credentials[0] != session:
+            return False
+        if self.ownership is not None:
+            self.ownership.serve()
+            if pulse is not None:
+                pulse.caught_up(stops)
+            self._reconciled()
         topics = self._topics()
         for presence in self._presences:
             wanted |= presence.nodes(topics)
@@ -272,15 +327,23 @@ class Registration:
             self.registry.tidy()
         return done and not refused
 
-    def _settle_topics(self) -> bool:
+    def _reconcile(self) -> bool:
         """Know who is there, and have on the disk what the cluster's registry says; False to try again."""
         if self.ownership is None:
             return True
         self._see_brokers()
-        done = self._membership is None or self._membership.settle()
-        self.ownership.serve()
-        self._settled()
-        return done
+        return self._membership is None or self._membership.reconcile()
+
+    def _was_emptied(self) -> bool:
+        """Whether somebody has removed our own nodes, though our session lives, or the cluster's id."""
+        for presence in self._presences:
+            path = presence.layout.broker(presence.node.id)
+            if path in self._made and self._session.read(path) is None:
+                return True
+        layouts = (presence.layout for presence in self._presences)
+        return self._cluster is not None and any(
+            self._session.read(layout.cluster_id) is None for layout in layouts
+        )
 
     def _see_brokers(self) -> None:
         if self.ownership is not None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
-from broker.cluster.ownership import Ownership, spread
+from broker.cluster.ownership import spread
 from broker.config import BrokerConfig
 from broker.log.family import LogFamily
 from broker.log.generations import SINCE_08, family_of
 from broker.offsets.offset_records import INTERNAL_TOPICS
-from broker.server.served_logs import LEADER_EPOCH
 from broker.store.manager import LogManager
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
@@ -29,14 +28,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.protocol.api.metadata import (
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    WrittenTopic,
-    written_topic,
-)
 from pyspark_kafkalog.steps import Job, Steps, run_steps
-from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from broker.cluster.membership import Membership
@@ -173,31 +165,51 @@ class Topics:
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
         member = self._membership
-        if member is None or family is not SINCE_08:
-            yield from self._logs.creating_topic(
-                name, uuid4(), count, properties, generation=family.generation
-            )
-            made = self._logs.topics().get(name)
+        if member is None:
+            made = yield from self._creating_here(name, count, properties, family)
         else:
-            member.ownership.check_known()
-            member.hold(name)
+            member.claim(name)
             try:
-                topic = yield partial(
-                    member.registry.create,
-                    name,
-                    uuid4(),
-                    lambda view: owners or spread(view, member.ownership.live_ids, count),
-                    properties,
-                    lambda topics: family.check_name(name, topics),
-                )
-                yield from member.making(name, topic)
+                if family is SINCE_08:
+                    made = yield from self._creating_shared(member, name, count, properties, owners)
+                else:
+                    yield partial(member.take_name_07, name)
+                    made = yield from self._creating_here(name, count, properties, family)
             finally:
                 member.release(name)
-            made = topic.stored
         _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
         with self._changing:
             self._changed()
         return made if made is not None else self.get(name)
+
+    def _creating_here(
+        self, name: str, count: int, properties: Mapping[str, str], family: LogFamily
+    ) -> Steps[StoredTopic | None]:
+        """A topic of this broker's own."""
+        yield from self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
+        return self._logs.topics().get(name)
+
+    def _creating_shared(
+        self,
+        member: Membership,
+        name: str,
+        count: int,
+        properties: Mapping[str, str],
+        owners: Sequence[int] | None,
+    ) -> Steps[StoredTopic]:
+        """A topic of the cluster: it is registered first, then each owner makes its partitions."""
+        member.ownership.check_known()
+        topic = yield partial(
+            member.registry.create,
+            name,
+            uuid4(),
+            lambda view: owners or spread(view, member.ownership.live_ids, count),
+            properties,
+            lambda topics: SINCE_08.check_name(name, topics),
+        )
+        yield from member.making(name, topic)
+        stored: StoredTopic = topic.stored
+        return stored
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
         """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
@@ -248,7 +260,7 @@ class Topics:
             yield from self._logs.adding_partitions(name, total)
         else:
             member.ownership.check_known()
-            member.hold(name)
+            member.claim(name)
             try:
                 wider = yield partial(
                     member.registry.widen,
@@ -347,7 +359,7 @@ class Topics:
             shared = member.ownership.topic(name)
         if member is not None and shared is not None:
             member.ownership.check_known()
-            member.hold(name)
+            member.claim(name)
             try:
                 yield from member.deleting(name, shared, goes_too)
             finally:
@@ -376,108 +388,3 @@ def check_partition_count(count: int) -> None:
         raise ServerError(
             ErrorCode.POLICY_VIOLATION, f"{count} partitions; this broker allows {MAX_PARTITIONS} in a topic"
         )
-
-
-KEPT_BYTES = 16 << 20
-"""A partition takes 20 to 40 bytes in each version that is asked for."""
-
-_ENTRY_BYTES = 200
-"""What it costs to keep one at all, about."""
-
-
-class WrittenTopics:
-    """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: without an ``ownership`` it
-    leads every partition, else those of today's wire are led by their owners, if they are there.
-    """
-
-    def __init__(
-        self, node_id: int, ownership: Ownership | None = None, *, max_bytes: int = KEPT_BYTES
-    ) -> None:
-        self._node_id = node_id
-        self._ownership = ownership
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, object, WrittenTopic]] = (
-            OrderedDict()
-        )
-        self._lock = threading.Lock()
-
-    def of(
-        self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
-    ) -> WrittenTopic:
-        """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed,
-        and ``brokers`` those that the answer names.
-        """
-        key = name, version, operations
-        leaders = self._leaders(name, topic, brokers)
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None and found[0] is topic and found[1] == leaders:
-                self._kept.move_to_end(key)
-                return found[2]
-        written = written_topic(self._described(name, topic, operations, brokers), version)
-        with self._lock:
-            self._forget(key)
-            self._kept[key] = topic, leaders, written
-            self._size += _ENTRY_BYTES + len(written.data)
-            while self._size > self._max_bytes and self._kept:
-                self._forget(next(iter(self._kept)))
-        return written
-
-    def _leaders(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> object:
-        """What the leaders follow from."""
-        ownership = self._ownership
-        if ownership is None or not ownership.shares(topic):
-            return None
-        shared = ownership.topic(name)
-        if shared is None:
-            return ownership.known
-        return ownership.known, shared.owners, shared.pending, ownership.lost, brokers
-
-    def _forget(self, key: tuple[str, int, int]) -> None:
-        found = self._kept.pop(key, None)
-        if found is not None:
-            self._size -= _ENTRY_BYTES + len(found[2].data)
-
-    def _described(
-        self, name: str, topic: StoredTopic, operations: int, brokers: frozenset[int]
-    ) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.NONE,
-            name=name,
-            topic_id=topic.topic_id,
-            is_internal=name in INTERNAL_TOPICS,
-            partitions=tuple(self._partitions(name, topic, brokers)),
-            topic_authorized_operations=operations,
-        )
-
-    def _partitions(
-        self, name: str, topic: StoredTopic, brokers: frozenset[int]
-    ) -> Iterator[MetadataResponsePartition]:
-        me, ownership = self._node_id, self._ownership
-        if ownership is not None and not ownership.shares(topic):
-            ownership = None
-        shared = None if ownership is None else ownership.topic(name)
-        for number in topic.partitions:
-            owner, led = me, True
-            if ownership is not None:
-                known = shared is not None and number < len(shared.owners)
-                owner = shared.owners[number] if shared is not None and known else -1
-                led = shared is not None and number not in shared.pending
-                if owner == me:
-                    led = ownership.is_ours(TopicPartition(name, number))
-            if led and owner in brokers:
-                yield MetadataResponsePartition(
-                    partition_index=number,
-                    leader_id=owner,
-                    leader_epoch=LEADER_EPOCH,
-                    replica_nodes=(owner,),
-                    isr_nodes=(owner,),
-                )
-            else:  # its owner is not among the brokers of this answer, or cannot serve it
-                yield MetadataResponsePartition(
-                    error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-                    partition_index=number,
-                    leader_id=-1,
-                    replica_nodes=() if owner < 0 else (owner,),
-                )

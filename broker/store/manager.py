@@ -5,24 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 from uuid import UUID, uuid4
 
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
-from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem, remove_tree, replace_file
+from broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem
 from broker.log.family import Grown, KnownProducer
 from broker.log.generations import SINCE_08, family_of, tools_of_all
 from broker.log.log import Log
 from broker.log.retention import PolicyFailed, PolicyMaker, policy_of
-from broker.log.segment import segment_name
-from broker.store.startup import DELETED_PREFIX, OfflineLog, Startup, open_partition, remove_if_empty
-from broker.store.topic_store import StoredTopic, TopicStore, directory_name, write_partition_metadata
+from broker.store.cluster_data import (
+    LeavingPartition,
+    RegistryNote,
+    read_note,
+    set_partitions_aside,
+    write_note,
+)
+from broker.store.disk_threads import for_each_log
+from broker.store.new_partitions import NewPartitions
+from broker.store.removal import DELETED_PREFIX, DelayedRemoval
+from broker.store.startup import OfflineLog, Startup
+from broker.store.topic_store import StoredTopic, TopicStore
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
@@ -32,24 +39,10 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.steps import Steps
-from pyspark_kafkalog.types import TopicPartition, encode_id
+from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
 """Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
-
-_DISK_THREADS = 8
-"""Logs that are flushed or closed at a time when there are many. Measured on ext4: 4 threads sync small files
-2.3 times as fast as one, 8 do so 3.2 times, 16 hardly faster than that, at the price of other threads' turns.
-"""
-_MANY_LOGS = 16
-"""Fewer than these are flushed one after the other."""
-
-ASIDE_DIRECTORY = ".aside"
-"""Where partitions go that other brokers own: nothing in it is ever removed."""
-
-_REGISTRY = "registry.id"
-
-_T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
 
@@ -112,6 +105,7 @@ class LogManager:
         self._truncate_missing = truncate_missing
         self._making: set[str] = set()
         self._leaving: set[str] = set()
+        self._new = NewPartitions(self._files, self._tools)
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
@@ -254,7 +248,7 @@ class LogManager:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         config = self._defaults.overridden(overrides or {})
         here = tuple(range(partition_count) if numbers is None else numbers)
-        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation)
+        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
         with self._lock:
             if name in self._topics or name in self._making or name in self._leaving:
                 raise TopicAlreadyExists(f"topic {name} exists")
@@ -302,12 +296,12 @@ class LogManager:
             with self._lock:
                 now = self._topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
-                    self._undo(logs)
+                    self._new.undo(logs)
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
                 for log in logs.values():
                     log.config = self._defaults.overridden(now.overrides)
                 here = tuple(sorted({*now.partitions, *added}))
-                topic = StoredTopic(now.topic_id, here, now.overrides, now.generation)
+                topic = StoredTopic(now.topic_id, here, now.overrides, now.generation, max(total, now.total))
                 self._commit(name, topic, self._stores[name], logs)
         finally:
             with self._lock:
@@ -360,12 +354,18 @@ class LogManager:
         with self._lock:
             old = self._topic(name)
             config = self._defaults.overridden(overrides)
-            topic = StoredTopic(old.topic_id, old.partitions, dict(overrides), old.generation)
+            topic = replace(old, overrides=dict(overrides))
             self._commit(name, topic, self._stores[name], {})
             for number in topic.partitions:
                 log = self._logs.get(TopicPartition(name, number))
                 if log is not None:
                     log.config = config
+
+    def set_total(self, name: str, total: int) -> None:
+        """Keep how many partitions a topic has at all brokers. Raises as `set_overrides`."""
+        with self._lock:
+            topic = replace(self._topic(name), total=total)
+            self._commit(name, topic, self._stores[name], {})
 
     def deleting_topic(self, name: str) -> Steps[None]:
         """Delete a topic with its logs; it is gone with the first step, its files ``file.delete.delay.ms``
@@ -411,8 +411,8 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Have these partitions of a topic with this id no more, but keep all that is in them, and a copy of
-        the topic's record, in ``.aside/<topic id>`` of their data directories.
+        """Have these partitions of a topic with this id no more, but keep all that is in them:
+        `set_partitions_aside`.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -421,70 +421,47 @@ class LogManager:
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
             if topic.topic_id != topic_id:
-                raise UnknownTopicOrPartition(f"topic {name} was made anew")
+                raise UnknownTopicOrPartition(f"topic {name} is another one by now")
             gone = {TopicPartition(name, number) for number in numbers}
-            left = tuple(n for n in topic.partitions if TopicPartition(name, n) not in gone)
-            records = TopicStore(store.path, self._files)
-            places = {p: (log.directory, log.path) for p, log in self._logs.items() if p in gone}
-            places |= {p: (log.directory, log.path) for p, log in self._offline.items() if p in gone}
+            leaving = [
+                *(
+                    LeavingPartition(log.directory, log.path, log)
+                    for p, log in self._logs.items()
+                    if p in gone
+                ),
+                *(LeavingPartition(o.directory, o.path, None) for p, o in self._offline.items() if p in gone),
+            ]
+            staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
             try:
-                for partition, (directory, path) in places.items():
-                    aside = directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
-                    if not aside.exists():
-                        self._files.make_directory(aside.parent)
-                        self._files.make_directory(aside)
-                        records.set_aside(name, aside)
-                    log = self._logs.get(partition)
-                    if log is not None:
-                        log.flush()
-                        log.drop()
-                    if path.exists():
-                        self._files.rename(path, _free(aside / path.name))
-                    if log is not None:
-                        log.drop()
-                    self._files.sync_directory(aside)
-                    self._files.sync_directory(directory.path)
-                rest = StoredTopic(topic.topic_id, left, topic.overrides, topic.generation)
-                if left:
-                    records.put(name, rest)
-                else:
-                    records.remove(name)
+                rest = set_partitions_aside(
+                    self._files, TopicStore(store.path, self._files), name, topic, leaving, staying
+                )
             except OSError as e:
                 raise store.refused(f"setting partitions of {name} aside", e) from e
             self._logs = {tp: log for tp, log in self._logs.items() if tp not in gone}
             self._offline = {tp: log for tp, log in self._offline.items() if tp not in gone}
             topics = {n: t for n, t in self._topics.items() if n != name}
-            if left:
+            if rest is not None:
                 topics[name] = rest
             else:
                 del self._stores[name]
             self._topics = MappingProxyType(topics)
 
-    def has_joined(self, registry: str) -> bool:
-        """Whether this data was in the cluster's registry with this id before. Raises `StorageError`."""
-        return any(meta.get(_REGISTRY) == registry for _, meta in self._metas())
+    def registry_notes(self) -> list[RegistryNote]:
+        """What the data directories that work have noted of a cluster's registry. Raises `StorageError`."""
+        found = (read_note(directory) for directory in self._online())
+        return [note for note in found if note is not None]
 
-    def join(self, registry: str) -> None:
-        """Note durably that this data is in the cluster's registry with this id. Raises `StorageError`."""
-        for directory, meta in self._metas():
-            if meta.get(_REGISTRY) != registry:
-                try:
-                    directory.write_meta({**meta, _REGISTRY: registry})
-                except OSError as e:
-                    raise directory.refused("writing meta.properties", e) from e
-
-    def _metas(self) -> Iterable[tuple[DataDirectory, dict[str, str]]]:
+    def note_registry(self, note: RegistryNote) -> None:
+        """Note durably what is known of the cluster's registry. Raises `StorageError`."""
         for directory in self._online():
-            try:
-                yield directory, directory.read_meta()
-            except OSError as e:
-                raise directory.refused("reading meta.properties", e) from e
+            write_note(directory, note)
 
     def flush_due(self) -> None:
         """Flush what has waited for ``flush.ms``, and note how far each log is on the disk."""
         now = self._clock.monotonic()
         due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
-        _for_each(due, Log.flush_if_free)
+        for_each_log(due, Log.flush_if_free)
         for directory in self._directories:
             self._note_recovery_points(directory)
 
@@ -542,7 +519,7 @@ class LogManager:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
             online = [log for log in self._logs.values() if log.directory.online]
-            for log, state in zip(online, _for_each(online, Log.close), strict=True):
+            for log, state in zip(online, for_each_log(online, Log.close), strict=True):
                 if state is not None:
                     tables[log.directory][log.path.name] = (
                         state.end_offset, state.last_base_offset, state.last_size,
@@ -586,52 +563,7 @@ class LogManager:
         for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
-        made: dict[TopicPartition, Log] = {}
-        for number in numbers:
-            partition = TopicPartition(name, number)
-            directory = min(online, key=lambda place: load[place])
-            load[directory] += 1
-            path = directory.path / directory_name(partition)
-            try:
-                self._clear_the_way(path)
-                self._files.make_directory(path)
-                write_partition_metadata(self._files, path, topic)
-                if number in starts:
-                    first = path / segment_name(starts[number])
-                    replace_file(self._files, first, b"", durable=True)
-                made[partition] = open_partition(
-                    directory, partition, config, self._tools[topic.generation],
-                    clean=None, recovery_point=0,
-                )  # fmt: skip
-            except OSError as e:
-                self._undo(made, path)
-                raise directory.refused(f"making {path.name}", e) from e
-            except StorageError:
-                self._undo(made)
-                raise
-            yield None
-        return made
-
-    def _clear_the_way(self, path: Path) -> None:
-        """A creation that failed may have left its directory; one with data in it is not ours to remove."""
-        try:
-            empty = remove_if_empty(self._files, path)
-        except FileNotFoundError:
-            return
-        if not empty:
-            raise StorageError(f"{path} has data and belongs to no topic: move it away first")
-
-    def _undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
-        """Remove what was made for a topic that there will not be; the next start removes what stays."""
-        for log in made.values():
-            log.drop()
-        for path in (*(log.path for log in made.values()), *more):
-            try:
-                remove_tree(self._files, path)
-            except OSError as e:
-                _logger.warning("%s stays until the next start: %s", path, e)
-        for log in made.values():
-            log.drop()
+        return self._new.making(name, topic, numbers, config, starts, load)
 
     def _commit(
         self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
@@ -641,7 +573,7 @@ class LogManager:
         try:
             TopicStore(store.path, self._files).put(name, topic)
         except OSError as e:
-            self._undo(made)
+            self._new.undo(made)
             raise store.refused(f"writing the record of topic {name}", e) from e
         self._logs = {**self._logs, **made}
         self._stores[name] = store
@@ -675,69 +607,3 @@ class LogManager:
             directory.write_recovery_points(points)
         except OSError as e:
             _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
-
-
-def _for_each(logs: Sequence[Log], work: Callable[[Log], _T]) -> list[_T | None]:
-    """The result of some disk work for each log; None where it failed, which is logged.
-
-    Many are done by several threads: a disk takes several syncs in hardly more time than one, and a thread
-    that waits for one holds nothing that others need.
-    """
-
-    def one(log: Log) -> _T | None:
-        try:
-            return work(log)
-        except KafkaError as e:
-            _logger.warning("%s", e)
-            return None
-
-    if len(logs) < _MANY_LOGS:
-        return [one(log) for log in logs]
-    with ThreadPoolExecutor(_DISK_THREADS, "kafkalog-disk") as threads:
-        return list(threads.map(one, logs))
-
-
-def _free(path: Path) -> Path:
-    """The path, or the first one with a number behind it that nothing has."""
-    found, number = path, 1
-    while found.exists():
-        found, number = path.with_name(f"{path.name}~{number}"), number + 1
-    return found
-
-
-class DelayedRemoval:
-    """*Thread-safe: ``_lock`` guards the list.* What a crash leaves of it, the next start removes."""
-
-    def __init__(self, files: FileSystem, clock: Clock) -> None:
-        self._files = files
-        self._clock = clock
-        self._doomed: list[tuple[float, Path, bool]] = []
-        self._lock = threading.Lock()
-
-    def add_files(self, paths: Iterable[Path], delay_ms: int) -> None:
-        """Remove files in ``delay_ms``."""
-        due = self._clock.monotonic() + delay_ms / 1000
-        with self._lock:
-            self._doomed += [(due, path, False) for path in paths]
-
-    def add_tree(self, path: Path, delay_ms: int) -> None:
-        """Remove a directory with all that is in it in ``delay_ms``."""
-        with self._lock:
-            self._doomed.append((self._clock.monotonic() + delay_ms / 1000, path, True))
-
-    def purge(self) -> None:
-        """Remove what is due."""
-        now = self._clock.monotonic()
-        with self._lock:
-            due = [(path, is_tree) for when, path, is_tree in self._doomed if when <= now]
-            self._doomed = [doomed for doomed in self._doomed if doomed[0] > now]
-        for path, is_tree in due:
-            try:
-                if is_tree:
-                    remove_tree(self._files, path)
-                else:
-                    self._files.remove(path)
-            except FileNotFoundError:
-                continue  # its topic was deleted meanwhile
-            except OSError as e:
-                _logger.warning("%s stays until the next start: %s", path, e)

@@ -10,15 +10,12 @@ from pathlib import Path
 from broker.config import LogConfig
 from broker.disk.data_directory import DataDirectory
 from broker.disk.filesystem import FileSystem, remove_tree
-from broker.log.aborted import ABORTED_SUFFIX
-from broker.log.append.producers import SNAPSHOT_NAME
 from broker.log.family import LogTools
 from broker.log.loading import CleanState, MissingSegments, load_segments
 from broker.log.log import Log
-from broker.log.segment import base_offset_of
-from broker.log.segment_list import SEGMENT_LIST_NAME, Missing
+from broker.log.segment_list import Missing
+from broker.store.removal import DELETED_PREFIX, remove_if_empty
 from broker.store.topic_store import (
-    PARTITION_METADATA,
     StoredTopic,
     TopicStore,
     directory_name,
@@ -29,12 +26,6 @@ from broker.store.topic_store import (
 )
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
-
-DELETED_PREFIX = ".deleted~"
-"""Directories of deleted partitions, until their files are removed too; no topic's name has a tilde."""
-
-_OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
-_OUR_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX, ".deleted", ".tmp")
 
 _logger = logging.getLogger(__name__)
 
@@ -278,14 +269,3 @@ def open_partition(
         # A reader that was here before the crash must find its place again.
         log.flush()
     return log
-
-
-def remove_if_empty(files: FileSystem, path: Path) -> bool:
-    """Remove a partition's directory if no record is in it, and nothing that is not ours."""
-    for entry in files.scan(path):
-        empty_segment = base_offset_of(entry.name) is not None and entry.size == 0
-        ours = entry.name in _OUR_NAMES or entry.name.endswith(_OUR_SUFFIXES)
-        if entry.is_directory or not (empty_segment or ours):
-            return False
-    remove_tree(files, path)
-    return True

@@ -2,9 +2,9 @@
 
 A topic exists from the moment its record is durable until the record says that it is being deleted; its
 partition directories are made before and removed after. So whatever a crash leaves of a creation or a
-deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``, their number,
-``partitions.here`` where other brokers have some of them, ``generation``, ``deleting``, and the topic's own
-as ``config.<name>``.
+deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``, their number
+at all brokers, ``partitions.here`` where others have some of them, ``generation``, ``deleting``, and the
+topic's own as ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ _CONFIG = "config."
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
     """A topic as it is kept, with the numbers of its partitions here, ascending; ``overrides`` are the
-    properties that it sets for itself.
+    properties that it sets for itself, ``total`` is the number of its partitions at all brokers.
     """
 
     topic_id: UUID
     partitions: tuple[int, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
     generation: str = SINCE_08.generation
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", max(self.total, max(self.partitions, default=-1) + 1))
 
 
 def directory_name(partition: TopicPartition) -> str:
@@ -90,13 +94,12 @@ class TopicStore:
 
     def put(self, name: str, topic: StoredTopic, *, deleting: bool = False) -> None:
         """Write a topic's record, durably. Raises `OSError`."""
-        count = topic.partitions[-1] + 1
         fields = {
             "topic.id": encode_id(topic.topic_id),
-            "partitions": str(count),
+            "partitions": str(topic.total),
             "generation": topic.generation,
         }
-        if len(topic.partitions) < count:
+        if len(topic.partitions) < topic.total:
             fields["partitions.here"] = ",".join(map(str, topic.partitions))
         if deleting:
             fields["deleting"] = "true"
@@ -175,13 +178,14 @@ def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
     """
     try:
         fields = parse_properties(data.decode("utf-8"))
-        here = fields.get("partitions.here")
-        numbers = range(int(fields["partitions"])) if here is None else map(int, here.split(","))
+        here, total = fields.get("partitions.here"), int(fields["partitions"])
+        numbers = range(total) if here is None else map(int, here.split(","))
         topic = StoredTopic(
             decode_id(fields["topic.id"]),
             tuple(numbers),
             {key.removeprefix(_CONFIG): value for key, value in fields.items() if key.startswith(_CONFIG)},
             fields["generation"],
+            total,
         )
     except (KeyError, ValueError, KafkaError) as e:
         raise StorageError(f"{path} is not a topic's record: {e!r}") from e

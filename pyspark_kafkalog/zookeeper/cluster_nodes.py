@@ -2,12 +2,13 @@
 
 Below the prefix of `JsonLayout`, all persistent:
 
-* ``/brokers/topics``: JSON with version 1, registry, a random id that a ZooKeeper which was emptied has not,
-  and changes, the names of the topics changed last, each after the version of this node that changed it
+* ``/brokers/topics``: JSON with version 1, registry, a random id that another ZooKeeper, or one that was
+  emptied, has not, members, whether each broker has brought what it had (`RegistryNode`), and changes, those
+  that were made last: the version of this node after each, its topic, and its tag
 * ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions, the brokers of each, of which the
   first owns it, adding_replicas and removing_replicas, both empty, and ours: pending, the partitions that
   their owners have not made yet, and starts, the first offsets of those that do not begin at 0. Without
-  partitions there is no such topic any more
+  partitions there is no such topic, and brokers_07 are those that have one of Kafka 0.7 with its name
 * ``/config/topics/<topic>``: JSON with version 1 and config
 * ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and brokers, who have yet to remove it
 * ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end, both as text: the
@@ -18,7 +19,7 @@ Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -38,10 +39,10 @@ from pyspark_kafkalog.zookeeper.paths import (
 )
 
 CHANGES_KEPT = 100
-"""Who has missed more of them reads every topic again."""
+"""A broker that has missed more of them reads every topic again."""
 
 NOBODY = -1
-"""Owner of a partition that no broker has brought yet, after ZooKeeper was emptied."""
+"""Owner of a partition that no broker has brought, after ZooKeeper was emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +65,43 @@ class DeletedTopic(NamedTuple):
     brokers: frozenset[int]
 
 
+class Change(NamedTuple):
+    """A change of a topic, or of the members where that is "", which gave the root this ``version``. By the
+    random ``tag`` the broker that made it finds it again, though the answer was lost.
+    """
+
+    version: int
+    topic: str
+    tag: str
+
+
 @dataclass(frozen=True, slots=True)
-class ChangesNode:
-    """The node that every change sets: its registry's id, and the last changes, oldest first."""
+class RegistryNode:
+    """The root, which every change sets: the ``registry``'s id, and the last ``changes``, oldest first.
+
+    ``members`` are its brokers. One of a registry before this one is False until it has brought the
+    partitions that it had: until then others cannot know which names are taken.
+    """
 
     registry: str
-    changes: tuple[tuple[int, str], ...] = ()
+    changes: tuple[Change, ...] = ()
+    members: Mapping[int, bool] = field(default_factory=dict)
 
-    def after(self, version: int, *names: str) -> ChangesNode:
-        """The same after a change of these topics that gave the node this ``version``."""
-        changes = (*self.changes, *((version, name) for name in names))
-        return ChangesNode(self.registry, changes[-CHANGES_KEPT:])
+    def after(self, change: Change, members: Mapping[int, bool] | None = None) -> RegistryNode:
+        """The same after a change, and with other ``members`` if given."""
+        kept = (*self.changes, change)[-CHANGES_KEPT:]
+        return RegistryNode(self.registry, kept, self.members if members is None else members)
 
     def since(self, before: int, now: int) -> set[str] | None:
         """The topics changed after version ``before``, at version ``now``; None where that is forgotten."""
-        if len({version for version, _ in self.changes if version > before}) < now - before:
+        changes = [change for change in self.changes if change.version > before]
+        if len(changes) < now - before:
             return None
-        return {name for version, name in self.changes if version > before}
+        return {change.topic for change in changes if change.topic}
+
+    def has(self, tag: str) -> bool:
+        """Whether the change with this tag was made, and not many others after it."""
+        return any(change.tag == tag for change in self.changes)
 
 
 class ClusterNodes:
@@ -119,12 +140,12 @@ def write_topic(topic: TopicNode) -> bytes:
 
 
 def read_topic(name: str, data: bytes) -> TopicNode | None:
-    """The topic in a znode's value; None where there is none any more.
+    """The topic in a znode's value; None where the value is not, or no longer, a topic's.
     Raises `MalformedNode`: it is none of ours.
     """
     what = f"topic {name!r}"
     if not data:
-        return None  # made by a broker of before, below which it registered its partitions
+        return None  # a parent of the partitions that some broker registered
     fields = json_object(text_of(data, what), what)
     partitions, pending = fields.get("partitions"), fields.get("pending", [])
     starts = fields.get("starts", {})
@@ -146,6 +167,30 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
         raise MalformedNode(what, data) from None
     every = tuple(owners.get(n, NOBODY) for n in range(max(owners) + 1))
     return TopicNode(topic_id, every, frozenset(pending), first)
+
+
+def write_name_07(brokers: Collection[int]) -> bytes:
+    """The value of the znode of a name that topics of Kafka 0.7 at these brokers have; of no topic's without
+    brokers.
+    """
+    fields: dict[str, object] = {
+        "version": 3,
+        "partitions": {},
+        "adding_replicas": {},
+        "removing_replicas": {},
+    }
+    return json_bytes(fields | ({"brokers_07": sorted(brokers)} if brokers else {}))
+
+
+def read_name_07(name: str, data: bytes) -> frozenset[int]:
+    """The brokers with a topic of Kafka 0.7 of this name, in a value of which `read_topic` gives None."""
+    if not data:
+        return frozenset()
+    what = f"topic {name!r}"
+    brokers = json_object(text_of(data, what), what).get("brokers_07", [])
+    if not isinstance(brokers, list) or not all(map(is_count, brokers)):
+        raise MalformedNode(what, data)
+    return frozenset(brokers)
 
 
 def write_config(config: Mapping[str, str]) -> bytes:
@@ -188,7 +233,7 @@ def write_id_block(broker: int, first: int, count: int) -> bytes:
 
 
 def read_id_block(data: bytes) -> int:
-    """The first producer id behind the last block."""
+    """The first producer id after the last block."""
     what = "a block of producer ids"
     end = str(json_object(text_of(data, what), what).get("block_end"))
     if not NUMBER.fullmatch(end):
@@ -196,24 +241,31 @@ def read_id_block(data: bytes) -> int:
     return int(end) + 1
 
 
-def write_changes(node: ChangesNode) -> bytes:
-    """The value of the node that every change sets."""
-    return json_bytes({"version": 1, "registry": node.registry, "changes": node.changes})
+def write_registry(node: RegistryNode) -> bytes:
+    """The value of the root."""
+    members = {str(broker): arrived for broker, arrived in sorted(node.members.items())}
+    return json_bytes({"version": 1, "registry": node.registry, "members": members, "changes": node.changes})
 
 
-def read_changes(data: bytes) -> ChangesNode | None:
-    """The last changes; None where no broker of ours has written any."""
+def read_registry(data: bytes) -> RegistryNode | None:
+    """What is in the root's value; None where it has none, as a parent that somebody's znode needed."""
     if not data:
         return None
-    what = "the list of changed topics"
+    what = "the registry of topics"
     fields = json_object(text_of(data, what), what)
-    registry, changes = fields.get("registry"), fields.get("changes")
-    if not isinstance(registry, str) or not isinstance(changes, list):
+    registry, members, changes = (fields.get(name) for name in ("registry", "members", "changes"))
+    if not isinstance(registry, str) or not isinstance(members, dict) or not isinstance(changes, list):
         raise MalformedNode(what, data)
     found: Sequence[Any] = changes
-    if not all(isinstance(each, list) and len(each) == 2 and is_count(each[0]) for each in found):
+    if not all(isinstance(each, list) and len(each) == 3 and is_count(each[0]) for each in found):
         raise MalformedNode(what, data)
-    return ChangesNode(registry, tuple((int(version), str(name)) for version, name in found))
+    if not all(NUMBER.fullmatch(broker) for broker in members):
+        raise MalformedNode(what, data)
+    return RegistryNode(
+        registry,
+        tuple(Change(int(version), str(name), str(tag)) for version, name, tag in found),
+        {int(broker): arrived is True for broker, arrived in members.items()},
+    )
 
 
 def _name(text: str) -> str:

@@ -74,9 +74,13 @@ class RegistryWatch:
 
 def brokers(session: Session, layout: Layout) -> dict[int, BrokerNode]:
     """The live brokers by id."""
-    ids = sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
-    found = ((number, broker_at(session, layout, number)) for number in ids)
+    found = ((number, broker_at(session, layout, number)) for number in broker_ids(session, layout))
     return {number: broker for number, broker in found if broker is not None}
+
+
+def broker_ids(session: Session, layout: Layout) -> list[int]:
+    """The ids that live brokers have, or somebody holds."""
+    return sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
 
 
 def broker_at(session: Session, layout: Layout, broker: int) -> BrokerNode | None:

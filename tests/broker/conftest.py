@@ -17,6 +17,7 @@ from tests.support.log.data_directories import write_log
 from tests.support.log.logs import crash_all
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.wire07 import Wire07
+from tests.support.two_brokers import Two
 
 _numbers = itertools.count()
 
@@ -80,6 +81,13 @@ def other(zookeeper_connect: str) -> Iterator[Session]:
     """Another one in the same place."""
     with Session(zookeeper_connect, session_timeout_ms=2000) as session:
         yield session
+
+
+@pytest.fixture
+def two(zookeeper_connect: str, tmp_path: Path) -> Iterator[Two]:
+    """Two brokers of one cluster."""
+    with Two(zookeeper_connect, tmp_path) as running:
+        yield running
 
 
 @pytest.fixture

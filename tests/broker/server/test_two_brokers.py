@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
-import pytest
-
-from broker.embedded import EmbeddedBroker, start_broker
+from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterableConfig,
@@ -33,74 +28,13 @@ from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponseTopic,
 )
-from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.raw_groups import commit, committed, group_at
 from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
+from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
 from tests.support.zookeeper import until
-
-
-class Two:
-    """Brokers 1 and 2, each with one client."""
-
-    def __init__(self, place: str, directory: Path, own: Mapping[str, object] = MappingProxyType({})) -> None:
-        self._own = {"zookeeper.connect": place, "zookeeper.session.timeout.ms": 4000, **own}
-        self._directory = directory
-        self.brokers: dict[int, EmbeddedBroker] = {}
-        self.clients: dict[int, RawClient] = {}
-
-    def start(self, number: int) -> RawClient:
-        listeners = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
-        self.brokers[number] = start_broker(
-            self._own | {"node.id": number, "listeners": listeners},
-            data_dir=self._directory / str(number),
-        )
-        self.clients[number] = RawClient(self.brokers[number].port_of("PLAINTEXT"))
-        return self.clients[number]
-
-    def stop(self, number: int) -> None:
-        self.clients.pop(number).close()
-        self.brokers.pop(number).stop()
-
-    def describe(self, number: int, topic: str) -> MetadataResponseTopic:
-        """What a broker says of a topic; asking for it makes it where nobody has it."""
-        (told,) = self.clients[number].ask(MetadataRequest(topics=(MetadataRequestTopic(name=topic),))).topics
-        return told
-
-
-@pytest.fixture
-def two(zookeeper_connect: str, tmp_path: Path) -> Iterator[Two]:
-    running = Two(zookeeper_connect, tmp_path)
-    running.start(1)
-    running.start(2)
-    yield running
-    for number in list(running.brokers):
-        running.stop(number)
-
-
-def leaders(told: MetadataResponseTopic) -> list[int]:
-    return [p.leader_id for p in sorted(told.partitions, key=lambda p: p.partition_index)]
-
-
-def all_led(two: Two, number: int, topic: str) -> list[int]:
-    """The leaders that a broker names; none before all partitions have one."""
-    found = leaders(two.describe(number, topic))
-    return [] if -1 in found else found
-
-
-def write_everywhere(two: Two, topic: str, value: bytes, count: int) -> dict[int, list[int]]:
-    """Produce to each partition at each broker; the partitions that each one took."""
-    taken: dict[int, list[int]] = {number: [] for number in two.clients}
-    for number, client in two.clients.items():
-        for partition in range(count):
-            code = client.produce(topic, batch(value), partition).error_code
-            assert code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if code == ErrorCode.NONE:
-                taken[number].append(partition)
-    return taken
 
 
 def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
@@ -145,8 +79,7 @@ def test_every_broker_names_all_brokers_and_the_smallest_id_as_the_controller(tw
 
 def test_a_topic_is_made_widened_changed_and_deleted_at_any_broker(two: Two, tmp_path: Path) -> None:
     one, other = two.clients[1], two.clients[2]
-    assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     widened = other.ask(
         CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=4),), timeout_ms=5000)
     )
@@ -174,20 +107,17 @@ def test_a_topic_is_made_widened_changed_and_deleted_at_any_broker(two: Two, tmp
     deleted = other.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
     assert deleted.responses[0].error_code == ErrorCode.NONE
     for number in (1, 2):
-        # Its record goes last: a broker that is killed before goes on with the deletion.
-        record = tmp_path / str(number) / ".topics" / "t.topic"
+        record = tmp_path / str(number) / ".topics" / "t.topic"  # it goes after the directories
         until(lambda record=record: not record.exists())
         assert not list((tmp_path / str(number)).glob("t_*"))
-    assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     assert one.offset_at("t", -1).offset == 0
 
 
 def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_their_records(
     two: Two, tmp_path: Path
 ) -> None:
-    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     write_everywhere(two, "t", b"before", 2)
     two.stop(2)
     until(lambda: leaders(two.describe(1, "t")) == [1, -1])
@@ -212,8 +142,7 @@ def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_
 
 def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_already(two: Two) -> None:
     """A producer that is told that its topic does not exist gives up the records it holds."""
-    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     port = two.brokers[2].port_of("PLAINTEXT")
     two.brokers[2].kill()
     # The node of the one that was killed is there until its session expires.
@@ -247,8 +176,7 @@ def connected(port: int) -> RawClient:
 def test_an_owner_that_comes_with_an_empty_directory_does_not_pass_for_having_lost_nothing(
     two: Two, tmp_path: Path
 ) -> None:
-    assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     two.stop(2)
     (tmp_path / "2").rename(tmp_path / "kept")
     client = two.start(2)
@@ -273,18 +201,12 @@ def test_what_two_brokers_brought_under_one_name_is_the_firsts_and_the_others_is
             client.produce("both", batch(b"of %d" % number))
         meta = tmp_path / str(number) / "meta.properties"
         meta.write_text(re.sub("cluster.id=.*", "cluster.id=one-of-both", meta.read_text()))
-    two = Two(zookeeper_connect, tmp_path)
-    try:
-        two.start(1)
-        two.start(2)
+    with Two(zookeeper_connect, tmp_path) as two:
         assert leaders(two.describe(2, "both")) == [1]
         assert [r.value for r in two.clients[1].read("both")] == [b"of 1"]
         (aside,) = (tmp_path / "2" / ".aside").iterdir()
         assert sorted(path.name for path in aside.iterdir()) == ["both.topic", "both_0", "both_1"]
         assert b"of 2" in (aside / "both_0" / "00000000000.kafka").read_bytes()
-    finally:
-        for number in list(two.brokers):
-            two.stop(number)
 
 
 def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordinated_by_key(
@@ -300,10 +222,7 @@ def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordina
             assert txn.send(f"of-{number}", b"open") == ErrorCode.NONE
         meta = tmp_path / str(number) / "meta.properties"
         meta.write_text(re.sub("cluster.id=.*", "cluster.id=one-of-both", meta.read_text()))
-    two = Two(zookeeper_connect, tmp_path)
-    try:
-        two.start(1)
-        two.start(2)
+    with Two(zookeeper_connect, tmp_path) as two:
         until(lambda: leaders(two.describe(2, "of-1")) == [1] and leaders(two.describe(1, "of-2")) == [2])
         assert two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 2, "a record and its abort"
         (aside,) = (tmp_path / "2" / ".aside").iterdir()
@@ -320,41 +239,6 @@ def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordina
         assert at_two.send("of-2", b"new") == new.send("of-1", b"new") == ErrorCode.NONE
         assert new.end() == ErrorCode.NONE
         assert two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 4
-    finally:
-        for number in list(two.brokers):
-            two.stop(number)
-
-
-def test_a_zookeeper_that_was_emptied_gets_all_topics_again_from_their_owners(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path
-) -> None:
-    two = Two(own_zookeeper.connect, tmp_path)
-    two.start(1)
-    two.start(2)
-    assert two.clients[1].create_topic("t", partitions=3).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1])
-    taken = write_everywhere(two, "t", b"x", 3)
-    two.stop(1)
-    two.stop(2)
-    with Session(own_zookeeper.connect) as session:
-        for path in ("/kafka/brokers/topics/t", "/kafka/config/topics/t"):
-            session.delete(path)
-            _empty(session, path)
-        _empty(session, "/kafka/brokers/topics")
-    two.start(2)
-    assert leaders(two.describe(2, "t")) == [-1, 2]
-    two.start(1)
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1])
-    assert write_everywhere(two, "t", b"y", 3) == taken
-    assert [r.value for r in two.clients[1].read("t", partition=2)] == [b"x", b"y"]
-    two.stop(1)
-    two.stop(2)
-
-
-def _empty(session: Session, path: str) -> None:
-    for child in session.children(path):
-        _empty(session, f"{path}/{child}")
-    session.delete(path)
 
 
 def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twice(two: Two) -> None:
@@ -370,8 +254,7 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
     two: Two, tmp_path: Path, zookeeper_connect: str
 ) -> None:
     client = two.clients[1]
-    assert client.create_topic("t", partitions=2).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2])
+    two.create("t", 1, 2)
     assert client.produce("t", batch(b"before")).error_code == ErrorCode.NONE
     os.kill(two.brokers[1].pid, signal.SIGSTOP)
     until(lambda: leaders(two.describe(2, "t")) == [-1, 2], seconds=20)
@@ -382,91 +265,76 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
             lambda: client.produce("t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER,
             seconds=20,
         )
-        assert client.create_topic("new").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        names = itertools.count()
+        until(
+            lambda: client.create_topic(f"new-{next(names)}").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
         assert of_rival.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE, seconds=20)
     assert {b"before", b"after"} <= {r.value for r in client.read("t")}
 
 
-def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
-    two: Two, tmp_path: Path, zookeeper_connect: str
-) -> None:
-    client = two.clients[1]
-    assert client.create_topic("t", partitions=4).error_code == ErrorCode.NONE
-    until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1, 2])
-    write_everywhere(two, "t", b"old", 4)
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"zookeeper.connect={zookeeper_connect}\n")
+def test_a_name_that_a_topic_of_07_has_at_any_broker_is_given_to_no_other_topic(two: Two) -> None:
+    with Wire07(two.brokers[1].port_of("KAFKA07")) as wire:
+        wire.send(produce("old", 0, entry(b"of 1")))
+        assert wire.ask(fetch("old", 0, 0, 1000)) is not None
+    refused = two.clients[2].create_topic("old")
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "a topic of Kafka 0.7 has it, at broker 1" in str(refused.error_message)
+    assert two.describe(2, "old").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION, "nor by asking for it"
+    # The other way round: nothing of it is written, which is all that a producer of 0.7 can be told.
+    two.create("new", 2)
+    with Wire07(two.brokers[1].port_of("KAFKA07")) as wire:
+        assert wire.ask(produce("new", 0, entry(b"x"))) is None
+    deleted = two.clients[1].ask(DeleteTopicsRequest(topic_names=("old",), timeout_ms=5000), 5)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    until(lambda: two.clients[2].create_topic("old").error_code == ErrorCode.NONE)
 
-    def forget(answer: str, *more: str) -> tuple[int, str]:
-        ran = subprocess.run(
-            [sys.executable, "-m", "broker", "forget", "2", str(properties), *more],
-            input=answer, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        return ran.returncode, ran.stdout + ran.stderr
 
-    assert forget("2\n") == (
-        2, "kafkalog-broker: broker 2 is there: only a broker that does not run can be forgotten\n"
-    )  # fmt: skip
+def test_offsets_of_a_topic_that_was_deleted_while_the_coordinator_was_away_are_forgotten(two: Two) -> None:
+    two.create("t", 1)
+    one, other = two.clients[1], two.clients[2]
+    group = group_at(one, 2)
+    until(lambda: commit(other, group, "t", 5) == ErrorCode.NONE)
     two.stop(2)
-    code, said = forget("no\n")
-    assert code == 1
-    assert "lost: all records of t, partitions 1, 3" in said
-    assert leaders(two.describe(1, "t")) == [1, -1, 1, -1]
-    assert forget("2\n")[1].startswith("2 partitions of 1 topics now belong to brokers [1], empty\n")
-    assert forget("", "--yes") == (0, "broker 2 owns no partition\n")
-    until(lambda: leaders(two.describe(1, "t")) == [1, 1, 1, 1])
-    before, start = client.offset_at("t", -2, 0).offset, client.offset_at("t", -2, 1).offset
-    assert before == 0
-    assert start > 1_000_000_000_000
-    assert client.produce("t", batch(b"new"), 1).base_offset == start
-    assert [r.value for r in client.read("t", start, 1)] == [b"new"]
-    late = two.start(2)
-    assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    (aside,) = (tmp_path / "2" / ".aside").iterdir()
-    assert sorted(path.name for path in aside.iterdir()) == ["t.topic", "t_1", "t_3"]
-    two.stop(1)
-    again = two.start(1)
-    assert [r.value for r in again.read("t", start, 1)] == [b"new"]
-    assert again.offset_at("t", -1, 3).offset == start
+    deleted = one.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    assert one.create_topic("t").error_code == ErrorCode.NONE
+    back = two.start(2)
+    found = until(lambda: [at for at in [committed(back, group, "t")] if at is not None])
+    assert found == [-1], "its very first answer"
+    until(lambda: commit(back, group, "t", 1) == ErrorCode.NONE)
+    two.stop(2)
+    back = two.start(2)
+    assert until(lambda: committed(back, group, "t")) == 1, "of the new topic it is kept"
 
 
-def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
-    tmp_path: Path, zookeeper_connect: str
-) -> None:
-    soon = {
-        "transaction.max.timeout.ms": "1000",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    }
-    two = Two(zookeeper_connect, tmp_path, soon)
+def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: Two) -> None:
+    """Metadata makes topics; Produce does not, as in Kafka."""
+    clients = [RawClient(two.brokers[number].port_of("PLAINTEXT")) for number in (1, 2) * 4]
     try:
-        for number in (1, 2):
-            two.start(number)
-        assert two.clients[1].create_topic("t", partitions=1).error_code == ErrorCode.NONE
-        ids = tuple(f"id-{n}" for n in range(20))
-        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
-        owners = until(lambda: {c.key: c.node_id for c in two.clients[2].ask(asked).coordinators})
-        of = {owner: name for name, owner in owners.items()}
-        at_two = RawTransactions(two.clients[2], of[2], timeout_ms=1000).begun("t", 0)
-        lost = RawTransactions(two.clients[1], of[2])
-        lost.producer = at_two.producer
-        until(lambda: lost.send("t", b"lost") == ErrorCode.NONE)
-        two.stop(2)
-        time.sleep(2.5)
-        assert two.clients[1].offset_at("t", -1, isolation_level=1).offset == 0, "its coordinator may return"
-        properties = tmp_path / "server.properties"
-        properties.write_text(f"zookeeper.connect={zookeeper_connect}\n")
-        forget = [sys.executable, "-m", "broker", "forget", "2", str(properties), "--yes"]
-        subprocess.run(forget, check=True, timeout=60, capture_output=True)
-        until(lambda: two.clients[1].offset_at("t", -1, isolation_level=1).offset == 2)
-        unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        until(lambda: lost.send("t", b"late", version=10) == unknown)
-        new = RawTransactions(two.clients[1], of[2], timeout_ms=1000)
-        assert until(lambda: new.initialize() == ErrorCode.NONE)
-        assert new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
+        for round_ in range(5):
+            topic, ready = f"asked-{round_}", threading.Barrier(len(clients))
+            unknown = {c.produce(topic, batch(b"x")).error_code for c in clients}
+            assert unknown == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+            def work(client: RawClient, topic: str = topic, ready: threading.Barrier = ready) -> None:
+                request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
+                ready.wait(30)
+                (told,) = client.ask(request).topics
+                assert told.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+
+            with ThreadPoolExecutor(len(clients)) as threads:
+                list(threads.map(work, clients))
+            owners = until(partial(all_led, two, 1, topic))
+            assert until(partial(all_led, two, 2, topic)) == owners
+            ids = {two.describe(number, topic).topic_id for number in (1, 2)}
+            assert len(ids) == 1
+            taken = write_everywhere(two, topic, b"y", len(owners))
+            assert [n for n in (1, 2) for _ in taken[n]] == sorted(owners)
     finally:
-        for number in list(two.brokers):
-            two.stop(number)
+        for client in clients:
+            client.close()
 
 
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from broker.cluster.ownership import ClusterView, Ownership, spread
+from broker.cluster.ownership import ClusterView, Ownership
 from broker.cluster.registry import TopicRegistry
+from broker.cluster.registry_reader import NoRegistry, OlderRegistry
+from broker.store.cluster_data import RegistryNote
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,
+    InvalidTopic,
     ServerError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT
+from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT, read_registry
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.two_brokers import empty
 from tests.support.zookeeper import until
 
 Made = Callable[[int], TopicRegistry]
@@ -36,8 +41,9 @@ def made(zookeeper_connect: str) -> Iterator[Made]:
     def make(broker: int) -> TopicRegistry:
         session = Session(zookeeper_connect).start()
         sessions.append(session)
-        registry = TopicRegistry(session, JsonLayout(), Ownership(broker), f"registry-{broker}")
-        registry.open()
+        ids = (f"registry-{broker}-{number}" for number in itertools.count())
+        registry = TopicRegistry(session, JsonLayout(), Ownership(broker), ids.__next__)
+        registry.open(())
         return registry
 
     yield make
@@ -65,7 +71,7 @@ def test_what_one_broker_changes_the_other_sees_and_both_have_one_registry(made:
     assert (first.owners, first.pending) == ((1, 2), {0, 1})
     seen = other.sync().topics["a"]
     assert seen == first
-    other.made("a", first.stored.topic_id, [1])
+    other.report_made("a", first.stored.topic_id, [1])
     assert one.sync().topics["a"].pending == {0}
     assert other.widen("a", first.stored.topic_id, 3, lambda _, n: (2,) * n).owners == (1, 2, 2)
     assert one.configure("a", lambda now: {**now, "segment.bytes": "1024"}) == {
@@ -73,7 +79,7 @@ def test_what_one_broker_changes_the_other_sees_and_both_have_one_registry(made:
     }  # fmt: skip
     assert other.sync() == one.sync()
     assert other.sync().topics["a"].pending == {0, 2}
-    assert other.sync().registry == "registry-1"
+    assert other.sync().registry == "registry-1-0"
 
 
 def test_of_many_who_make_one_name_at_once_one_makes_it(made: Made) -> None:
@@ -138,11 +144,179 @@ def test_a_change_that_was_made_though_its_answer_was_lost_is_not_made_twice(
     monkeypatch.setattr(Session, "commit", lose_the_answer)
     topic_id = create(registry, "t", 1, 2)
     registry.widen("t", topic_id, 4, lambda _, n: (2,) * n)
-    registry.made("t", topic_id, [0])
+    registry.report_made("t", topic_id, [0])
     assert owners(other.sync()) == {"t": (1, 2, 2, 2)}
     registry.delete("t", topic_id)
     view = other.sync()
     assert (owners(view), view.deletions[topic_id].brokers) == ({}, {1, 2})
+
+
+def test_of_two_brokers_that_widen_a_topic_at_once_with_given_owners_one_is_refused(made: Made) -> None:
+    one, other = made(1), made(2)
+    topic_id = create(one, "t", 1, 2)
+    other.sync()
+    one.widen("t", topic_id, 3, lambda _, n: (1,) * n)
+    # It was asked to be given two more, of which one is there by now.
+    with pytest.raises(ServerError, match="1 new ones need as many assignments, not 2") as refused:
+        other.widen("t", topic_id, 4, lambda _view, _n: (1, 2))
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    topic = one.sync().topics["t"]
+    assert (topic.owners, topic.pending) == ((1, 2, 1), {0, 1, 2})
+
+
+def test_anothers_change_does_not_pass_for_the_own_one_whose_answer_was_lost(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = made(1), made(2)
+    topic_id = create(one, "t", 1)
+    other.sync()
+    commit, sent = Session.commit, list[Any]()
+
+    def come_second(self: Session, *changes: Any) -> bool:
+        if not sent:
+            sent.append(changes)
+            one.widen("t", topic_id, 2, lambda _, n: (2,) * n)
+        return commit(self, *changes)
+
+    monkeypatch.setattr(Session, "commit", come_second)
+    with pytest.raises(InvalidPartitions, match="has 2 partitions already"):
+        other.widen("t", topic_id, 2, lambda _, n: (2,) * n)
+
+
+def test_a_registry_that_was_removed_is_made_again_with_another_id_and_its_brokers_are_waited_for(
+    made: Made, zookeeper_connect: str
+) -> None:
+    one, other = made(1), made(2)
+    old = one.join(1)
+    other.join(2)
+    note = RegistryNote(old.registry, old.version, frozenset({1, 2}))
+    mine = StoredTopic(create(one, "t", 1, 2), (0,), total=2)
+    with Session(zookeeper_connect) as session:
+        empty(session, "/kafka/brokers/topics")
+        with pytest.raises(ServerError, match="there is no registry of topics"):
+            create(one, "u")
+        # What an older release, or a partition's ephemeral node, needs as a parent is no registry yet.
+        session.create("/kafka/brokers/topics", b"")
+    view = one.open([note])
+    assert (view.registry != old.registry, view.members) == (True, {1: False, 2: False})
+    with pytest.raises(ServerError, match="this broker registers again what it has"):
+        create(one, "u")
+    one._ownership.enter(one.offer("t", mine, 1))
+    one.join(1)
+    with pytest.raises(ServerError, match=r"brokers \[2\] have not registered again") as waits:
+        create(one, "u")
+    assert waits.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert other.open([note]).topics["t"].owners == (1, -1)
+    other.offer("t", StoredTopic(mine.topic_id, (1,), total=2), 2)
+    other.join(2)
+    one.sync()
+    create(one, "u")
+    assert owners(one.sync()) == {"t": (1, 2), "u": (1,)}
+
+
+def test_who_makes_a_registry_is_always_another_and_it_has_its_id_from_the_first_moment(
+    zookeeper_connect: str,
+) -> None:
+    ids = (f"r{number}" for number in itertools.count())
+    seen: list[str] = []
+    with Session(zookeeper_connect) as session:
+        registry = TopicRegistry(session, JsonLayout(), Ownership(1), ids.__next__)
+        for _ in range(3):
+            registry.open(())
+            node = session.read("/kafka/brokers/topics")
+            root = None if node is None else read_registry(node.data)
+            assert root is not None
+            seen.append(root.registry)
+            empty(session, "/kafka/brokers/topics")
+        with pytest.raises(NoRegistry):
+            registry.sync()
+    assert seen == ["r0", "r1", "r2"]
+
+
+def test_a_broker_that_others_did_not_know_makes_them_wait_for_those_that_it_knows(made: Made) -> None:
+    stranger, one = made(4), made(1)
+    stranger.join(4)
+    create(stranger, "early", 4)
+    known = RegistryNote("another", 7, frozenset({1, 2}))
+    assert one.open([known]).members == {1: False, 2: False, 4: True}
+    one.join(1)
+    # Who comes later with the same knowledge changes nothing: broker 2 may have been given up meanwhile.
+    one.forget(2, [1], 5)
+    assert made(3).open([known]).members == {1: True, 4: True}
+
+
+def test_an_older_state_of_a_registry_is_refused(made: Made, zookeeper_connect: str) -> None:
+    registry = made(1)
+    create(registry, "t")
+    view = registry.sync()
+    with pytest.raises(OlderRegistry, match="has version 1, but this broker has seen version 2"):
+        made(2).open([RegistryNote(view.registry, view.version + 1, frozenset())])
+    with Session(zookeeper_connect) as session:
+        node = session.read("/kafka/brokers/topics")
+        assert node is not None
+        session.delete("/kafka/brokers/topics/t")
+        session.delete("/kafka/brokers/topics")
+        session.create("/kafka/brokers/topics", node.data)  # of version 0
+    with pytest.raises(OlderRegistry, match="has version 0, but this broker has seen version 1"):
+        registry.sync()
+    with pytest.raises(ServerError, match="an old state of ZooKeeper has come back"):
+        create(registry, "u")
+
+
+def test_partitions_that_were_given_up_begin_far_above_all_that_were_given_out(made: Made) -> None:
+    registry = made(1)
+    create(registry, "t", 1, 2)
+    registry.report_made("t", registry.sync().topics["t"].stored.topic_id, [0, 1])
+    registry.forget(2, [1], 1_700_000_000_000_000)
+    topic = registry.sync().topics["t"]
+    assert (topic.owners, topic.pending, topic.starts) == ((1, 1), {1}, {1: 1_700_000_000_000_000})
+    # Whatever the clock says: a partition cannot have had so many records meanwhile.
+    registry.forget(1, [3], 5)
+    starts = registry.sync().topics["t"].starts
+    assert starts[1] == 1_700_000_000_000_000 + (1 << 40)
+    assert starts[0] == 1 << 40
+
+
+def test_partitions_that_nobody_brought_are_given_up_with_the_last_broker_that_could_have_them(
+    made: Made,
+) -> None:
+    registry = made(1)
+    registry.open([RegistryNote("another", 7, frozenset({1, 2, 3}))])
+    registry.offer("t", StoredTopic(uuid4(), (0,), total=3), 1)
+    registry.join(1)
+    registry.forget(3, [1], 9)
+    assert registry.sync().topics["t"].owners == (1, -1, -1), "broker 2 may have them"
+    registry.forget(2, [1], 9)
+    view = registry.sync()
+    assert (view.topics["t"].owners, view.topics["t"].pending, view.members) == ((1, 1, 1), {1, 2}, {1: True})
+
+
+def test_a_name_of_07_is_taken_until_the_last_broker_has_no_such_topic(made: Made) -> None:
+    one, other = made(1), made(2)
+    one.name_07("x", 1, used=True)
+    other.name_07("x", 2, used=True)
+    one.sync()
+    with pytest.raises(InvalidTopic, match=r"a topic of Kafka 0\.7 has it, at broker 2"):
+        create(one, "x")
+    other.name_07("x", 2, used=False)
+    one.sync()
+    create(one, "x")  # its own one is gone, or it would not ask
+    assert "x" in one.name_07("x", 1, used=True).topics
+    assert (one.sync().names_07, owners(one.sync())) == ({}, {"x": (1,)})
+    one.name_07("y", 1, used=True)
+    one.forget(1, [2], 9)
+    create(other, "y")
+
+
+def test_ids_of_producers_go_on_far_above_if_zookeeper_has_lost_them(
+    made: Made, zookeeper_connect: str
+) -> None:
+    one, other = made(1), made(2)
+    assert [one.take_ids(0, 1000), other.take_ids(0, 1000)] == [0, 1000]
+    with Session(zookeeper_connect) as session:
+        session.delete("/kafka/latest_producer_id_block")
+    # Broker 1 does not know of the block that broker 2 took.
+    assert one.take_ids(1000, 1000) > 1 << 30
 
 
 def test_a_deleted_topic_is_remembered_until_every_owner_has_removed_it_and_its_name_is_free(
@@ -153,11 +327,11 @@ def test_a_deleted_topic_is_remembered_until_every_owner_has_removed_it_and_its_
     other.sync()
     other.delete("t", old)
     one.sync()
-    one.removed(old, 1)
+    one.report_removed(old, 1)
     new = create(one, "t", 2)
     assert other.sync().deletions[old].brokers == {2}
-    other.removed(old, 2)
-    other.removed(old, 2)
+    other.report_removed(old, 2)
+    other.report_removed(old, 2)
     view = one.sync()
     assert (view.deletions, view.topics["t"].stored.topic_id) == ({}, new)
     for refused in (lambda: one.delete("t", old), lambda: one.widen("t", old, 9, lambda _, n: (1,) * n)):
@@ -188,12 +362,12 @@ def test_nothing_stays_of_a_topic_that_is_no_more_and_it_can_be_made_again(
 def test_what_brokers_bring_is_added_to_what_others_have_brought(made: Made) -> None:
     one, other = made(1), made(2)
     mine = StoredTopic(uuid4(), (0, 3), {"retention.ms": "7"})
-    one.offer("t", mine, 1)
+    one.offer("t", mine, 1, {3: 70})
     assert one.sync().topics["t"].owners == (1, -1, -1, 1)
-    other.offer("t", StoredTopic(mine.topic_id, (1, 3, 4)), 2)
+    other.offer("t", StoredTopic(mine.topic_id, (1, 3, 4)), 2, {1: 50, 3: 60})
     other.offer("t", StoredTopic(uuid4(), (2,)), 2)
     seen = one.sync().topics["t"]
-    assert (seen.owners, seen.pending) == ((1, 2, -1, 1, 2), frozenset())
+    assert (seen.owners, seen.pending, seen.starts) == ((1, 2, -1, 1, 2), frozenset(), {1: 50, 3: 70})
     assert seen.stored.overrides == {"retention.ms": "7"}
 
 
@@ -208,7 +382,7 @@ def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
         session.write("/kafka/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}')
         assert registry.configure("t", lambda now: {**now, "x": "y"}) == {"retention.ms": "1", "x": "y"}
         session.write("/kafka/brokers/topics/t", (session.read("/kafka/brokers/topics/t") or None).data)  # type: ignore[union-attr]
-        registry.made("t", topic_id, [0])
+        registry.report_made("t", topic_id, [0])
         session.create("/kafka/brokers/topics/foreign", b"no topic")
     assert registry.sync().topics["t"].pending == frozenset()
     assert registry.sync().topics["left"].stored.overrides == {}
@@ -217,13 +391,21 @@ def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
 
 def test_while_zookeeper_is_away_nothing_is_changed_and_nobody_waits(own_zookeeper: ZooKeeperServer) -> None:
     with Session(own_zookeeper.connect, connection_timeout_ms=5000) as session:
-        registry = TopicRegistry(session, JsonLayout(), Ownership(1), "r")
-        registry.open()
+        registry = TopicRegistry(session, JsonLayout(), Ownership(1), lambda: "r")
+        registry.open(())
         own_zookeeper.kill()
         until(lambda: not session.connected)
         with pytest.raises(ServerError, match="ZooKeeper does not answer") as refused:
             create(registry, "t")
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_deletion_is_remembered_for_those_who_coordinate_groups_as_well(made: Made) -> None:
+    registry = made(1)
+    create(registry, "__consumer_offsets", 2, 3)
+    topic_id = create(registry, "t", 1)
+    registry.delete("t", topic_id)
+    assert registry.sync().deletions[topic_id].brokers == {1, 2, 3}
 
 
 def test_no_producer_id_is_in_two_blocks(made: Made) -> None:
@@ -241,16 +423,3 @@ def test_no_producer_id_is_in_two_blocks(made: Made) -> None:
     assert sorted(taken) == list(range(0, 40_000, 1000))
     assert registries[0].take_ids(123_456, 1000) == 123_456
     assert registries[1].take_ids(0, 1000) == 124_456
-
-
-def test_new_partitions_go_to_the_brokers_in_turn_those_with_the_fewest_first(made: Made) -> None:
-    registry = made(1)
-    create(registry, "a", 1, 1, 1)
-    create(registry, "b", 2)
-    view = registry.sync()
-
-    def placed(brokers: Sequence[int], count: int) -> tuple[int, ...]:
-        return spread(view, brokers, count)
-
-    assert placed((1, 2, 3), 5) == (3, 2, 1, 3, 2)
-    assert placed((2,), 2) == (2, 2)

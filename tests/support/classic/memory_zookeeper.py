@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.zookeeper.session import (
@@ -26,6 +26,19 @@ class MemoryZooKeeper:
     def new_session(self) -> int:
         return next(self._numbers)
 
+    def names_below(self, path: str) -> set[str]:
+        """The names of a node's children."""
+        below = f"{path}/"
+        return {name[len(below) :].partition("/")[0] for name in self.nodes if name.startswith(below)}
+
+    def remove(self, path: str) -> None:
+        """A node and all that is below it are gone, whoever made them."""
+        self.nodes = {
+            name: node
+            for name, node in self.nodes.items()
+            if name != path and not name.startswith(f"{path}/")
+        }
+
     def end(self, session: int) -> None:
         """What a session's end does: its ephemeral nodes are gone."""
         self.nodes = {path: node for path, node in self.nodes.items() if node.owner != session}
@@ -41,6 +54,8 @@ class MemorySession:
         self._expired = False
         self.fail_after: int | None = None
         """Operations until one is done whose answer is lost; None is never."""
+        self.repeat_after: int | None = None
+        """Operations until one is done, and as its answer is lost, asked for again; None is never."""
         self.expire_after: int | None = None
         """Operations until the server ends the session, which the next one finds out; None is never."""
         self.between: tuple[int, Callable[[], object]] | None = None
@@ -89,6 +104,7 @@ class MemorySession:
         there = self._server.nodes.get(path)
         if there is not None and not (ephemeral and there.owner == self._id and there.data == data):
             raise NodeExists(path)
+        self._make_parents(path)
         self._server.nodes[path] = Node(data, 0, self._id if ephemeral else 0)
         self._answer()
 
@@ -99,6 +115,7 @@ class MemorySession:
 
     def write(self, path: str, data: bytes) -> None:
         self.notice()
+        self._make_parents(path)
         there = self._server.nodes.get(path, Node(b"", -1, 0))
         self._server.nodes[path] = Node(data, there.version + 1, there.owner)
         self._answer()
@@ -107,12 +124,21 @@ class MemorySession:
         return self.commit(Replacement(path, data, version))
 
     def commit(self, *changes: Creation | Replacement | Removal) -> bool:
+        done = self._commit(changes)
+        if self.repeat_after is not None:
+            self.repeat_after -= 1
+            if self.repeat_after < 0:
+                self.repeat_after = None
+                return self._commit(changes)
+        return done
+
+    def _commit(self, changes: Sequence[Creation | Replacement | Removal]) -> bool:
         self.notice()
         nodes = dict(self._server.nodes)
         for change in changes:
             there = nodes.get(change.path)
             if isinstance(change, Creation):
-                if there is not None:
+                if there is not None or change.path.rpartition("/")[0] not in nodes:
                     return False
                 nodes[change.path] = Node(change.data, 0, 0)
             elif there is None or there.version != change.version:
@@ -132,7 +158,7 @@ class MemorySession:
     def delete(self, path: str, version: int = -1) -> bool:
         self.notice()
         there = self._server.nodes.get(path)
-        if there is None or version not in (-1, there.version):
+        if there is None or version not in (-1, there.version) or self._server.names_below(path):
             return False
         del self._server.nodes[path]
         self._answer()
@@ -140,10 +166,11 @@ class MemorySession:
 
     def children(self, path: str) -> list[str]:
         self.notice()
-        below = f"{path}/"
-        return sorted(
-            {name[len(below) :].partition("/")[0] for name in self._server.nodes if name.startswith(below)}
-        )
+        return sorted(self._server.names_below(path))
+
+    def _make_parents(self, path: str) -> None:
+        while path := path.rpartition("/")[0]:
+            self._server.nodes.setdefault(path, Node(b"", 0, 0))
 
     def _answer(self) -> None:
         if self.fail_after is not None:

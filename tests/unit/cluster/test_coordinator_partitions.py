@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition
 
 NAME = "__consumer_offsets"
-OURS, OTHERS, NOT_MADE, LOST, UNKNOWN = range(5)
+OURS, OTHERS, NOT_MADE, OFFLINE, UNKNOWN = range(5)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def ownership() -> Ownership:
     made = Ownership(1)
     topic = ClusterTopic(StoredTopic(uuid4(), (0, 1, 2, 3), {}), (1, 2, 1, 1), frozenset({NOT_MADE}), 0, 0)
     made.see(ClusterView(1, "registry", {NAME: topic}))
-    made.lose([TopicPartition(NAME, LOST)])
+    made.set_offline([TopicPartition(NAME, OFFLINE)])
     made.serve()
     return made
 
@@ -38,7 +38,7 @@ def code(ownership: Ownership, number: int) -> ErrorCode | None:
         (OURS, None),
         (OTHERS, ErrorCode.NOT_COORDINATOR),
         (NOT_MADE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (LOST, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (OFFLINE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (UNKNOWN, ErrorCode.NOT_COORDINATOR),
     ],
 )

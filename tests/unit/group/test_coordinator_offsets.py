@@ -31,6 +31,7 @@ class Bench:
         self.clock, self.files, self.partitions = ManualClock(), FaultyFiles(), partitions
         self.appended: list[tuple[TopicPartition, int]] = []
         self.created = 0
+        self.deleting: frozenset[str] = frozenset()
         self.logs = LogManager(
             [directory],
             defaults=LogConfig(segment_bytes=2000),
@@ -63,6 +64,7 @@ class Bench:
             Settings(),
             create=self.create,
             appended=lambda partition, size: self.appended.append((partition, size)),
+            deleting=lambda: self.deleting,
         )
         made.look()
         if load:
@@ -244,3 +246,26 @@ def test_nothing_expired_writes_nothing(bench: Bench) -> None:
     coordinator.offsets.expire()
     run_steps(coordinator.offsets.forgetting_topic("never-committed"))
     assert bench.log_end() == 1
+
+
+def test_offsets_of_a_deleted_topic_are_neither_given_nor_taken_until_they_are_forgotten(
+    bench: Bench,
+) -> None:
+    """The next topic of its name is another one, which a committed offset of the old one would cut short."""
+    bench.coordinator().offsets.commit("g", {A: bench.offset(5), B: bench.offset(7)})
+    bench.deleting = frozenset({"a"})
+    groups = bench.coordinator(load=False)
+    assert groups.offsets.has_loaded(())
+    assert not groups.offsets.has_loaded([0])
+    groups.load()
+    assert groups.offsets.has_loaded([0])
+    assert not groups.offsets.has_loaded([0, 1])
+    assert groups.offsets.fetch("g") == {B: bench.offset(7)}
+    with pytest.raises(CoordinatorLoading):
+        groups.offsets.commit("g", {A: bench.offset(1)})
+    groups.offsets.commit("g", {B: bench.offset(8)})
+    run_steps(groups.offsets.forgetting_topic("a"))
+    bench.deleting = frozenset()
+    assert groups.offsets.fetch("g") == {B: bench.offset(8)}
+    groups.offsets.commit("g", {A: bench.offset(1)})
+    assert bench.coordinator().offsets.fetch("g") == {A: bench.offset(1), B: bench.offset(8)}

@@ -114,7 +114,7 @@ def test_of_a_cluster_it_shows_its_part_and_who_is_away(tmp_path: Path) -> None:
 def test_a_partition_that_it_made_and_does_not_have_is_offline(tmp_path: Path) -> None:
     logs = open_manager(tmp_path)
     ownership = in_cluster(logs)
-    ownership.lose([TopicPartition("gone", 0)])
+    ownership.set_offline([TopicPartition("gone", 0)])
     flights, gone = snapshots(logs, Groups(), Registered(ownership)).take().topics
     assert (gone.name, gone.partitions) == ("gone", (PartitionStatus(0, -1),))
     assert flights.offline_count == 0

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
-from broker.server import served_topics as written_topics
-from broker.server.served_topics import WrittenTopics
+from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
+from broker.server import written_topics
+from broker.server.written_topics import WrittenTopics
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
@@ -19,6 +19,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 )
 from pyspark_kafkalog.protocol.exchange import encode_response
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.manual_clock import ManualClock
 
 TOPIC = StoredTopic(UUID(int=5), (0, 1, 2))
 THERE = frozenset({0, 3, 8})
@@ -29,10 +30,14 @@ def answer(topic: object, version: int) -> bytes:
     return b"".join(bytes(part) for part in encode_response(response, version=version, correlation_id=7))
 
 
+def described_by(topics: WrittenTopics, brokers: frozenset[int] = THERE) -> MetadataResponseTopic:
+    return written_topics._described("t", TOPIC, NOT_ASKED, topics._owners("t", TOPIC, brokers))
+
+
 @pytest.mark.parametrize("version", range(13))
 def test_a_written_topic_is_sent_as_the_same_bytes(version: int) -> None:
     topics = WrittenTopics(3)
-    described = topics._described("t", TOPIC, NOT_ASKED, THERE)
+    described = described_by(topics)
     sent = answer(topics.of("t", TOPIC, version, NOT_ASKED, THERE), version)
     assert sent == answer(described, version)
 
@@ -66,11 +71,12 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_what_is_known_of_the_owners_is_reported_at_once() -> None:
-    ownership = Ownership(0)
+    clock = ManualClock()
+    ownership = Ownership(0, pulse := Pulse(3.0, clock))
     topics = WrittenTopics(0, ownership)
 
     def leaders(brokers: frozenset[int] = THERE) -> list[int]:
-        described = topics._described("t", TOPIC, NOT_ASKED, brokers)
+        described = described_by(topics, brokers)
         assert topics.of("t", TOPIC, 9, NOT_ASKED, brokers) == written_topic(described, 9)
         assert topics.of("t", TOPIC, 9, NOT_ASKED, brokers) is topics.of("t", TOPIC, 9, NOT_ASKED, brokers)
         return [partition.leader_id for partition in described.partitions]
@@ -86,9 +92,13 @@ def test_what_is_known_of_the_owners_is_reported_at_once() -> None:
     see(2, (0, 8, 0))
     assert leaders() == [0, 8, 0]
     assert leaders(frozenset({0})) == [0, -1, 0], "the other owner is away"
-    ownership.lose([TopicPartition("t", 2)])
+    ownership.set_offline([TopicPartition("t", 2)])
     assert leaders() == [0, 8, -1]
     see(1, (0, 0, 0))
     assert leaders() == [0, 8, -1], "an older view changes nothing"
+    clock.advance(4)
+    assert leaders() == [-1, 8, -1], "this process was stopped: it does not know yet what it still owns"
+    pulse.caught_up(pulse.beat())
+    assert leaders() == [0, 8, -1]
     ownership.refuse("somebody else has our id")
     assert leaders() == [-1, 8, -1]

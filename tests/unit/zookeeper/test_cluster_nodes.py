@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper.cluster_nodes import (
     CHANGES_KEPT,
-    ChangesNode,
+    Change,
     ClusterNodes,
     DeletedTopic,
+    RegistryNode,
     TopicNode,
-    read_changes,
     read_config,
     read_deleted,
+    read_name_07,
+    read_registry,
     read_topic,
-    write_changes,
     write_config,
     write_deleted,
+    write_name_07,
+    write_registry,
     write_topic,
 )
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
@@ -52,9 +55,15 @@ def test_a_topic_is_read_as_it_was_written(topic_id: UUID, owners: list[int], pe
     assert read_deleted(NODES.deletion(topic_id).rpartition("/")[2], write_deleted(deleted)) == deleted
 
 
-def test_a_topic_without_partitions_is_none() -> None:
-    assert read_topic("t", b"") is None
-    assert read_topic("t", b'{"version":3,"partitions":{}}') is None
+def test_a_topic_without_partitions_is_none_but_07_may_have_its_name() -> None:
+    for data in (b"", b'{"version":3,"partitions":{}}', write_name_07(())):
+        assert read_topic("t", data) is None
+        assert read_name_07("t", data) == frozenset()
+    taken = write_name_07((2, 1))
+    assert read_topic("t", taken) is None
+    assert read_name_07("t", taken) == {1, 2}
+    with pytest.raises(MalformedNode):
+        read_name_07("t", b'{"partitions":{},"brokers_07":["1"]}')
 
 
 @pytest.mark.parametrize(
@@ -74,22 +83,34 @@ def test_other_values_that_cannot_be_are_refused() -> None:
     for data in (b"", b'{"config":{"a":1}}', b'{"config":[]}'):
         with pytest.raises(MalformedNode):
             read_config("t", data)
-    for data in (b"x", b'{"registry":1,"changes":[]}', b'{"registry":"r","changes":[["a",1]]}'):
+    for data in (
+        b"x",
+        b'{"registry":1,"members":{},"changes":[]}',
+        b'{"registry":"r","members":{"x":true},"changes":[]}',
+        b'{"registry":"r","members":{},"changes":[["a",1,"x"]]}',
+        b'{"registry":"r","members":{},"changes":[[1,"a"]]}',
+    ):
         with pytest.raises(MalformedNode):
-            read_changes(data)
+            read_registry(data)
+    assert read_registry(b"") is None
     with pytest.raises(MalformedNode):
         read_deleted("no-id", b'{"name":"t","brokers":[1]}')
 
 
 def test_changes_say_what_is_to_be_read_again_or_that_they_do_not_reach_back_far_enough() -> None:
-    node = ChangesNode("r")
+    node = RegistryNode("r", members={1: True, 2: False})
     assert node.since(0, 0) == set()
     for version in range(1, CHANGES_KEPT + 4):
-        node = node.after(version, f"t{version}")
-    assert read_changes(write_changes(node)) == node
+        node = node.after(Change(version, f"t{version}", f"tag{version}"))
+    assert read_registry(write_registry(node)) == node
     last = CHANGES_KEPT + 3
     assert node.since(last - 2, last) == {f"t{last - 1}", f"t{last}"}
     assert node.since(3, last) == {f"t{version}" for version in range(4, last + 1)}
     assert node.since(2, last) is None
     # Who wrote the node without telling of a change.
     assert node.since(last - 2, last + 1) is None
+    assert [node.has(f"tag{version}") for version in (3, 4, last)] == [False, True, True]
+    # A change of the members alone is of no topic.
+    arrived = node.after(Change(last + 1, "", "x"), {1: True, 2: True})
+    assert arrived.since(last, last + 1) == set()
+    assert (node.members[2], arrived.members[2]) == (False, True)

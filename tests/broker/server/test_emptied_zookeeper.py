@@ -1,0 +1,123 @@
+"""A ZooKeeper that was emptied, or has an old state again, costs a cluster none of its data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.embedded import BrokerNotStarted
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.protocol.raw_client import batch
+from tests.support.protocol.raw_groups import commit, committed, group_at
+from tests.support.two_brokers import Two, empty, leaders, write_everywhere
+from tests.support.zookeeper import until
+
+
+def test_of_topics_that_zookeeper_lost_while_nobody_ran_the_owners_bring_theirs_and_others_wait(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with Two(own_zookeeper.connect, tmp_path) as two:
+        two.create("t", 1, 2, 1)
+        two.create("of-1", 1)
+        taken = write_everywhere(two, "t", b"x", 3)
+        two.stop(1)
+        two.stop(2)
+        with Session(own_zookeeper.connect) as session:
+            empty(session, "/kafka/brokers/topics")
+            empty(session, "/kafka/config/topics")
+        client = two.start(2)
+        assert leaders(two.describe(2, "t")) == [-1, 2, -1]
+        # Only broker 1 knows which other names are taken.
+        assert client.create_topic("of-1").error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert two.describe(2, "of-1").error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        two.start(1)
+        until(lambda: leaders(two.describe(2, "t")) == [1, 2, 1])
+        assert leaders(two.describe(2, "of-1")) == [1]
+        assert write_everywhere(two, "t", b"y", 3) == taken
+        assert [r.value for r in two.clients[1].read("t", partition=2)] == [b"x", b"y"]
+        two.create("new", 2)
+
+
+def test_a_cluster_that_runs_brings_all_it_has_to_a_zookeeper_that_lost_its_data(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with Two(own_zookeeper.connect, tmp_path) as two:
+        two.create("t", 1, 2)
+        taken = write_everywhere(two, "t", b"x", 2)
+        groups = {number: group_at(two.clients[number], number) for number in (1, 2)}
+        for number, group in groups.items():
+            until(lambda n=number, g=group: commit(two.clients[n], g, "t", 1) == ErrorCode.NONE)
+        own_zookeeper.kill()
+        shutil.rmtree(own_zookeeper.data_dir)
+        own_zookeeper.start()
+        two.brokers[2].restart()
+        two.clients[2].close()
+        two.connect(2)
+        # Broker 1 is not restarted: its session was refused until it must have ended.
+        until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2], seconds=30)
+        assert write_everywhere(two, "t", b"y", 2) == taken
+        until(lambda: two.clients[1].create_topic("new", partitions=2).error_code == ErrorCode.NONE)
+        for number, group in groups.items():
+            until(lambda n=number, g=group: committed(two.clients[n], g, "t") == 1)
+        assert two.aside(1) == two.aside(2) == []
+
+
+def test_a_cluster_whose_znodes_are_removed_while_it_runs_makes_them_again(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    with Two(own_zookeeper.connect, tmp_path) as two, Session(own_zookeeper.connect) as session:
+        two.create("t", 1, 2)
+        taken = write_everywhere(two, "t", b"x", 2)
+        for path in ("/kafka", "/brokers", "/cluster"):
+            empty(session, path)
+        until(lambda: session.children("/kafka/brokers/ids") == ["1", "2"], seconds=30)
+        until(lambda: two.clients[1].create_topic("new", partitions=2).error_code == ErrorCode.NONE)
+        until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2])
+        assert write_everywhere(two, "t", b"y", 2) == taken
+        until(lambda: session.children("/kafka/cluster") == session.children("/cluster") == ["id"])
+        assert two.aside(1) == two.aside(2) == []
+        # Who starts later agrees with it: nothing has been registered by halves.
+        two.stop(2)
+        two.start(2)
+        until(lambda: leaders(two.describe(1, "t")) == [1, 2])
+        assert two.aside(2) == []
+
+
+def test_an_old_state_of_zookeeper_is_refused_until_it_is_removed(
+    own_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    with Two(own_zookeeper.connect, tmp_path) as two:
+        two.create("t", 1, 2)
+        own_zookeeper.stop()
+        shutil.copytree(own_zookeeper.data_dir, kept)
+        own_zookeeper.start()
+        until(lambda: two.clients[1].create_topic("late", partitions=2).error_code == ErrorCode.NONE)
+        until(lambda: leaders(two.describe(2, "late")) == [1, 2])
+        until(lambda: _noted_version(tmp_path / "1") >= 4)
+        own_zookeeper.kill()
+        shutil.rmtree(own_zookeeper.data_dir)
+        shutil.copytree(kept, own_zookeeper.data_dir)
+        own_zookeeper.start()
+        log = two.brokers[2].log_file
+        until(lambda: "an old state of ZooKeeper has come back" in log.read_text(), seconds=30)
+        assert two.clients[2].produce("late", batch(b"x"), 1).error_code == ErrorCode.NONE
+        assert two.clients[2].create_topic("new").error_code == ErrorCode.REQUEST_TIMED_OUT
+        two.stop(1)
+        with pytest.raises(BrokerNotStarted, match="an old state of ZooKeeper has come back"):
+            two.start(1)
+        with Session(own_zookeeper.connect) as session:
+            empty(session, "/kafka/brokers/topics")
+        two.start(1)
+        until(lambda: leaders(two.describe(2, "late")) == leaders(two.describe(1, "t")) == [1, 2], seconds=30)
+        assert two.aside(1) == two.aside(2) == []
+        assert [r.value for r in two.clients[2].read("late", partition=1)] == [b"x"]
+
+
+def _noted_version(directory: Path) -> int:
+    lines = (directory / "meta.properties").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("registry.version=")).partition("=")[2])

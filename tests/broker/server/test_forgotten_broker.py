@@ -1,0 +1,143 @@
+"""``kafkalog-broker forget``: a broker that is gone for good, and what the others have in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.protocol.raw_client import batch
+from tests.support.protocol.raw_transactions import RawTransactions
+from tests.support.two_brokers import Two, leaders, write_everywhere
+from tests.support.zookeeper import until
+
+
+def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
+    two: Two,
+) -> None:
+    client = two.clients[1]
+    two.create("t", 1, 2, 1, 2)
+    write_everywhere(two, "t", b"old", 4)
+    assert two.forget(2, answer="2\n") == (
+        2, "kafkalog-broker: broker 2 is running (/kafka/brokers/ids/2 in ZooKeeper); stop it first\n"
+    )  # fmt: skip
+    two.stop(2)
+    code, said = two.forget(2, answer="no\n")
+    assert code == 1
+    assert "lost: all records of t, partitions 1, 3" in said
+    assert "the process of broker 2 must have ended" in said
+    assert leaders(two.describe(1, "t")) == [1, -1, 1, -1]
+    assert two.forget(2, answer="2\n")[1].startswith(
+        "2 partitions of 1 topics now belong to brokers [1], empty\n"
+    )
+    assert two.forget(2, "--yes") == (0, "the cluster has no broker 2, nor partitions of it\n")
+    until(lambda: leaders(two.describe(1, "t")) == [1, 1, 1, 1])
+    before, start = client.offset_at("t", -2, 0).offset, client.offset_at("t", -2, 1).offset
+    assert before == 0
+    assert start > 1_000_000_000_000_000, "microseconds: no partition gets a million records a second"
+    assert client.produce("t", batch(b"new"), 1).base_offset == start
+    assert [r.value for r in client.read("t", start, 1)] == [b"new"]
+    late = two.start(2)
+    assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert two.aside(2) == ["t.topic", "t_1", "t_3"]
+    two.stop(1)
+    again = two.start(1)
+    assert [r.value for r in again.read("t", start, 1)] == [b"new"]
+    assert again.offset_at("t", -1, 3).offset == start
+
+
+def test_a_deletion_waits_no_longer_for_a_broker_that_is_forgotten(two: Two, zookeeper_connect: str) -> None:
+    two.create("t", 1, 2)
+    two.stop(2)
+    deleted = two.clients[1].ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    with Session(zookeeper_connect) as session:
+        assert len(session.children("/kafka/admin/delete_topics")) == 1
+        assert two.forget(2) == (0, "the deletion of t no longer waits for broker 2\n"), "nothing is lost"
+        assert session.children("/kafka/admin/delete_topics") == []
+    two.start(2)
+    assert two.aside(2) == ["t.topic", "t_1"]
+
+
+def test_a_place_without_a_cluster_is_one_clear_error(two: Two, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    given = properties.read_text()
+    properties.write_text(given + "zookeeper.prefix=/nope\n")
+    code, said = two.forget(2, "--yes")
+    assert code == 2
+    assert "no broker has made /nope/brokers/topics; check zookeeper.connect and zookeeper.prefix" in said
+    properties.write_text("zookeeper.connect=127.0.0.1:1\nzookeeper.connection.timeout.ms=500\n")
+    code, said = two.forget(2, "--yes")
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert "no ZooKeeper answers at 127.0.0.1:1" in said
+    assert said.endswith("check zookeeper.connect\n")
+    assert two.forget(-2, "--yes")[0] == 2
+
+
+def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_goes_on(two: Two) -> None:
+    two.create("t", 1, 2)
+    client = two.clients[2]
+    assert client.produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE
+    os.kill(two.brokers[2].pid, signal.SIGSTOP)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1], seconds=20)
+    assert two.forget(2, "--yes")[0] == 0
+    answers: list[ErrorCode] = []
+    sent = threading.Event()
+
+    def produce() -> None:
+        sent.set()
+        while len(answers) < 500:
+            answers.append(ErrorCode(client.produce("t", batch(b"late"), 1).error_code))
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    sent.wait(10)
+    os.kill(two.brokers[2].pid, signal.SIGCONT)
+    thread.join(60)
+    assert set(answers) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    until(lambda: two.aside(2) == ["t.topic", "t_1"])
+
+
+def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(two: Two) -> None:
+    two.create("t", 1, 2)
+    client = two.clients[2]
+    os.kill(two.brokers[2].pid, signal.SIGSTOP)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1], seconds=20)
+    os.kill(two.brokers[2].pid, signal.SIGCONT)
+    until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE, seconds=20)
+
+
+def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
+    tmp_path: Path, zookeeper_connect: str
+) -> None:
+    soon = {
+        "transaction.max.timeout.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    }
+    with Two(zookeeper_connect, tmp_path, soon) as two:
+        assert two.clients[1].create_topic("t", partitions=1).error_code == ErrorCode.NONE
+        ids = tuple(f"id-{n}" for n in range(20))
+        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
+        owners = until(lambda: {c.key: c.node_id for c in two.clients[2].ask(asked).coordinators})
+        of = {owner: name for name, owner in owners.items()}
+        at_two = RawTransactions(two.clients[2], of[2], timeout_ms=1000).begun("t", 0)
+        lost = RawTransactions(two.clients[1], of[2])
+        lost.producer = at_two.producer
+        until(lambda: lost.send("t", b"lost") == ErrorCode.NONE)
+        two.stop(2)
+        time.sleep(2.5)
+        assert two.clients[1].offset_at("t", -1, isolation_level=1).offset == 0, "its coordinator may return"
+        assert two.forget(2, "--yes")[0] == 0
+        until(lambda: two.clients[1].offset_at("t", -1, isolation_level=1).offset == 2)
+        unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        until(lambda: lost.send("t", b"late", version=10) == unknown)
+        new = RawTransactions(two.clients[1], of[2], timeout_ms=1000)
+        assert until(lambda: new.initialize() == ErrorCode.NONE)
+        assert new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
