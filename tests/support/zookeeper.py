@@ -15,7 +15,10 @@ from pyspark_kafkalog.zookeeper.session import Session
 
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
+"""What passes waits for less than a second. On a machine that does four other things, a broker that starts or
+a session that ends may take twenty times as long.
+"""
 
 
 def server_in(directory: Path, **properties: object) -> ZooKeeperServer:

@@ -58,7 +58,7 @@ def ready(process: subprocess.Popen[str]) -> re.Match[str]:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and standard error."""
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     return process.returncode, errors
 
 

@@ -49,7 +49,7 @@ def test_a_broker_is_stopped_gracefully_and_waited_for(
     said = capsys.readouterr()
     assert said.out == f"the broker on {data} has stopped\n"
     assert said.err == f"kafkalog-broker: asked process {running.pid}, the broker on {data}, to stop\n"
-    assert running.wait(5) == 0
+    assert running.wait(60) == 0
     assert (data / CLEAN_SHUTDOWN_NAME).exists()
     assert main(["stop", str(data)]) == 1
     assert capsys.readouterr().err == f"kafkalog-broker: no broker runs on {data}\n"

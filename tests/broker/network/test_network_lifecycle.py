@@ -97,7 +97,7 @@ def test_stop_waits_for_a_request_in_hand_and_begins_no_other() -> None:
 
     with serving(handler) as server, Client(server.port) as client:
         client.send(b"in hand", b"behind it")
-        assert in_hand.wait(5)
+        assert in_hand.wait(60)
         server.stop(grace_seconds=10)
         assert client.receive() == b"in hand"
         assert client.ended()

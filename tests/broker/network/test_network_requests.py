@@ -34,7 +34,7 @@ class Parked:
         self.requests.put((request, reply))
 
     def next(self) -> tuple[bytearray, Reply]:
-        return self.requests.get(timeout=5)
+        return self.requests.get(timeout=60)
 
     def answer(self) -> bytes:
         request, reply = self.next()
@@ -294,7 +294,7 @@ def test_on_close_is_called_when_the_client_leaves_while_its_request_is_in_hand(
         reply.on_close(gone.set)
         assert not reply.closed
         client.close()
-        assert gone.wait(5)
+        assert gone.wait(60)
         assert reply.closed
         region = FakeRegion(b"data")
         reply.send([region])

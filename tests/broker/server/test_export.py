@@ -359,7 +359,7 @@ def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> 
     assert process.stdout.readline() == "copying\n"
     assert not target.exists()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "kafkalog-broker: interrupted\n")
     assert nothing_left(target)
 

@@ -230,7 +230,7 @@ class TestZooKeeper:
 def test_while_zookeeper_is_away_old_offsets_are_refused_and_others_are_served(
     own_zookeeper: ZooKeeperServer,
 ) -> None:
-    own = {"zookeeper.connect": own_zookeeper.connect, "zk.connectiontimeout.ms": 500}
+    own = {"zookeeper.connect": own_zookeeper.connect, "zk.connectiontimeout.ms": 4000}
     with start_broker(own) as broker, RawClient(broker.port) as old, RawClient(broker.port) as other:
         old.create_topic("t", 2)
         assert commit(old, "g", {("t", 0): 1}) == [0]
@@ -239,6 +239,6 @@ def test_while_zookeeper_is_away_old_offsets_are_refused_and_others_are_served(
         old.send(OffsetCommitRequest(group_id="g", topics=topics), 0)
         began = time.monotonic()
         assert other.produce("t", batch(b"x")).error_code == ErrorCode.NONE
-        assert time.monotonic() - began < 0.4
+        assert time.monotonic() - began < 3
         answered = [p.error_code for t in old.receive().topics for p in t.partitions]
         assert answered == [ErrorCode.REQUEST_TIMED_OUT] * 2

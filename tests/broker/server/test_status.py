@@ -118,7 +118,7 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
         assert topics_at(url)["flights"]["bytes"] > 100_000
     finally:
         running.send_signal(2)
-        out, err = running.communicate(timeout=20)
+        out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (0, "", "")
 
 

@@ -84,29 +84,29 @@ def test_the_four_watches_of_a_producer(session: Session, other: Session) -> Non
     names: queue.Queue[list[str]] = queue.Queue()
     registries.watch_brokers(session, layout, lambda: ids.put(list(registries.brokers(session, layout))))
     registries.watch_topics(session, layout, names.put)
-    assert (ids.get(timeout=5), names.get(timeout=5)) == ([], [])
+    assert (ids.get(timeout=60), names.get(timeout=60)) == ([], [])
     show(other, layout, BrokerNode(1, "a", 9092), clicks=1)
-    assert until(lambda: ids.get(timeout=5) == [1])
-    assert until(lambda: names.get(timeout=5) == ["clicks"])
+    assert until(lambda: ids.get(timeout=60) == [1])
+    assert until(lambda: names.get(timeout=60) == ["clicks"])
     changed = threading.Event()
     watch = registries.watch_topic(session, layout, "clicks", changed.set)
-    assert changed.wait(5)
+    assert changed.wait(60)
     with Session(session.hosts + session.chroot) as third:
         until(lambda: not _again(changed))
         show(third, layout, BrokerNode(2, "b", 9092), clicks=2)
-        assert changed.wait(5), "a broker took the topic up"
-        assert until(lambda: ids.get(timeout=5) == [1, 2])
+        assert changed.wait(60), "a broker took the topic up"
+        assert until(lambda: ids.get(timeout=60) == [1, 2])
         until(lambda: not _again(changed))
         third.write(f"{layout.topic('clicks')}/2", b"3")
-        assert changed.wait(5), "a broker has more partitions of it"
+        assert changed.wait(60), "a broker has more partitions of it"
         assert len(registries.partitions(session, layout, "clicks")) == 4
         until(lambda: not _again(changed))
-    assert changed.wait(5), "a broker is gone"
-    assert until(lambda: ids.get(timeout=5) == [1])
+    assert changed.wait(60), "a broker is gone"
+    assert until(lambda: ids.get(timeout=60) == [1])
     until(lambda: not _again(changed))
     watch.cancel()
     other.close()
-    assert until(lambda: ids.get(timeout=5) == [])
+    assert until(lambda: ids.get(timeout=60) == [])
     assert not changed.is_set()
 
 
@@ -121,18 +121,18 @@ def test_what_went_and_came_back_while_nobody_could_look_is_reported(
     registries.watch_consumers(
         session, layout, "g", lambda: seen.put(registries.consumers(session, layout, "g"))
     )
-    until(lambda: seen.get(timeout=5) == {CONSUMER: Subscription({"clicks": 1})})
+    until(lambda: seen.get(timeout=60) == {CONSUMER: Subscription({"clicks": 1})})
     busy, may_go_on = threading.Event(), threading.Event()
     session.watch_node("/busy", lambda _: (busy.set(), may_go_on.wait(10)))
-    assert busy.wait(5), "whatever is called back now waits"
+    assert busy.wait(60), "whatever is called back now waits"
     other.delete(layout.broker(1))
     registries.unregister_consumer(other, layout, "g", CONSUMER)
     show(other, layout, BrokerNode(1, "a", 9999, 6))
     registries.register_consumer(other, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
     may_go_on.set()
-    told = [seen.get(timeout=5) for _ in range(2)]
-    until(lambda: told.append(seen.get(timeout=5)) or BrokerNode(1, "a", 9999, 6) in told)
-    until(lambda: {CONSUMER: Subscription({"views": 1})} in told or told.append(seen.get(timeout=5)))
+    told = [seen.get(timeout=60) for _ in range(2)]
+    until(lambda: told.append(seen.get(timeout=60)) or BrokerNode(1, "a", 9999, 6) in told)
+    until(lambda: {CONSUMER: Subscription({"views": 1})} in told or told.append(seen.get(timeout=60)))
 
 
 def _again(changed: threading.Event) -> bool:
@@ -163,17 +163,17 @@ def test_consumers_join_are_seen_and_leave(session: Session, other: Session, lay
     registries.watch_consumers(
         session, layout, "g", lambda: told.put([*registries.consumers(session, layout, "g")])
     )
-    assert told.get(timeout=5) == []
+    assert told.get(timeout=60) == []
     wanted = Subscription({"clicks": 2})
     registries.register_consumer(other, layout, "g", CONSUMER, wanted, 5)
-    assert until(lambda: told.get(timeout=5) == [CONSUMER])
+    assert until(lambda: told.get(timeout=60) == [CONSUMER])
     assert registries.consumers(session, layout, "g") == {CONSUMER: wanted}
     assert registries.groups(session, layout) == ["g"]
     with pytest.raises(registries.ConsumerIdInUse, match=CONSUMER):
         registries.register_consumer(session, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
     registries.unregister_consumer(other, layout, "g", CONSUMER)
     registries.unregister_consumer(other, layout, "g", CONSUMER)
-    assert until(lambda: told.get(timeout=5) == [])
+    assert until(lambda: told.get(timeout=60) == [])
     assert registries.groups(session, layout) == ["g"]
 
 

@@ -28,7 +28,7 @@ QUICK_GROUPS = {
 """The broker's properties."""
 
 _numbers = itertools.count()
-_SECONDS = 15.0
+_SECONDS = 60.0
 
 
 def new_topic(servers: str, partitions: int = 4, prefix: str = "c") -> str:

@@ -123,7 +123,7 @@ def growing(servers: str, name: str, partitions: int, rng: random.Random) -> Ite
         topic.close()
 
 
-def wait_for_records(topic: GrowingTopic, partition: int, seconds: float = 10.0) -> None:
+def wait_for_records(topic: GrowingTopic, partition: int, seconds: float = 60.0) -> None:
     """Until a new partition has a record."""
     deadline = time.monotonic() + seconds
     while not topic.acknowledged[partition]:

@@ -190,7 +190,7 @@ def serving(
         server.stop(grace_seconds=1.0)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait until ``condition`` holds; False if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -99,7 +99,7 @@ def test_a_reader_is_given_time_to_finish_before_its_partition_goes() -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert got.wait(5)
+    assert got.wait(60)
     stream.revoke(partition, 5)
     assert partition.done == 11, "what it had in hand need not come again"
     reader.join()

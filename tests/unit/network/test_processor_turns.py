@@ -372,7 +372,7 @@ def test_a_job_whose_client_has_left_is_waited_for_and_its_request_ended() -> No
         running.run(2)
         assert running.processor.closed_count == 0
         begin.set()
-        assert ended.wait(5)
+        assert ended.wait(60)
         assert eventually(lambda: bool(running.processor._done))
         running.run(2)
         assert running.processor.closed_count == 1

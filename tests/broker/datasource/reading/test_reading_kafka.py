@@ -339,7 +339,7 @@ def _with_part(answer: Any, **changes: Any) -> Any:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -87,7 +87,7 @@ def test_a_callback_may_use_the_producer(broker: ScriptedBroker, log: FakeLog, m
         done.set()
 
     producer.send("t", b"first", on_delivery=send_another)
-    assert done.wait(5)
+    assert done.wait(60)
     assert log.values() == [b"first", b"second"]
 
 

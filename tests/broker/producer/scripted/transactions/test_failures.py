@@ -114,7 +114,7 @@ def test_a_fenced_producer_can_only_be_closed(broker: ScriptedBroker, make: Make
             call()
     began = time.monotonic()
     producer.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     assert ApiKey.END_TXN not in asked(broker)
     assert ApiKey.PRODUCE not in asked(broker)
 
