@@ -1,4 +1,4 @@
-"""A session with ZooKeeper: nodes, watches and connection events. The only import of kazoo."""
+"""A session with ZooKeeper: nodes, watches and connection events. Only this and `connector` import kazoo."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import enum
 import logging
 import math
 import queue
-import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -33,7 +31,6 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
@@ -44,7 +41,8 @@ from pyspark_kafkalog.config.zookeeper import (
     parse_connect,
 )
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
-from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of, what_failed
+from pyspark_kafkalog.zookeeper.connector import Connector
+from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
@@ -188,7 +186,7 @@ class Session:
         """Whether our first login has failed: the end for kazoo, which soon only says that it is closed."""
         self._access = protection.access
         # Three attempts fit into the session's time: the first may be one that nobody will ever answer.
-        self._handler = _Connector(
+        self._handler = Connector(
             protection.context,
             max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS),
             self._connecting,
@@ -593,71 +591,6 @@ _ACLS: dict[Access, list[ACL]] = {
     Access.READ: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
     Access.PRIVATE: CREATOR_ALL_ACL,
 }
-
-
-class _Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
-    """Makes connections with a TLS context of ours: kazoo's own reads PEM files only.
-
-    Neither a connection nor the first answer on it is waited for longer than ``answer_seconds``. kazoo waits
-    for as long as the session may live without contact. But a server that is just starting (ZooKeeper 3.9,
-    while it reads its data) may accept a connection and neither answer nor close it, ever.
-
-    ``problem`` is what is known of an attempt that has led to no session.
-    """
-
-    def __init__(
-        self,
-        context: Callable[[], ssl.SSLContext] | None,
-        answer_seconds: float,
-        connecting: Callable[[], object] = lambda: None,
-    ) -> None:
-        """``connecting`` is called before each attempt."""
-        super().__init__()
-        self._context = context
-        self._answer_seconds = answer_seconds
-        self._connecting = connecting
-        self.answered = False
-        """Whether the newest connection is in a session; the session says so."""
-        self.problem = "no address is known for its name"
-
-    def create_connection(self, *arguments: Any, **given: Any) -> Any:
-        self._connecting()
-        self.answered = False
-        given["timeout"] = min(given["timeout"], self._answer_seconds)
-        try:
-            if self._context is None:
-                made = super().create_connection(*arguments, **given)
-            else:
-                made = self._secured(self._context(), given["address"], given["hostname"], given["timeout"])
-        except (OSError, KafkaError) as e:
-            self.problem = what_failed(e, given["hostname"])
-            _log.debug("no connection to ZooKeeper: %s", self.problem)
-            raise OSError(self.problem) from e
-        self.problem = (
-            "it ended the connection: is this a port for TLS (zookeeper.ssl.client.enable=true)?"
-            if self._context is None
-            else "it ended the connection: does it want a certificate (zookeeper.ssl.keystore.location)?"
-        )
-        return made
-
-    def _secured(
-        self, context: ssl.SSLContext, address: tuple[str, int], host: str, timeout: float
-    ) -> ssl.SSLSocket:
-        plain = socket.create_connection(address, timeout)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return context.wrap_socket(plain, server_hostname=host)
-        except BaseException:
-            plain.close()
-            raise
-
-    def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
-        """What TLS has decrypted already the system's select does not know of."""
-        if not self.answered and timeout is not None:
-            timeout = min(timeout, self._answer_seconds)
-        waiting = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
-        ready, *others = super().select(readers, writers, errors, 0 if waiting else timeout)
-        return ([*ready, *(each for each in waiting if each not in ready)], *others)
 
 
 def _sasl_options(login: tuple[str, str] | None) -> dict[str, str] | None:

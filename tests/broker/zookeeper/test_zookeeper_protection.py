@@ -23,9 +23,10 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.zookeeper.connector import Connector
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, _Connector, session_of
+from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, session_of
 from tests.support.network.certificates import Authority
 from tests.support.zookeeper import server_in, until
 
@@ -213,7 +214,7 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     trusting = ssl.create_default_context(cafile=secured.authority.file)
-    connector = _Connector(lambda: trusting, answer_seconds=30)
+    connector = Connector(lambda: trusting, answer_seconds=30, connecting=lambda: None)
     with connector.create_connection(
         address=listener.getsockname(), hostname="127.0.0.1", timeout=10
     ) as connection:
