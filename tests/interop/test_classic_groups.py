@@ -253,6 +253,7 @@ def test_members_go_on_after_the_broker_was_killed(
         sent += _produce(broker, 20, 20)
         drive(lambda: len(drive.read) >= 40)
         assert sorted(drive.read) == sorted(sent)
-        assert [member.held() for member in drive.members] == held
+        # A member that a busy machine has held up may have come back to the other's half.
+        assert sorted(member.held() for member in drive.members) == sorted(held)
         while drive.members:
             drive.members.pop().close()

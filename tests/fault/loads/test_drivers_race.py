@@ -22,7 +22,8 @@ from tests.support.loads.spark_drivers import Drivers
 
 LOADS = 2
 ATTEMPTS_MAX = 300
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.5
+"""Whoever was refused leaves the processors to the load that is on its way."""
 
 
 def load_until_others_were_refused(

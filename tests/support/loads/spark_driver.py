@@ -130,12 +130,14 @@ class SparkDriver:
         except BrokenPipeError:
             raise DriverDied(command) from None
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while not select.select([stdout], [], [], 0.02)[0]:
-            meanwhile()
-            if time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"no answer to {command} within {_ANSWER_SECONDS} s; {self.log_tail()}")
-        line = stdout.readline()
+        try:
+            while not select.select([stdout], [], [], 0.02)[0]:
+                meanwhile()
+                assert time.monotonic() < deadline, f"no answer to {command} in time; {self.log_tail()}"
+            line = stdout.readline()
+        except BaseException:
+            self.kill()  # else this answer would be taken for that to the next command
+            raise
         if not line:
             self.process.wait()
             raise DriverDied(command)

@@ -49,6 +49,7 @@ class Drivers:
 
     def pick(self, rng: random.Random) -> SparkDriver:
         """Any driver whose session is up; one is started where none is."""
+        self._forget_killed()
         self._rise()
         if not self._running:
             self._resting = self._resting or [self._start(self._masters[0])]
@@ -57,12 +58,17 @@ class Drivers:
 
     def all(self) -> list[SparkDriver]:
         """A driver for each master, started side by side where they are missing."""
+        self._forget_killed()
         missing = list(self._masters)
         for driver in (*self._running, *self._resting):
             missing.remove(driver.master)
         self._resting += [self._start(master) for master in missing]
         self._take_up(self._resting)
         return list(self._running)
+
+    def _forget_killed(self) -> None:
+        """Those that were killed as they gave no answer."""
+        self._running = [driver for driver in self._running if driver.alive]
 
     def died(self, driver: SparkDriver) -> None:
         """Tell that a driver was killed. Its JVM ends by itself: it is left alone, as after a real crash."""
