@@ -247,8 +247,8 @@ def test_a_failure_that_lasts_is_raised_when_there_is_no_time(broker: ScriptedBr
     broker.default(ApiKey.FETCH, Close())
     started = time.monotonic()
     with pytest.raises(ConnectionLost, match=rf"fetching t-0 at offset 0: timed out.*{broker.address}"):
-        next(fetcher(broker, poll_timeout_ms=1500))
-    assert time.monotonic() - started < 8
+        next(fetcher(broker, poll_timeout_ms=4000))
+    assert time.monotonic() - started < 20
 
 
 def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroker) -> None:
