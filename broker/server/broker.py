@@ -345,8 +345,9 @@ class Broker:
             addresses.setdefault(protocol, (host, port))
             if protocol != KAFKA07:
                 nodes.append(ListenerNode(name, protocol, host, port))
+        self._registration.prepare(addresses, topics, nodes, member, self._coordinators.reconciled)
         try:
-            self._registration.start(addresses, topics, nodes, member, self._coordinators.reconciled)
+            self._registration.start()
         except BaseException:
             self._fetches.close()
             listeners.stop(0)

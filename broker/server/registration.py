@@ -116,13 +116,13 @@ class Registration:
         self._made: dict[str, bytes] = {}
         self._made_in = 0
         self._cluster: str | None = None
+        self._pulse = Pulse(config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE, clock)
         self._stops_seen = 0
         self.ownership: Ownership | None = None
         self.registry: TopicRegistry | None = None
         if PLAINTEXT in protocols:
             layout = JsonLayout(config.zookeeper_prefix)
-            pulse = Pulse(config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE, clock)
-            self.ownership = Ownership(config.node_id, pulse)
+            self.ownership = Ownership(config.node_id, self._pulse)
             self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id)
         self._membership: Membership | None = None
         self.problem: KafkaError | None = None
@@ -160,8 +160,7 @@ class Registration:
         if self.registry is not None:
             self._see_brokers()
             self.registry.look()
-        if self.ownership is not None and self.ownership.pulse is not None:
-            self._stops_seen = self.ownership.pulse.beat()
+        self._stops_seen = self._pulse.beat()
 
     @property
     def beat_seconds(self) -> float:
@@ -170,12 +169,11 @@ class Registration:
 
     def beat(self) -> None:
         """The process is running. After it was stopped, what it owns is looked up again."""
-        if self.ownership is not None and self.ownership.pulse is not None:
-            stops = self.ownership.pulse.beat()
-            if stops != self._stops_seen:
-                self._stops_seen = stops
-                _log.warning("this process was stopped for a while: looking again what it owns")
-                self.changed()
+        stops = self._pulse.beat()
+        if stops != self._stops_seen and self.ownership is not None:
+            _log.warning("this process was stopped for a while: looking again what it owns")
+            self.changed()
+        self._stops_seen = stops
 
     @property
     def session(self) -> Session:
@@ -190,35 +188,6 @@ class Registration:
         spelled = self._spelled.get(PLAINTEXT)
         return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
 
-    def start(
-        self,
-        addresses: Mapping[str, tuple[str, int]],
-        topics: Callable[[], Mapping[str, StoredTopic]],
-        listeners: Sequence[ListenerNode] = (),
-        membership: Membership | None = None,
-        reconciled: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Register under the address of each wire, with the topics that there are, and from then on.
-
-        ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
-        ``membership`` keeps what is on the disk as the cluster's registry says. ``reconciled`` is called by
-        the registering thread whenever that is done, and where somebody else has our id.
-
-        Raises:
-            BrokerIdInUse: another broker has our id.
-            InvalidConfig: an address cannot be written in its layout.
-            ConnectionLost: ZooKeeper does not answer.
-        """
-        self.prepare(addresses, topics, listeners, membership, reconciled)
-        self._await_predecessor()
-        if self.ownership is not None:
-            layout = self._spelled[PLAINTEXT][0]
-            watch_brokers(self._session, layout, self.changed)
-            self._session.watch_node(layout.topics, lambda _: self.changed())
-        if not self.register():
-            self.changed()
-        self._thread.start()
-
     def prepare(
         self,
         addresses: Mapping[str, tuple[str, int]],
@@ -227,7 +196,12 @@ class Registration:
         membership: Membership | None = None,
         reconciled: Callable[[], object] = lambda: None,
     ) -> None:
-        """Know what is to be registered: as `start` has it."""
+        """Know what is to be registered: the address of each wire, and the topics there are at any time.
+
+        ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
+        ``membership`` keeps what is on the disk as the cluster's registry says. ``reconciled`` is called by
+        the registering thread whenever that is done, and where somebody else has our id.
+        """
         since_ms = self._clock.time_ms()
         self._topics = topics
         self._membership = membership
@@ -237,6 +211,23 @@ class Registration:
             named = tuple(listeners) if protocol == PLAINTEXT else ()
             node = BrokerNode(self._config.node_id, host, port, since_ms, named)
             self._presences.append(Presence(layout, generation, node))
+
+    def start(self) -> None:
+        """Register what was prepared, and keep it so from then on.
+
+        Raises:
+            BrokerIdInUse: another broker has our id.
+            InvalidConfig: an address cannot be written in its layout.
+            ConnectionLost: ZooKeeper does not answer.
+        """
+        self._await_predecessor()
+        if self.ownership is not None:
+            layout = self._spelled[PLAINTEXT][0]
+            watch_brokers(self._session, layout, self.changed)
+            self._session.watch_node(layout.topics, lambda _: self.changed())
+        if not self.register():
+            self.changed()
+        self._thread.start()
 
     def changed(self) -> None:
         """Topics were created, deleted or widened. Returns at once."""
@@ -291,8 +282,7 @@ class Registration:
         """Make what is wanted, remove what is not; False where others' nodes are in the way, or the session
         has ended meanwhile. What `start` does first, and its thread when something has changed.
         """
-        pulse = None if self.ownership is None else self.ownership.pulse
-        stops = 0 if pulse is None else pulse.beat()
+        stops = self._pulse.beat()
         session = self._session.credentials[0]
         if session != self._made_in or self._was_emptied():
             self._made, self._made_in = {}, session
@@ -314,8 +304,7 @@ class Registration:
             return False
         if self.ownership is not None:
             self.ownership.serve()
-            if pulse is not None:
-                pulse.caught_up(stops)
+            self._pulse.caught_up(stops)
             self._reconciled()
         topics = self._topics()
         for presence in self._presences:

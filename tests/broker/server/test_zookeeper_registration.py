@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -75,11 +76,17 @@ def values(session: Session, *paths: str) -> dict[str, bytes | None]:
     return {path: node.data if node is not None else None for path, node in found.items()}
 
 
+def start(registration: Registration, *what: Any) -> None:
+    """Register what it is given."""
+    registration.prepare(*what)
+    registration.start()
+
+
 def test_each_listener_registers_in_its_spelling_with_the_topics_of_its_generation(
     session: Session, made: Made
 ) -> None:
     have = {"old": topic(2, "0.7"), "new": topic(1, "0.8"), "__consumer_offsets": topic(1, "0.8")}
-    made().start(ADDRESSES, lambda: have)
+    start(made(), ADDRESSES, lambda: have)
     plain, later = brokers(session, PLAIN)[1], brokers(session, JSON)[1]
     assert (plain.host, plain.port) == ("kafka1", 9093)
     assert (later.host, later.port) == ("kafka1", 9092)
@@ -94,7 +101,7 @@ def test_each_listener_registers_in_its_spelling_with_the_topics_of_its_generati
 
 
 def test_a_broker_with_one_listener_registers_there_only(session: Session, made: Made) -> None:
-    made(protocols=("KAFKA07",)).start(ADDRESSES, lambda: {"old": topic(1, "0.7"), "new": topic(1, "0.8")})
+    start(made(protocols=("KAFKA07",)), ADDRESSES, lambda: {"old": topic(1, "0.7"), "new": topic(1, "0.8")})
     assert list(brokers(session, PLAIN)) == [1]
     assert topics(session, PLAIN) == ["old"]
     assert brokers(session, JSON) == {}
@@ -103,7 +110,7 @@ def test_a_broker_with_one_listener_registers_there_only(session: Session, made:
 
 def test_prefixes_are_configured_and_must_differ(session: Session, made: Made) -> None:
     registration = made(**{"zookeeper.prefix": "/new", "zookeeper.prefix.07": "/old/one"})
-    registration.start(ADDRESSES, dict)
+    start(registration, ADDRESSES, dict)
     assert list(brokers(session, V07Layout("/old/one"))) == list(brokers(session, JsonLayout("/new"))) == [1]
     with pytest.raises(InvalidConfig, match=r"zookeeper\.prefix and zookeeper\.prefix\.07 must differ"):
         made(**{"zookeeper.prefix": "/"})
@@ -113,7 +120,7 @@ def test_prefixes_are_configured_and_must_differ(session: Session, made: Made) -
 def test_topics_are_registered_when_they_are_made_grow_and_go(session: Session, made: Made) -> None:
     have: Mapping[str, StoredTopic] = {"old": topic(1, "0.7"), "new": topic(1, "0.8")}
     registration = made()
-    registration.start(ADDRESSES, lambda: have)
+    start(registration, ADDRESSES, lambda: have)
     have = {"old": topic(3, "0.7"), "new": topic(2, "0.8"), "old2": topic(1, "0.7")}
     registration.changed()
     until(lambda: topics(session, PLAIN) == ["old", "old2"])
@@ -128,9 +135,11 @@ def test_topics_are_registered_when_they_are_made_grow_and_go(session: Session, 
 def test_another_brokers_partitions_of_a_deleted_topic_stay(session: Session, made: Made) -> None:
     have = {"old": topic(1, "0.7")}
     one, two = made(1), made(2)
-    one.start(ADDRESSES, lambda: have)
-    two.start(
-        {name: ("kafka2", port) for name, (_, port) in ADDRESSES.items()}, lambda: {"old": topic(2, "0.7")}
+    start(one, ADDRESSES, lambda: have)
+    start(
+        two,
+        {name: ("kafka2", port) for name, (_, port) in ADDRESSES.items()},
+        lambda: {"old": topic(2, "0.7")},
     )
     have.clear()
     one.changed()
@@ -138,7 +147,7 @@ def test_another_brokers_partitions_of_a_deleted_topic_stay(session: Session, ma
 
 
 def test_an_id_in_use_is_an_error_that_names_the_other_broker(session: Session, made: Made) -> None:
-    made().start(ADDRESSES, dict)
+    start(made(), ADDRESSES, dict)
     rival = made(**{"zk.sessiontimeout.ms": 20_000})
     began = time.monotonic()
     with pytest.raises(
@@ -146,7 +155,7 @@ def test_an_id_in_use_is_an_error_that_names_the_other_broker(session: Session, 
         match=r"broker id 1 is in use by kafka1:9092 \(/kafka/brokers/ids/1 in ZooKeeper\): "
         r"give the broker at kafka2:19092 another node\.id, or stop the other one",
     ) as told:
-        rival.start({"PLAINTEXT": ("kafka2", 19092), "KAFKA07": ("kafka2", 19093)}, dict)
+        start(rival, {"PLAINTEXT": ("kafka2", 19092), "KAFKA07": ("kafka2", 19093)}, dict)
     assert told.value.other == brokers(session, JSON)[1]
     assert time.monotonic() - began < 10, "it does not wait for a session of its own to end"
     rival.stop()
@@ -158,7 +167,7 @@ def test_what_a_dead_broker_left_at_our_address_is_waited_for(
 ) -> None:
     subprocess.run([sys.executable, "-c", DYING_BROKER, zookeeper_connect], check=False, timeout=30)
     before = brokers(session, JSON)[1]
-    made(protocols=("PLAINTEXT",)).start(ADDRESSES, dict)
+    start(made(protocols=("PLAINTEXT",)), ADDRESSES, dict)
     assert "broker 1 at kafka1:9092 died lately" in caplog.text
     assert brokers(session, JSON)[1].since_ms > before.since_ms
 
@@ -166,7 +175,7 @@ def test_what_a_dead_broker_left_at_our_address_is_waited_for(
 def test_a_registration_comes_back_after_its_session_expired(session: Session, made: Made) -> None:
     have = {"old": topic(2, "0.7"), "new": topic(1, "0.8")}
     registration = made()
-    registration.start(ADDRESSES, lambda: have)
+    start(registration, ADDRESSES, lambda: have)
     node = session.read(PLAIN.broker(1))
     assert node is not None
     first = node.owner
@@ -191,7 +200,7 @@ def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
     session: Session, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     registration = made(protocols=("PLAINTEXT",))
-    registration.start(ADDRESSES, dict)
+    start(registration, ADDRESSES, dict)
     with Session(zookeeper_connect) as rival:
         # In the moment between the end of the old session and the new one.
         registration._session.listen(lambda event: event.value == "lost" and take(rival))
@@ -207,7 +216,7 @@ def take(rival: Session) -> None:
 
 def test_a_clean_stop_withdraws_everything_at_once(session: Session, made: Made) -> None:
     registration = made()
-    registration.start(ADDRESSES, lambda: {"old": topic(2, "0.7")})
+    start(registration, ADDRESSES, lambda: {"old": topic(2, "0.7")})
     registration.stop()
     assert brokers(session, PLAIN) == brokers(session, JSON) == {}
     assert partitions(session, PLAIN, "old") == []
@@ -228,7 +237,7 @@ def test_the_cluster_has_one_id_in_both_spellings(session: Session, made: Made) 
 def test_a_topic_that_cannot_be_a_znode_keeps_no_other_from_being_registered(
     session: Session, made: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made().start(ADDRESSES, lambda: {"a/b": topic(1, "0.7"), "ok": topic(1, "0.7")})
+    start(made(), ADDRESSES, lambda: {"a/b": topic(1, "0.7"), "ok": topic(1, "0.7")})
     assert topics(session, PLAIN) == ["ok"]
     assert "topic 'a/b' is not registered" in caplog.text
 
@@ -240,7 +249,7 @@ def test_topics_that_were_made_while_zookeeper_was_away_are_registered_when_it_i
     registration = Registration(config, ["KAFKA07"], SYSTEM_CLOCK)
     registration.connect()
     have = {"old": topic(1, "0.7")}
-    registration.start(ADDRESSES, lambda: have)
+    start(registration, ADDRESSES, lambda: have)
     own_zookeeper.kill()
     have["late"] = topic(1, "0.7")
     registration.changed()
