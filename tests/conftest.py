@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
@@ -30,6 +31,10 @@ collect_ignore = (
     else ["unit/formats/test_foreign_codecs.py", "property/protocol/test_foreign.py"]
 )
 
+
+# An example that takes long on a machine that is busy with other things is no failure.
+settings.register_profile("kafkalog", deadline=None)
+settings.load_profile("kafkalog")
 
 hurry_jvms()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -26,7 +26,7 @@ SETTINGS = {
 }
 PARTITIONS = 4
 ALL = list(range(PARTITIONS))
-SECONDS = 40.0
+SECONDS = 90.0
 
 
 @pytest.fixture(scope="module", params=["bundled", "Apache Kafka"])

@@ -53,7 +53,6 @@ def rounds(examples: int, run: Callable[[st.DataObject], None]) -> None:
     quiet = settings(
         max_examples=examples,
         phases=[Phase.generate],
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,
     )

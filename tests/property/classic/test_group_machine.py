@@ -370,7 +370,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert {partition.key for partition in one.owned.partitions()} == ours
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 # Hypothesis may look for a shorter example for five minutes.
 TestGroup = pytest.mark.timeout(400)(GroupMachine.TestCase)
 

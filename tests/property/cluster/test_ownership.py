@@ -482,5 +482,5 @@ class Cluster(RuleBasedStateMachine):
         assert [Record(record.offset, record.value or b"") for record in found] == wanted
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=50)
 test_ownership = Cluster.TestCase

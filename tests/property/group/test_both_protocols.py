@@ -156,4 +156,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestGroup.settings = settings(max_examples=40, stateful_step_count=25)

@@ -347,5 +347,5 @@ class ClassicGroups(RuleBasedStateMachine):
             self.told(client, answer.error)
 
 
-ClassicGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+ClassicGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
 TestClassicGroups = ClassicGroups.TestCase

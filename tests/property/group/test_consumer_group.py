@@ -349,6 +349,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, report_multiple_bugs=False
-)
+TestGroup.settings = settings(max_examples=100, stateful_step_count=40, report_multiple_bugs=False)

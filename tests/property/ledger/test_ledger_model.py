@@ -221,5 +221,5 @@ class LedgerModel(RuleBasedStateMachine):
 
 TestLedgerModel = LedgerModel.TestCase
 TestLedgerModel.settings = settings(
-    max_examples=100, stateful_step_count=20, deadline=None, phases=[Phase.generate, Phase.shrink]
+    max_examples=100, stateful_step_count=20, phases=[Phase.generate, Phase.shrink]
 )

@@ -174,5 +174,5 @@ class Cleanings(RuleBasedStateMachine):
 
 TestCleanings = Cleanings.TestCase
 TestCleanings.settings = settings(
-    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=12, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )

@@ -243,5 +243,5 @@ class LogModel(RuleBasedStateMachine):
             assert (self.log.path / f"{FIRST}.kafka").exists() == (self.log.start_offset == 0)
 
 
-LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestLogModel = LogModel.TestCase

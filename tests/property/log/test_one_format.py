@@ -20,7 +20,7 @@ TIMES = st.lists(st.integers(0, 60), min_size=1, max_size=5)
 SENT = st.lists(st.tuples(st.integers(0, 2), TIMES, st.sampled_from(CODECS)), min_size=1, max_size=8)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2), SENT, st.booleans())
 def test_a_topic_of_one_format_holds_all_that_came_in_it(
     magic: int, sent: list[tuple[int, list[int], Codec]], restart: bool

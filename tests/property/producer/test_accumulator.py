@@ -148,5 +148,5 @@ class Model(RuleBasedStateMachine):
         assert told == self.count
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAccumulator = Model.TestCase

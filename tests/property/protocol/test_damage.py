@@ -11,7 +11,7 @@ from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 CLASSES = {case.cls.__name__: [other for other in CASES if other.cls is case.cls] for case in CASES}
 
 

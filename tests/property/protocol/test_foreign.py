@@ -25,7 +25,7 @@ from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
 from pyspark_kafkalog.protocol.codec import specs
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=4, suppress_health_check=list(HealthCheck))
 
 KIO_NAMES = {
     "throttle_time_ms": "throttle_time",

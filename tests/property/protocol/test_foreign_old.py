@@ -19,7 +19,7 @@ from pyspark_kafkalog.protocol.codec import specs
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=20, suppress_health_check=list(HealthCheck))
 MODULES = {
     ApiKey.PRODUCE: aiokafka.protocol.produce,
     ApiKey.FETCH: aiokafka.protocol.fetch,

@@ -33,7 +33,7 @@ def by_the_tables(case: Case, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_messages_are_read_as_the_tables_say(cases: list[Case], data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(cases))

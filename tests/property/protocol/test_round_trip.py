@@ -10,7 +10,7 @@ from pyspark_kafkalog.protocol.exchange import encode_response_in_steps
 from pyspark_kafkalog.steps import run_steps
 from tests.support.protocol.messages import CASES, CORRELATION_ID, Case, messages, reference_body
 
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

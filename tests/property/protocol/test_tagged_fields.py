@@ -11,7 +11,7 @@ from pyspark_kafkalog.protocol.codec import specs
 from tests.support.protocol.messages import CASES, Case, messages, reference_body
 
 FLEXIBLE = [case for case in CASES if case.flexible]
-FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=5, suppress_health_check=list(HealthCheck))
 unknown_tags = st.dictionaries(st.integers(10, 1 << 31), st.binary(max_size=200), min_size=1, max_size=3)
 
 

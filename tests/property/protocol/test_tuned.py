@@ -27,7 +27,7 @@ def written(by: Codec, value: object) -> tuple[bytes, list[tuple[int, object]]]:
 
 
 @pytest.mark.parametrize(("cls", "version", "flexible"), TUNED)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_tuned_and_table_write_the_same(cls: type, version: int, flexible: bool, data: st.DataObject) -> None:
     fast, table = codec(cls, version, flexible), table_codec(cls, version, flexible)

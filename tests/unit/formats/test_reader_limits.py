@@ -35,7 +35,7 @@ def walked(data: bytes, limits: ReaderLimits) -> tuple[int, bool]:
     return len(data), False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(OLD | NEW, max_size=6), LIMITS)
 def test_the_walk_ends_where_the_first_entry_begins_that_the_reader_cannot_take(
     entries: list[bytes], limits: ReaderLimits
@@ -44,7 +44,7 @@ def test_the_walk_ends_where_the_first_entry_begins_that_the_reader_cannot_take(
     assert readable_until(data, 0, limits) == walked(data, limits)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(OLD | NEW, min_size=1, max_size=4), LIMITS, st.data())
 def test_it_can_go_on_wherever_the_bytes_were_cut(
     entries: list[bytes], limits: ReaderLimits, draw: st.DataObject

@@ -309,7 +309,7 @@ def test_of_a_segment_that_cannot_be_read_yet_there_is_no_end() -> None:
 BODIES = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(BODIES, st.integers(1, 60), st.data())
 def test_a_reader_gets_the_bytes_of_the_stream_up_to_the_nearest_end(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], segment_bytes: int, data: st.DataObject

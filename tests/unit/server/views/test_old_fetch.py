@@ -307,7 +307,7 @@ SETS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(SETS, st.integers(0, 9), st.data())
 def test_whatever_lies_there_everybody_reads_the_same_records(
     tmp_path_factory: pytest.TempPathFactory,
