@@ -34,11 +34,14 @@ demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two broker
 demo-duckdb: $(STAMP)  ## Real events into the bundled broker, out of it with DuckDB, without Spark
 	@$(BIN)/python examples/flight_duckdb.py
 
-test: $(STAMP)  ## Every test a fresh machine can run
-	@$(BIN)/pytest -n 4 --dist loadscope --no-loadscope-reorder -m "not soak and not peers and not clusters"
+# A group of tests stays in one process: see tests/conftest.py.
+PROCESSES = --dist loadscope --no-loadscope-reorder -n
 
-test-unit: $(STAMP)  ## Unit and property tests only: seconds
-	@$(BIN)/pytest tests/unit tests/property
+test: $(STAMP)  ## Every test a fresh machine can run
+	@$(BIN)/pytest $(PROCESSES) 4 -m "not soak and not peers and not clusters"
+
+test-unit: $(STAMP)  ## Unit and property tests only
+	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property
 
 test-spark: $(STAMP)  ## The tests that need a Spark session
 	@$(BIN)/pytest tests/spark -m "not soak"
@@ -65,7 +68,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.processes
 	@$(BIN)/python -m tests.support.foreign.mini_hdfs
 	@$(BIN)/python -m tests.support.spark.spark_environments
-	@$(BIN)/pytest tests/peers tests/spark -m "(peers or clusters) and not soak"
+	@$(BIN)/pytest $(PROCESSES) 2 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers
 	@$(BIN)/pytest tests -m soak --timeout 3600

@@ -1,8 +1,9 @@
 """A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
 
 `make test` runs four processes of pytest-xdist: two are too few for two processors, as half of the tests
-mostly wait for brokers and sessions of ZooKeeper. A file's tests stay together, as they share fixtures; so do
-all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
+mostly wait for brokers and sessions of ZooKeeper. `make interop` runs two, each with Spark and an Apache
+Kafka of its own; `make test-unit` two, as its tests do not wait. A file's tests stay together, as they share
+fixtures; so do all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_WITHOUT_SPARK = {"tests/unit", "tests/property"}
 _archiving = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """`make test` starts Spark some twenty times; what makes that cheaper is made once, in the background."""
-    if config.getoption("numprocesses", None) and (process := archive_in_background()):
+    if not config.getoption("numprocesses", None) or _WITHOUT_SPARK.issuperset(config.args):
+        return
+    if process := archive_in_background():
         config.stash[_archiving] = process
 
 
@@ -56,7 +60,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         process.wait()
 
 
-_LONGEST_FIRST = ("spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit")
+_LONGEST_FIRST = (
+    *("spark", "peers", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit"),
+)
 """The order of the suites: what is long and cannot be divided begins early, beside what mostly waits."""
 
 _ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
@@ -66,7 +72,7 @@ _ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _suite(item).partition("/")[0]))
-    items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)) if _suite(item) in _LONGEST_FIRST else -1)
+    items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)))
 
 
 def _suite(item: pytest.Item) -> str:
