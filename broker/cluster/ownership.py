@@ -176,10 +176,17 @@ class Ownership:
 
     @property
     def serves(self) -> bool:
-        """Whether this broker serves what it owns: it is `known`, and has not been stopped since it last read
-        the registry.
+        """Whether this broker serves what it owns."""
+        return self.refusal is None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this broker serves nothing, or None: it is not `known`, or was stopped since it last read the
+        registry.
         """
-        return self._refusal is None and not (self.pulse is not None and self.pulse.late)
+        if self._refusal is None and self.pulse is not None and self.pulse.late:
+            return _LATE
+        return self._refusal
 
     def see(self, view: ClusterView) -> None:
         """Take in a view of the registry that this broker is in, unless a newer one is known."""
@@ -272,8 +279,8 @@ class Ownership:
         """
         if self.is_ours(partition):
             return
-        if self._refusal is not None:
-            raise RegisteredElsewhere(f"{partition}: {self._refusal}")
+        if (refusal := self.refusal) is not None:
+            raise RegisteredElsewhere(f"{partition}: {refusal}")
         topic = self.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.owners):
             raise RegisteredElsewhere(f"{partition} is not registered in ZooKeeper")
@@ -287,8 +294,7 @@ class Ownership:
                 f"{partition} is offline: ZooKeeper says that this broker made it, but it is in none of "
                 "log.dirs; start the broker with the directories it had"
             )
-        pending = partition.partition in topic.pending
-        raise RegisteredElsewhere(f"{partition}: {'it is not made yet' if pending else _LATE}")
+        raise RegisteredElsewhere(f"{partition}: it is not made yet")
 
 
 def spread(view: ClusterView, brokers: Iterable[int], count: int) -> tuple[int, ...]:

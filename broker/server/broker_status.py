@@ -74,6 +74,8 @@ class BrokerSnapshots:
         ]
         if self.registration is not None and self.registration.id_in_use is not None:
             failures.append(str(self.registration.id_in_use))
+        elif self._ownership is not None and (refusal := self._ownership.refusal) is not None:
+            failures.append(refusal)
         return failures
 
     def _registering(self) -> list[str]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.cluster.ownership import ClusterTopic, ClusterView, LiveBroker, Ownership
+from broker.cluster.ownership import ClusterTopic, ClusterView, LiveBroker, Ownership, Pulse
 from broker.group.coordinator import Description
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.broker_status import BrokerSnapshots
@@ -78,13 +78,13 @@ def snapshots(logs: LogManager, groups: Groups, registration: Registered | None)
     )
 
 
-def in_cluster(logs: LogManager) -> Ownership:
+def in_cluster(logs: LogManager, pulse: Pulse | None = None) -> Ownership:
     """Broker 1 has two of four partitions of flights; 2 is live, 3 and its partition are away."""
     topic_id = uuid4()
     run_steps(logs.creating_topic("flights", topic_id, 4, numbers=(0, 2)))
     for number in (0, 2):
         logs.log(TopicPartition("flights", number)).append(batch(b"x", b"y"))
-    ownership = Ownership(1)
+    ownership = Ownership(1, pulse)
     stored = StoredTopic(topic_id, (0, 1, 2, 3), {})
     topic = ClusterTopic(stored, (1, 2, 1, 3), frozenset(), 0, 0)
     ownership.see(ClusterView(1, "r", {"flights": topic}))
@@ -146,6 +146,18 @@ def test_without_zookeeper_it_is_healthy_and_says_what_it_cannot_do(tmp_path: Pa
     assert status.take().problems == (
         "ZooKeeper does not answer: this broker goes on serving its partitions, but topics cannot be changed",
     )
+
+
+def test_a_process_that_was_stopped_is_healthy_again_once_it_knows_what_it_owns(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    pulse = Pulse(3.0, clock)
+    stopped = snapshots(logs := open_manager(tmp_path), Groups(), Registered(in_cluster(logs, pulse)))
+    assert stopped.health() is None
+    clock.advance(3.1)
+    said = "this broker was stopped for a while and has not yet seen again what it owns"
+    assert (stopped.health(), stopped.take().problems) == (said, (said,))
+    pulse.caught_up(pulse.beat())
+    assert stopped.health() is None
 
 
 def test_what_keeps_it_from_being_registered_is_a_problem(tmp_path: Path) -> None:
