@@ -61,9 +61,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 _LONGEST_FIRST = (
-    *("spark", "peers", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit"),
+    *("peers", "spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit"),
 )
-"""The order of the suites: what is long and cannot be divided begins early, beside what mostly waits."""
+"""The order of the suites: what is long and cannot be divided begins early, beside what mostly waits. Spark
+has one session in a process, and the session of the peers has the jars of Spark's connector: they go first.
+"""
 
 _ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
 """Directories whose tests are one group; elsewhere a file is."""
