@@ -6,7 +6,7 @@ Version 0 stores it in ZooKeeper where this broker has one, and else where the o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from pyspark_kafkalog.protocol.api.txn_offset_commit import TxnOffsetCommitRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps
@@ -45,8 +46,6 @@ _NO_GROUP_SINCE = 9
 )
 def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
     """Store the offsets of all partitions that exist; the others get error 3."""
-    codes: dict[TopicPartition, ErrorCode] = {}
-    accepted: dict[TopicPartition, CommittedOffset] = {}
     now = ctx.services.clock.time_ms()
     retention_ms = request.retention_time_ms
     # Clients ask for 2**63 - 1 if they mean "forever"; the sum must fit its field.
@@ -55,16 +54,17 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
     except KafkaError as e:
         return _response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
-    for topic in request.topics:
-        for commit in topic.partitions:
-            partition = TopicPartition(topic.name, commit.partition_index)
-            try:
-                accepted[partition] = _check(partition, commit, now, expires, ctx)
-                codes[partition] = ErrorCode.NONE
-            except KafkaError as e:
-                codes[partition] = ctx.refused(e)
-            if not len(codes) % A_STEP:
-                yield None
+
+    def value(commit: OffsetCommitRequestPartition) -> CommittedOffset:
+        return CommittedOffset(
+            commit.committed_offset,
+            commit.committed_leader_epoch,
+            commit.committed_metadata or "",
+            commit.commit_timestamp if commit.commit_timestamp >= 0 else now,
+            expires,
+        )
+
+    accepted, codes = yield from check_offsets(request, value, ctx)
     zookeeper = ctx.services.zookeeper_offsets
     if ctx.version == 0 and zookeeper is not None:
         zookeeper.in_turn(ctx.later(lambda: _to_zookeeper(request, accepted, codes, zookeeper, ctx)))
@@ -131,19 +131,35 @@ def _response(
     )
 
 
-def _check(
-    partition: TopicPartition, commit: OffsetCommitRequestPartition, now: int, expires: int, ctx: Context
-) -> CommittedOffset:
+def check_offsets(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    value: Callable[[Any], CommittedOffset],
+    ctx: Context,
+) -> Steps[tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]]:
+    """What may be stored: the ``value`` of each partition's commit; and the codes of all partitions."""
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for commit in topic.partitions:
+            partition = TopicPartition(topic.name, commit.partition_index)
+            offset = value(commit)
+            try:
+                _check(partition, offset, ctx)
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+            else:
+                accepted[partition], codes[partition] = offset, ErrorCode.NONE
+            if not len(codes) % A_STEP:
+                yield None
+    return accepted, codes
+
+
+def _check(partition: TopicPartition, offset: CommittedOffset, ctx: Context) -> None:
     services = ctx.services
     ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
     services.logs.check_exists(partition)
-    metadata = commit.committed_metadata or ""
     limit = services.config.offset_metadata_max_bytes
-    if len(metadata.encode()) > limit:
+    if len(offset.metadata.encode()) > limit:
         raise ServerError(
             ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
         )
-    committed = commit.commit_timestamp if commit.commit_timestamp >= 0 else now
-    return CommittedOffset(
-        commit.committed_offset, commit.committed_leader_epoch, metadata, committed, expires
-    )

@@ -11,7 +11,7 @@ from broker.group.group import NoSuchGroup
 from broker.group.group_offsets import encode_offsets
 from broker.offsets.offset_records import CommittedOffset
 from broker.server.dispatch import LATER, Context, handles
-from broker.server.handlers.offset_commit import A_STEP
+from broker.server.handlers.offset_commit import A_STEP, check_offsets
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -43,38 +43,28 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[An
     coordinates the transaction, that one is asked first.
     """
     services = ctx.services
-    codes: dict[TopicPartition, ErrorCode] = {}
-    accepted: dict[TopicPartition, CommittedOffset] = {}
+    now = services.clock.time_ms()
     try:
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
     except KafkaError as e:
         return _response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
-    for topic in request.topics:
-        for commit in topic.partitions:
-            partition = TopicPartition(topic.name, commit.partition_index)
-            try:
-                accepted[partition] = _check(partition, commit, ctx)
-                codes[partition] = ErrorCode.NONE
-            except KafkaError as e:
-                codes[partition] = ctx.refused(e)
-            if not len(codes) % A_STEP:
-                yield None
+
+    def value(commit: TxnOffsetCommitRequestPartition) -> CommittedOffset:
+        metadata = commit.committed_metadata or ""
+        return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now)
+
+    accepted, codes = yield from check_offsets(request, value, ctx)
+    producer = request.producer_id, request.producer_epoch
     encoded = None
     if len(accepted) > A_STEP:
-        encoded = yield from encode_offsets(
-            request.group_id,
-            accepted,
-            ctx.services.clock.time_ms(),
-            (request.producer_id, request.producer_epoch),
-        )
+        encoded = yield from encode_offsets(request.group_id, accepted, now, producer)
     finish = partial(_finished, request, accepted, encoded, codes, ctx)
     if not request.group_id or not services.transactions.is_elsewhere(request.transactional_id):
         return finish(None)
     if not services.groups.opened:
         yield services.groups.open  # it asks ZooKeeper
     offsets = services.groups.partition_of(request.group_id)
-    producer = request.producer_id, request.producer_epoch
     if not services.transactions.to_verify(*producer, [offsets]):
         return finish(None)
     services.transactions.verify(
@@ -157,20 +147,3 @@ def _store(
             producer=(request.producer_id, request.producer_epoch),
             encoded=encoded,
         )
-
-
-def _check(
-    partition: TopicPartition, commit: TxnOffsetCommitRequestPartition, ctx: Context
-) -> CommittedOffset:
-    services = ctx.services
-    ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
-    services.logs.check_exists(partition)
-    metadata = commit.committed_metadata or ""
-    limit = services.config.offset_metadata_max_bytes
-    if len(metadata.encode()) > limit:
-        raise ServerError(
-            ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
-        )
-    return CommittedOffset(
-        commit.committed_offset, commit.committed_leader_epoch, metadata, services.clock.time_ms()
-    )
