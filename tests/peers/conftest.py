@@ -21,7 +21,9 @@ from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.foreign.object_stores import azurite, azurite_program
+from tests.support.foreign.secure_kafka import TlsKafka
 from tests.support.ledger.s3_server import s3_server
+from tests.support.network.certificates import Authority
 from tests.support.spark.spark_environments import (
     SparkProcess,
     abfs_configs,
@@ -59,6 +61,29 @@ def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     kafka = ApacheKafka(kafka_jars, tmp_path_factory.mktemp("kafka"), log_cleaner_backoff_ms="200")
     try:
         yield kafka.start()
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority for the certificates of a file's tests."""
+    return Authority.made(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+def tls_kafka(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TlsKafka]:
+    """Apache Kafka with TLS, for a file's tests."""
+    try:
+        jars = fetch(request.param)
+    except NotAvailable as e:
+        pytest.skip(f"Apache Kafka is not here: {e}")
+    kafka = TlsKafka(jars, tmp_path_factory.mktemp("tls-kafka"), authority)
+    try:
+        kafka.start()
+        yield kafka
     finally:
         kafka.stop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,8 @@ import pytest
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.datasource.both_connectors import OURS, THEIRS, read
 from tests.support.datasource.secured_jobs import ROWS, run_all, write
-from tests.support.foreign.apache_kafka import fetch
-from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import TlsKafka
 from tests.support.network.certificates import Authority, client_stores
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.made(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +24,11 @@ def stores(authority: Authority) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
-def kafka(
-    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TlsKafka]:
-    try:
-        jars = fetch(request.param)
-    except NotAvailable as e:
-        pytest.skip(f"Apache Kafka is not here: {e}")
-    made = TlsKafka(jars, tmp_path_factory.mktemp("kafka-tls"), authority)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
 @pytest.fixture
-def filled(spark: Any, kafka: TlsKafka, topic_name: str) -> str:
+def filled(spark: Any, tls_kafka: TlsKafka, topic_name: str) -> str:
     """A topic with two partitions, written without TLS."""
-    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
-    write(spark, kafka.bootstrap_servers, topic_name, {})
+    create_topics(tls_kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    write(spark, tls_kafka.bootstrap_servers, topic_name, {})
     return topic_name
 
 
@@ -60,7 +36,7 @@ def filled(spark: Any, kafka: TlsKafka, topic_name: str) -> str:
 def test_both_connectors_read_the_same_rows(
     spark: Any,
     connector: list[Path],
-    kafka: TlsKafka,
+    tls_kafka: TlsKafka,
     stores: dict[str, dict[str, str]],
     filled: str,
     kind: str,
@@ -68,20 +44,20 @@ def test_both_connectors_read_the_same_rows(
     if not connector:
         pytest.skip("Spark's Kafka connector is not here")
     options = {"subscribe": filled, **stores[kind]}
-    ours, theirs = (read(spark, source, kafka.servers["MUTUAL"], options) for source in (OURS, THEIRS))
+    ours, theirs = (read(spark, source, tls_kafka.servers["MUTUAL"], options) for source in (OURS, THEIRS))
     assert ours == theirs
     assert len(ours.rows) == ROWS
 
 
 def test_every_job_takes_the_same_options(
-    spark: Any, kafka: TlsKafka, stores: dict[str, dict[str, str]], topic_name: str, tmp_path: Path
+    spark: Any, tls_kafka: TlsKafka, stores: dict[str, dict[str, str]], topic_name: str, tmp_path: Path
 ) -> None:
-    create_topics(kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
-    run_all(spark, kafka.servers["MUTUAL"], topic_name, stores["inline"], tmp_path)
+    create_topics(tls_kafka.bootstrap_servers, [NewTopic(topic_name, 2)])
+    run_all(spark, tls_kafka.servers["MUTUAL"], topic_name, stores["inline"], tmp_path)
 
 
 def test_stores_shipped_with_the_job_are_found_by_their_names(
-    spark: Any, kafka: TlsKafka, stores: dict[str, dict[str, str]], filled: str, tmp_path: Path
+    spark: Any, tls_kafka: TlsKafka, stores: dict[str, dict[str, str]], filled: str, tmp_path: Path
 ) -> None:
     options = dict(stores["PKCS12"])
     for name, value in stores["PKCS12"].items():
@@ -90,5 +66,5 @@ def test_stores_shipped_with_the_job_are_found_by_their_names(
             shutil.copy(value, shipped)
             spark.sparkContext.addFile(str(shipped))
             options[name] = shipped.name
-    answer = read(spark, OURS, kafka.servers["MUTUAL"], {"subscribe": filled, **options})
+    answer = read(spark, OURS, tls_kafka.servers["MUTUAL"], {"subscribe": filled, **options})
     assert len(answer.rows) == ROWS

@@ -4,38 +4,15 @@ and what is said when one side refuses the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.errors import AuthenticationFailed
 from tests.support.client.login_rounds import refused, round_trip
-from tests.support.foreign.apache_kafka import fetch
-from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.secure_kafka import PASSWORD, USER, TlsKafka
 from tests.support.network.certificates import Authority, client_stores
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.made(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
-def kafka(
-    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TlsKafka]:
-    try:
-        jars = fetch(request.param)
-    except NotAvailable as e:
-        pytest.skip(f"Apache Kafka is not here: {e}")
-    kafka = TlsKafka(jars, tmp_path_factory.mktemp("tls-kafka"), authority)
-    try:
-        kafka.start()
-        yield kafka
-    finally:
-        kafka.stop()
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +20,23 @@ def stores(authority: Authority) -> dict[str, dict[str, str]]:
     return client_stores(authority)
 
 
-def trusting(kafka: TlsKafka, listener: str, given: Mapping[str, str]) -> dict[str, str]:
+def trusting(tls_kafka: TlsKafka, listener: str, given: Mapping[str, str]) -> dict[str, str]:
     """A client of that listener, without a certificate unless ``given`` has one."""
-    return {"bootstrap.servers": kafka.servers[listener], "security.protocol": "SSL", **given}
+    return {"bootstrap.servers": tls_kafka.servers[listener], "security.protocol": "SSL", **given}
 
 
-def test_every_client_speaks_tls(kafka: TlsKafka, authority: Authority, topic_name: str) -> None:
-    round_trip(trusting(kafka, "TLS", {"ssl.ca.location": str(authority.file)}), topic_name)
+def test_every_client_speaks_tls(tls_kafka: TlsKafka, authority: Authority, topic_name: str) -> None:
+    round_trip(trusting(tls_kafka, "TLS", {"ssl.ca.location": str(authority.file)}), topic_name)
 
 
 @pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12", "inline"])
 def test_a_client_shows_its_certificate(
-    kafka: TlsKafka, stores: dict[str, dict[str, str]], kind: str, topic_name: str
+    tls_kafka: TlsKafka, stores: dict[str, dict[str, str]], kind: str, topic_name: str
 ) -> None:
-    round_trip(trusting(kafka, "MUTUAL", stores[kind]), topic_name)
+    round_trip(trusting(tls_kafka, "MUTUAL", stores[kind]), topic_name)
 
 
-def test_a_client_logs_in_over_tls(kafka: TlsKafka, authority: Authority, topic_name: str) -> None:
+def test_a_client_logs_in_over_tls(tls_kafka: TlsKafka, authority: Authority, topic_name: str) -> None:
     login = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -67,7 +44,7 @@ def test_a_client_logs_in_over_tls(kafka: TlsKafka, authority: Authority, topic_
         "sasl.password": PASSWORD,
         "ssl.ca.location": str(authority.file),
     }
-    round_trip(trusting(kafka, "LOGIN", login), topic_name)
+    round_trip(trusting(tls_kafka, "LOGIN", login), topic_name)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +58,11 @@ def test_a_client_logs_in_over_tls(kafka: TlsKafka, authority: Authority, topic_
     ],
 )
 def test_a_refusal_is_final_and_names_the_property(
-    kafka: TlsKafka, authority: Authority, tmp_path: Path, listener: str, given: dict[str, str], said: str
+    tls_kafka: TlsKafka, authority: Authority, tmp_path: Path, listener: str, given: dict[str, str], said: str
 ) -> None:
-    properties = trusting(kafka, listener, {k: v for k, v in given.items() if k not in ("trust", "keys")})
+    properties = trusting(tls_kafka, listener, {k: v for k, v in given.items() if k not in ("trust", "keys")})
     if "bootstrap.servers" in given:
-        properties["bootstrap.servers"] = kafka.servers[listener].replace("localhost", "127.0.0.1")
+        properties["bootstrap.servers"] = tls_kafka.servers[listener].replace("localhost", "127.0.0.1")
     if "trust" in given:
         properties["ssl.truststore.location"] = str(authority.file)
     if "keys" in given:
