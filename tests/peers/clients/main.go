@@ -170,11 +170,16 @@ func admin(ctx context.Context, servers, topic, group string) error {
 	if _, err := client.CreateTopic(ctx, 3, 1, nil, topic+"-new"); err != nil {
 		return err
 	}
-	topics, err := client.ListTopics(ctx, topic+"-new")
-	if err != nil {
-		return err
+	partitions := 0
+	for tries := 0; partitions == 0 && tries < 100; tries++ { // Kafka answers before its metadata have the topic
+		topics, err := client.ListTopics(ctx, topic+"-new")
+		if err != nil {
+			return err
+		}
+		partitions = len(topics[topic+"-new"].Partitions)
+		time.Sleep(50 * time.Millisecond)
 	}
-	fmt.Println("partitions", len(topics[topic+"-new"].Partitions))
+	fmt.Println("partitions", partitions)
 	groups, err := client.DescribeGroups(ctx, group)
 	if err != nil {
 		return err

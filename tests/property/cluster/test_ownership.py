@@ -161,7 +161,11 @@ class Cluster(RuleBasedStateMachine):
     def delete(self, number: int, name: str) -> None:
         def act(broker: Process) -> None:
             # Whether it is done or not, nobody may count on it any more.
-            self.made.pop(broker.topics.get(name).topic_id, None)
+            topic_id = broker.topics.get(name).topic_id
+            self.made.pop(topic_id, None)
+            if self.emptied and self.given_up:
+                # A broker that was given up before it came to the new registry may bring its part back.
+                self.unsure |= {(topic_id, number) for number in range(MOST_PARTITIONS)}
             run_steps(broker.topics.deleting(name, partial(nothing, name)))
 
         self._do(number, act)
@@ -332,7 +336,9 @@ class Cluster(RuleBasedStateMachine):
                 if owner != after.topics[name].owners[partition]:
                     key = topic.stored.topic_id, partition
                     last = max((record.offset for record in self.acknowledged.pop(key, ())), default=-1)
-                    self.forgotten[key] = max(last, self.forgotten.get(key, -1))
+                    last = max(last, self.forgotten.get(key, -1))
+                    # Once ZooKeeper was emptied, nobody knows of a start that was ahead of the clock.
+                    self.forgotten[key] = min(last, self.time_us - 1) if owner == NOBODY else last
                     self.lost.discard(key)  # its new owner has it, empty
         if goes_on:
             self.let_a_process_go_on(number)
