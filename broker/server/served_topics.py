@@ -346,7 +346,7 @@ class Topics:
     def deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
         """Delete the topic and its logs, in steps, which `go_on` takes if the caller does not. Once it is not
         visible any more, the steps of ``goes_too`` delete what others have of it.
-        Raises `UnknownTopicOrPartition`, or `InvalidTopic` for our own.
+        Raises `UnknownTopicOrPartition`, `InvalidTopic` for our own, and what `Ownership.check_known` raises.
         """
         return self._to_the_end(self._deleting(name, goes_too))
 
@@ -354,21 +354,22 @@ class Topics:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         topic, member = self.get(name), self._membership
-        shared = None
-        if member is not None and member.ownership.shares(topic):
-            shared = member.ownership.topic(name)
-        if member is not None and shared is not None:
+        if member is None or not member.ownership.shares(topic):
+            deleting = self._logs.deleting_topic(name)
+            next(deleting)
+            yield from goes_too()
+            yield from deleting
+        else:
+            # Before it is registered a broker would delete its own part alone.
             member.ownership.check_known()
+            shared = member.ownership.topic(name)
+            if shared is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
             member.claim(name)
             try:
                 yield from member.deleting(name, shared, goes_too)
             finally:
                 member.release(name)
-        else:
-            deleting = self._logs.deleting_topic(name)
-            next(deleting)
-            yield from goes_too()
-            yield from deleting
         _log.info("deleted topic %s", name)
         with self._changing:
             self._changed()

@@ -488,5 +488,14 @@ class Cluster(RuleBasedStateMachine):
         assert [Record(record.offset, record.value or b"") for record in found] == wanted
 
 
+def test_a_broker_whose_id_was_taken_deletes_nothing() -> None:
+    cluster = Cluster()
+    cluster.stop(number=3, clean=False)
+    cluster.start_a_rival(number=3)
+    cluster.start(number=3)
+    cluster.delete(number=3, name="a")
+    cluster.teardown()
+
+
 Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=50)
 test_ownership = Cluster.TestCase
