@@ -61,8 +61,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 _LONGEST_FIRST = (
-    *("peers", "spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit"),
-)
+    "peers", "spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit",
+)  # fmt: skip
 """The order of the suites: what is long and cannot be divided begins early, beside what mostly waits. Spark
 has one session in a process, and the session of the peers has the jars of Spark's connector: they go first.
 """

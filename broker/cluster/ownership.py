@@ -150,7 +150,8 @@ class Ownership:
         self._view: ClusterView | None = None
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
         self._offline: frozenset[TopicPartition] = frozenset()
-        self._refusal: str | None = _STARTING
+        self._unregistered: str | None = _STARTING
+        """Why this broker is not `known`."""
         self._lock = threading.Lock()
 
     def shares(self, topic: StoredTopic) -> bool:
@@ -172,7 +173,7 @@ class Ownership:
     @property
     def known(self) -> bool:
         """Whether this broker is registered, and nobody else under its id."""
-        return self._refusal is None
+        return self._unregistered is None
 
     @property
     def serves(self) -> bool:
@@ -184,9 +185,9 @@ class Ownership:
         """Why this broker serves nothing, or None: it is not `known`, or was stopped since it last read the
         registry.
         """
-        if self._refusal is None and self.pulse is not None and self.pulse.late:
+        if self._unregistered is None and self.pulse is not None and self.pulse.late:
             return _LATE
-        return self._refusal
+        return self._unregistered
 
     def see(self, view: ClusterView) -> None:
         """Take in a view of the registry that this broker is in, unless a newer one is known."""
@@ -214,11 +215,11 @@ class Ownership:
 
     def serve(self) -> None:
         """This broker is registered: from now on it serves what it owns."""
-        self._refusal = None
+        self._unregistered = None
 
     def refuse(self, why: str) -> None:
         """Somebody else has our id: nothing is served."""
-        self._refusal = why
+        self._unregistered = why
 
     @property
     def offline(self) -> frozenset[TopicPartition]:
@@ -255,7 +256,7 @@ class Ownership:
         """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before this broker is
         registered, and `RegisteredElsewhere` where somebody else has our id.
         """
-        refusal = self._refusal
+        refusal = self._unregistered
         if refusal == _STARTING:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, refusal)
         if refusal is not None:

@@ -489,6 +489,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 def test_a_broker_whose_id_was_taken_deletes_nothing() -> None:
+    """What it had of the topic is there when everybody is back: `Cluster.teardown` reads it."""
     cluster = Cluster()
     cluster.stop(number=3, clean=False)
     cluster.start_a_rival(number=3)
