@@ -206,7 +206,8 @@ def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> Non
 
                 assert eventually(lambda: health()[0] == 503, seconds=20)
                 said = f"broker id 1 is in use by 127.0.0.1:{rival.port}"
-                assert health()[1].startswith(said)
+                # First it may say that it was stopped: it has yet to ask ZooKeeper who has its id.
+                assert eventually(lambda: health()[1].startswith(said), seconds=20), health()
                 assert eventually(lambda: said in "".join(now_at(broker.status_url)["problems"]), seconds=20)
             assert eventually(lambda: health() == (200, "ok\n"), seconds=20), "the rival is gone"
         finally:
