@@ -141,8 +141,11 @@ def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_
 
 
 def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_already(two: Two) -> None:
-    """A producer that is told that its topic does not exist gives up the records it holds."""
+    """A producer that is told that its topic does not exist gives up the records it holds; and a deletion
+    would remove this broker's part alone.
+    """
     two.create("t", 1, 2)
+    assert two.clients[2].produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE
     port = two.brokers[2].port_of("PLAINTEXT")
     two.brokers[2].kill()
     # The node of the one that was killed is there until its session expires.
@@ -152,11 +155,14 @@ def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_alr
         (told,) = early.ask(MetadataRequest(topics=(MetadataRequestTopic(name="t"),))).topics
         refused = early.produce("t", batch(b"x"), 1).error_code
         unknown = early.create_topic("new").error_code
+        (kept,) = early.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5).responses
     starting.join()
     assert (told.error_code, leaders(told)) == (ErrorCode.NONE, [1, -1])
     assert (refused, unknown) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert kept.error_code == ErrorCode.LEADER_NOT_AVAILABLE
     with connected(port) as late:
-        assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE
+        assert late.produce("t", batch(b"after"), 1).error_code == ErrorCode.NONE
+        assert [r.value for r in late.read("t", partition=1)] == [b"before", b"after"]
 
 
 def connected(port: int) -> RawClient:
