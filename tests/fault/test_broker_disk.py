@@ -22,8 +22,8 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
-from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.until import until
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -176,7 +176,7 @@ def test_a_deletion_that_hangs_does_not_delay_the_flush(tmp_path: Path) -> None:
             assert hangs.wait(30)
             client.produce("kept", batch(b"now"))
             log = broker._logs.log(TopicPartition("kept", 0))
-            assert eventually(lambda: log.flushed_offset == 1, seconds=30)
+            until(lambda: log.flushed_offset == 1)
             assert not go_on.is_set()
     finally:
         go_on.set()

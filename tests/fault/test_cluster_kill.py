@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from broker.embedded import EmbeddedCluster, start_cluster
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 BROKERS = 3
 PARTITIONS = 4
@@ -77,7 +77,7 @@ class Work:
         for broker in cluster.brokers.values():
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             for topic in self.acknowledged:
-                until(partial(_is_led, admin, topic), seconds=30)
+                until(partial(_is_led, admin, topic))
 
     def _send(self) -> None:
         topics = list(self.acknowledged)

@@ -14,8 +14,8 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.exchange import APIS
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
-from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.until import until
 
 GROWTH_LIMIT = 64 * MIB
 """What a broker may grow by over a whole test; one frame alone may claim 100 MiB."""
@@ -232,4 +232,4 @@ def test_thousands_of_connections_come_and_go(broker: EmbeddedBroker) -> None:
     for _ in range(10):
         for client in [RawClient(broker.port) for _ in range(200)]:
             client.close()
-    assert eventually(lambda: socket_count(broker.pid) <= before, seconds=20)
+    until(lambda: socket_count(broker.pid) <= before)

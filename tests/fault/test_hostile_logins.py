@@ -15,7 +15,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
 from tests.support.network.certificates import Authority
-from tests.support.network.sockets import eventually
+from tests.support.until import until
 
 SECONDS = 4
 """Time for handshake and login."""
@@ -106,7 +106,7 @@ def others_log_in(broker: EmbeddedBroker, authority: Authority) -> Iterator[None
     context = ssl.create_default_context(cafile=str(authority.file))
     with context.wrap_socket(connect(broker, "SASL_SSL"), server_hostname="127.0.0.1") as tls:
         assert logs_in(tls)
-    assert eventually(lambda: socket_count(broker.pid) <= 6, seconds=10)
+    until(lambda: socket_count(broker.pid) <= 6)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def half_open(broker: EmbeddedBroker, authority: Authority, count: int) -> None:
             clients.append(sock)
         with context.wrap_socket(connect(broker, "SASL_SSL"), server_hostname="127.0.0.1") as tls:
             assert logs_in(tls)
-            assert eventually(lambda: socket_count(broker.pid) <= before + 1, seconds=SECONDS + 30)
+            until(lambda: socket_count(broker.pid) <= before + 1, seconds=SECONDS + 30)
     for sock in clients:
         sock.close()
 

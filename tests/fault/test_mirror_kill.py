@@ -11,7 +11,7 @@ import pytest
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 PARTITIONS = 2
 SETS, PER_SET = 60, 20
@@ -54,7 +54,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
         for writer in writers:
             writer.start()
         some = rng.randrange(100, SETS * PER_SET)
-        until(lambda: len(there.values("t")) > some, seconds=60)
+        until(lambda: len(there.values("t")) > some)
         mirror.kill()
         mirror.communicate()
         at_the_kill = len(there.values("t"))
@@ -65,7 +65,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
                 writer.join()
             total = PARTITIONS * SETS * PER_SET
             assert at_the_kill < total, "it was killed in the middle"
-            until(lambda: len(set(there.values("t"))) == total or mirror.poll() is not None, seconds=60)
+            until(lambda: len(set(there.values("t"))) == total or mirror.poll() is not None)
         finally:
             mirror.terminate()
             _, err = mirror.communicate(timeout=30)

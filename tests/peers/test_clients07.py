@@ -19,7 +19,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
 from tests.support.foreign.clients07 import Client07, ClientError, Driver
 from tests.support.protocol.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 SEGMENT_BYTES = 2000
 MESSAGES = [b"hello", b"w", b"", b"between\r\n", b"x" * 700, b'{"last": true}']

@@ -16,7 +16,7 @@ from tests.peers.test_transactions import ours
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.processes import CLIENTS, Client, Running
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.peers
 

@@ -18,7 +18,7 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 from tests.peers.test_transactions import READ_UNCOMMITTED, ours
 from tests.support.foreign.apache_kafka import fetch, run_tool
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -53,7 +53,7 @@ def test_records_with_keys_through_one_broker_are_read_through_another(
         return [] if "none" in found else found
 
     topics(0, "--create", "--topic", topic_name, "--partitions", str(partitions))
-    found = until(leaders, seconds=30)
+    found = until(leaders)
     assert (len(found), len(set(found))) == (partitions, min(partitions, 3))
     told = run_tool(
         kafka_jars, PRODUCER, "--bootstrap-server", at(cluster, 1), "--topic", topic_name,
@@ -74,9 +74,9 @@ def test_records_with_keys_through_one_broker_are_read_through_another(
         assert [words[5] for words in lags] == ["0"] * partitions
         assert sum(int(words[3]) for words in lags) == 300
     topics(2, "--alter", "--topic", topic_name, "--partitions", str(partitions + 1))
-    until(lambda: len(leaders()) == partitions + 1, seconds=30)
+    until(lambda: len(leaders()) == partitions + 1)
     topics(1, "--delete", "--topic", topic_name)
-    until(lambda: topic_name not in topics(2, "--list"), seconds=30)
+    until(lambda: topic_name not in topics(2, "--list"))
 
 
 @pytest.mark.parametrize("version", ["4.1.1", None], ids=["4.1", "3.9"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from tests.support.foreign.apache_kafka import ApacheKafka
 from tests.support.spark.frame_rows import assert_rows
+from tests.support.until import until
 
 NAME = "events"
 WAIT_SECONDS = 30.0
@@ -77,14 +77,6 @@ def lake(spark: Any, apache_kafka: ApacheKafka, topic_name: str, tmp_path: Path)
     return lake
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """The broker learns of what its controller did a moment later."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def topic_id(lake: Lake) -> str:
     """The topic's id in hexadecimal; zeros while it is not there."""
     cluster = Cluster(ClientConfig(bootstrap_servers=lake.servers))
@@ -107,7 +99,7 @@ def test_the_second_load_has_what_came_since_and_new_partitions_whole(lake: Lake
     lake.add("d")
     lake.add("e", partition=1)
     create_partitions(lake.servers, {lake.topic: 3})
-    eventually(lambda: partition_count(lake) == 3)
+    until(lambda: partition_count(lake) == 3)
     lake.add("f", "g", partition=2)
     second = lake.run()
     assert (second.number, second.records) == (2, 4)
@@ -172,9 +164,9 @@ def test_a_recreated_topic_is_known_by_its_id_though_it_is_as_long_as_before(lak
     lake.run()
     was = topic_id(lake)
     delete_topics(lake.servers, [lake.topic])
-    eventually(lambda: topic_id(lake) == "0" * 32)
+    until(lambda: topic_id(lake) == "0" * 32)
     create_topics(lake.servers, [NewTopic(lake.topic, 2)])
-    eventually(lambda: topic_id(lake) not in ("0" * 32, was))
+    until(lambda: topic_id(lake) not in ("0" * 32, was))
     lake.add("x", "y", "z", "new")
     with pytest.raises(TopicRecreated, match="onTopicRecreated=earliest"), lake.load():
         pass

@@ -9,7 +9,7 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.types import NewRecord
 from tests.support.classic.mirroring import Side
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 def test_transactions_of_apache_kafka_are_mirrored_when_they_are_committed(
@@ -26,11 +26,11 @@ def test_transactions_of_apache_kafka_are_mirrored_when_they_are_committed(
     with here.transactions(topic_name) as producer:
         with Mirror(mirror_config(given | source | there.as_target(), source="test")) as mirror:
             mirror.start()
-            until(lambda: len(there.read(topic_name)) == 4, seconds=30)
+            until(lambda: len(there.read(topic_name)) == 4)
             (_, first), *others = there.read(topic_name)
             assert NewRecord(first.value, first.key, first.timestamp, first.headers) == record
             assert [one.value for _, one in others] == [b"0", b"1", b"4"]
         producer.commit_transaction()
     with Mirror(mirror_config(given | source | there.as_target(), source="test")) as mirror:
         mirror.start()
-        until(lambda: there.values(topic_name) == [b"", b"0", b"1", b"4", b"5"], seconds=30)
+        until(lambda: there.values(topic_name) == [b"", b"0", b"1", b"4", b"5"])

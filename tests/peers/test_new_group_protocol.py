@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroup
 from tests.support.foreign.apache_kafka import fetch, java, run_tool
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 pytestmark = pytest.mark.peers
 

@@ -33,7 +33,7 @@ from tests.support.foreign.old_clients import (
 from tests.support.foreign.old_java import OldJava
 from tests.support.foreign.old_kafka import FORMATS, OldKafka
 from tests.support.spark.frame_rows import assert_rows
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 MESSAGES = [m._replace(headers=()) for m in messages(30)]
 LIBRDKAFKA = {"0.8.2.2": "0.8.2", "0.9.0.1": "0.9.0"}
@@ -229,7 +229,7 @@ def mirrored(properties: dict[str, object], topic: str) -> None:
     own = {"sources": "one", "whitelist": topic, "source.one.groupid": "mirror", "source.one.protocol": "0.8"}
     prompt = {"source.one.fetcher.backoff.ms": 20, "source.one.rebalance.backoff.ms": 100}
     with Mirror(mirror_config({**own, **prompt, **properties}, source="test")).start() as mirror:
-        until(lambda: mirror.progress()[0].message_count == len(MESSAGES), seconds=20)
+        until(lambda: mirror.progress()[0].message_count == len(MESSAGES))
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])

@@ -20,7 +20,7 @@ from tests.support.foreign.foreign_clients import Confluent
 from tests.support.foreign.foreign_face import WAIT_SECONDS, Message, messages
 from tests.support.foreign.old_clients import OLD_CODECS, OUR_READERS, Dialect, OurProducer, as_told
 from tests.support.protocol.raw_client import RawClient
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 VERSIONS = {"0.9.0": 0, "0.10.2": 1, "0.11.0": 2}
 """Of the topic's format, in the order of the upgrades."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pyspark_kafkalog import NewTopic, Producer, create_partitions, create_topics, delete_topics
@@ -17,6 +15,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Record,
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import CODECS, Message, messages
 from tests.support.foreign.old_clients import OLD_CODECS, as_told
+from tests.support.until import until
 
 READ_COMMITTED = "read_committed"
 
@@ -100,9 +99,9 @@ def test_topics_are_made_widened_described_and_deleted(
         create_topics(servers, [NewTopic(f"{topic_name}-x", 1, configs={"no.such.property": "1"})])
     assert describe_configs(cluster, topic=topic_name)["retention.ms"].value == "3600000"
     create_partitions(servers, {topic_name: 5})
-    eventually(lambda: len(CLIENTS[0].topics(servers)) and widened(servers, topic_name) == 5)
+    until(lambda: len(CLIENTS[0].topics(servers)) and widened(servers, topic_name) == 5)
     delete_topics(servers, [topic_name])
-    eventually(lambda: topic_name not in CLIENTS[0].topics(servers))
+    until(lambda: topic_name not in CLIENTS[0].topics(servers))
     with pytest.raises(UnknownTopicOrPartition):
         delete_topics(servers, [topic_name])
 
@@ -113,14 +112,6 @@ def widened(servers: str, topic: str) -> int:
         return len(cluster.metadata().topics[topic].partitions)
     finally:
         cluster.close()
-
-
-def eventually(holds: object) -> None:
-    """The broker learns of what its controller did a moment later."""
-    deadline = time.monotonic() + 10
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_offsets_are_looked_up_by_time(servers: str, cluster: Cluster, topic: str) -> None:
@@ -175,7 +166,7 @@ def test_what_is_not_yet_committed_is_not_read_as_committed(servers: str, topic:
     stable = list_offsets(cluster, {tp: LATEST_TIMESTAMP}, isolation=committed.isolation)[tp].offset
     assert stable == 3
     out.commit_transaction(30)
-    eventually(
+    until(
         lambda: list_offsets(cluster, {tp: LATEST_TIMESTAMP}, isolation=committed.isolation)[tp].offset == 5
     )
     cluster.close()

@@ -18,7 +18,7 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.foreign.clients07 import Driver
 from tests.support.protocol.wire07 import Wire07, fetch, produce
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 LAYOUT = V07Layout()
 PARTITIONS = ["1-0", "1-1", "2-0", "2-1"]

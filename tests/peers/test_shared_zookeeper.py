@@ -38,7 +38,8 @@ from pyspark_kafkalog.zookeeper.session import Session, session_of
 from tests.support.foreign.apache_kafka import QUICK, ApacheKafka, free_ports, run_tool
 from tests.support.foreign.secure_kafka import SCRAM
 from tests.support.network.certificates import Authority
-from tests.support.zookeeper import server_in, until
+from tests.support.until import until
+from tests.support.zookeeper import server_in
 
 pytestmark = pytest.mark.peers
 
@@ -167,7 +168,7 @@ def shared(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 kafka.start()
                 servers = {"bootstrap.servers": kafka.bootstrap_servers}
                 # It has started before its controller has told it that it is there.
-                until(lambda: AdminClient(servers).list_topics(timeout=5).brokers, seconds=30)
+                until(lambda: AdminClient(servers).list_topics(timeout=5).brokers)
                 yield Shared(
                     kafka, f"127.0.0.1:{outside}", session, users, acls, server.connect,
                     tls | {"zookeeper.connect": f"{server.secure_connect}/kafka"}, java_option,

@@ -19,6 +19,7 @@ from pyspark_kafkalog.errors import KafkaError, RequestTimedOut, TransactionAbor
 from pyspark_kafkalog.types import TopicPartition
 from tests.peers.test_transactions import ours, theirs
 from tests.support.foreign.apache_kafka import ApacheKafka
+from tests.support.until import until
 
 KILLS = 2
 PARTITIONS = 2
@@ -63,7 +64,7 @@ class Work(threading.Thread):
     def go_on(self) -> None:
         """Wait for ten more transactions."""
         done = len(self.outcomes)
-        wait_for(lambda: len(self.outcomes) > done + 10 or not self.is_alive())
+        until(lambda: len(self.outcomes) > done + 10 or not self.is_alive())
 
     def producer(self) -> Producer:
         out = Producer(
@@ -150,10 +151,3 @@ def check(servers: str, topic: str, outcomes: list[str]) -> None:
         tp = TopicPartition(topic, 0)
         last = max(seen)
         assert committed_offsets(cluster, topic, [tp], stable=True)[tp].metadata == f"transaction {last}"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -27,7 +27,7 @@ from tests.support.command_line import kafkalog
 from tests.support.foreign.clients07 import ClientError
 from tests.support.network.certificates import Authority
 from tests.support.spark.spark_environments import SparkProcess
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 Errand = Callable[..., Any]
 

@@ -22,7 +22,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 )
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 SESSION_SECONDS = 4
 

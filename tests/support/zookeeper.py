@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from kazoo.client import KazooClient
 
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-
-T = TypeVar("T")
-
-_PATIENCE_SECONDS = 60.0
-"""What passes waits for less than a second. On a machine that does four other things, a broker that starts or
-a session that ends may take twenty times as long.
-"""
 
 
 def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
@@ -43,12 +33,3 @@ def expire_by_id(hosts: str, credentials: tuple[int, bytes]) -> None:
         taken = second.client_id == credentials  # otherwise it had ended, and this is a new one
         second.stop()
         second.close()
-
-
-def until(look: Callable[[], T], *, seconds: float = _PATIENCE_SECONDS) -> T:
-    """What ``look`` returns as soon as it is true; it is asserted to become so."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
-        time.sleep(0.01)
-    return found

@@ -15,7 +15,8 @@ from pyspark_kafkalog.protocol.v07 import ProduceRequest
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.client.broker07 import Broker07
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 LAYOUT = V07Layout("/")
 

@@ -24,7 +24,8 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, fetch, produce
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 SETTINGS: dict[str, object] = {

@@ -21,7 +21,7 @@ from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetc
 from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.client.broker07 import Broker07
 from tests.support.client.scripted_server import Close
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 Make = Callable[..., BrokerFetcher]
 

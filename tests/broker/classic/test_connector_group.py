@@ -20,7 +20,8 @@ from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.group_consumer import GROUP, SESSION_TIMEOUT_MS, TOPIC, Delivery, GroupConsumer
 from tests.support.protocol.wire07 import Wire07, fetch, produce
-from tests.support.zookeeper import expire_by_id, until
+from tests.support.until import until
+from tests.support.zookeeper import expire_by_id
 
 LAYOUT = V07Layout()
 PARTITIONS_OF_A_BROKER = 4
@@ -151,7 +152,7 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     group.settle("it goes on")
     group.read_on()
     group.writer.stop()
-    until(lambda: group.writer.stored <= group.delivered(), seconds=30)
+    until(lambda: group.writer.stored <= group.delivered())
 
     print({after: round(seconds, 2) for after, seconds in group.settled.items()})  # noqa: T201
     journals = {one.name: one.deliveries for one in group.all}

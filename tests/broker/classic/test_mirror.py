@@ -22,7 +22,7 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.mirroring import BROKER, Side
 from tests.support.protocol.raw_client import RawClient
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 Run = Callable[..., Mirror]
 OLD, NEW = "0.7", "0.8"
@@ -348,7 +348,7 @@ def test_a_target_that_goes_away_and_returns_is_waited_for(
     finally:
         target.start()
     expected = [b"1", b"2", b"3", b"4"]
-    until(lambda: list(dict.fromkeys(there.values(topic_name))) == expected, seconds=30)
+    until(lambda: list(dict.fromkeys(there.values(topic_name))) == expected)
     mirror.stop()
     assert mirror.lost_count == 0
 

@@ -26,7 +26,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.mirroring import Side
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 PARTITIONS = 6
 MESSAGES = 300
@@ -89,7 +89,7 @@ def write(cluster: EmbeddedCluster, topic: str, kill: int) -> set[bytes]:
                 cluster.brokers[kill].kill()
             if number == 2 * MESSAGES // 3:
                 cluster.brokers[kill].start()
-                until(lambda: -1 not in leaders(cluster, topic), seconds=30)
+                until(lambda: -1 not in leaders(cluster, topic))
             try:
                 producer.send(ProducerData(topic, [b"%d" % number], key=str(number)))
             except KafkaError:
@@ -128,7 +128,7 @@ def read_by_two(cluster: EmbeddedCluster, topic_name: str, storage: str) -> None
     try:
         acknowledged = write(cluster, topic_name, kill=2)
         assert len(acknowledged) > MESSAGES // 2
-        until(lambda: acknowledged <= readers[0].messages | readers[1].messages, seconds=60)
+        until(lambda: acknowledged <= readers[0].messages | readers[1].messages)
     finally:
         for connector in connectors:
             connector.shutdown()
@@ -175,7 +175,7 @@ def test_offsets_move_to_kafka_and_back_while_their_coordinator_dies_and_returns
                     assert not committed(connector.commit_offsets)
                     mortal.start()
                 commit = partial(committed, connector.commit_offsets)
-                until(commit, seconds=30)
+                until(commit)
                 connector.shutdown()
                 assert read_group_offset(session, JsonLayout(), group, topic_name, "0") == zookeeper
                 in_kafka = [each.offset for each in committed_offsets(client, group).values()]
@@ -216,4 +216,4 @@ def test_a_mirror_reads_a_cluster_of_which_a_broker_dies_and_returns(
     with Mirror(mirror_config(given | there.as_target(), source="test")) as mirror:
         mirror.start()
         acknowledged = write(cluster, topic_name, kill=3)
-        until(lambda: acknowledged <= set(there.values(topic_name)), seconds=60)
+        until(lambda: acknowledged <= set(there.values(topic_name)))

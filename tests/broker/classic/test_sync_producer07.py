@@ -26,7 +26,7 @@ from tests.support.client.broker07 import Broker07
 from tests.support.client.scripted_server import Close, Silence
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import entry
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.log.data_directories import ENTRIES_07, MESSAGES_07, flip, segments, write_log07
 from tests.support.log.logs import crash_all
 from tests.support.protocol.wire07 import Wire07, entry, produce, zipped
+from tests.support.until import until
 
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
 
@@ -157,10 +157,7 @@ def test_logs_of_a_broker_that_runs_and_stops_are_checked_and_only_later_topics_
         create_topics(running.bootstrap_servers, [NewTopic("modern", 1)])
         with Wire07(running.port_of("KAFKA07")) as wire:
             wire.send(produce("té", 0, entry(b"one") + zipped(entry(b"two"), entry(b"three"))))
-            deadline = time.monotonic() + 20
-            while not any(path.stat().st_size for path in segments(data / "t%C3%A9_0")):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: any(path.stat().st_size for path in segments(data / "t%C3%A9_0")))
         assert main(["verify-log", "--deep", str(data)]) == 0
         assert "t%C3%A9_0: offsets 0 to " in capsys.readouterr().out
     assert main(["verify-log", "--deep", str(data)]) == 0

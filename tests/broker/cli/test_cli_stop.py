@@ -16,7 +16,7 @@ import broker
 from broker.cli import main
 from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
 from broker.disk.process_lock import hold
-from tests.support.network.sockets import eventually
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "broker"]
@@ -68,7 +68,7 @@ def test_an_embedded_broker_is_stopped_too(data: Path) -> None:
     with broker.start_broker(data_dir=data) as running:
         assert main(["stop", str(data)]) == 0
         # Its lock is free, which is what counts; the process has an exit code a moment later.
-        assert eventually(lambda: not running.running)
+        until(lambda: not running.running)
 
 
 def test_after_a_kill_nobody_is_signalled(

@@ -15,7 +15,7 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.command_line import kafkalog
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_signal_ends_it_when_all_is_at_the_target_and_committed(
     here.write("t", [b"1", b"22"])
     own = {"sources": "main", "whitelist": "t", "offset.commit.interval.ms": 600_000}
     with start_mirror(tmp_path, own, here.as_source("main"), there.as_target()) as mirror:
-        until(lambda: there.values("t") == [b"1", b"22"] or mirror.poll() is not None, seconds=30)
+        until(lambda: there.values("t") == [b"1", b"22"] or mirror.poll() is not None)
         mirror.send_signal(signal.SIGTERM)
         out, err = mirror.communicate(timeout=30)
     assert (mirror.returncode, out) == (0, ""), err

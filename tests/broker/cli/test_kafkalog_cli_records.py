@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.command_line import COMMAND, environment, kafkalog, kafkalog_bytes
 from tests.support.formats.vectors import vector
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -348,9 +348,7 @@ def test_typing_is_sent_as_it_comes_and_an_interrupt_ends_it(
     assert process.stdin is not None
     process.stdin.write("typed\n")
     process.stdin.flush()
-    deadline = time.monotonic() + 20
-    while values(client, one) != [b"typed"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: values(client, one) == [b"typed"])
     os.kill(process.pid, signal.SIGINT)
     _, words = process.communicate(timeout=30)
     assert process.returncode == 130

@@ -49,6 +49,7 @@ from pyspark_kafkalog.types import (
 )
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
 from tests.support.client.scripted_server import Close, Silence
+from tests.support.until import until
 
 TP = TopicPartition("t", 0)
 TEN = [(offset, b"value %d" % offset) for offset in range(10)]
@@ -170,10 +171,7 @@ def test_an_answer_carries_the_facts_of_its_partition(broker: ScriptedBroker) ->
 def test_the_next_fetch_is_on_its_way_while_the_caller_decodes(broker: ScriptedBroker) -> None:
     answers = iter(fetcher(broker))
     next(answers)
-    deadline = time.monotonic() + 60
-    while asked_offsets(broker) != [0, 4] and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert asked_offsets(broker) == [0, 4]
+    until(lambda: asked_offsets(broker) == [0, 4])
 
 
 def test_nothing_is_fetched_ahead_beyond_the_end(broker: ScriptedBroker) -> None:

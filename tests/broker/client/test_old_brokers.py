@@ -40,7 +40,7 @@ from pyspark_kafkalog.types import (
 )
 from tests.support.client.old_broker import broker_of
 from tests.support.command_line import kafkalog
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 VALUES = [(f"k{n}".encode() if n % 3 else None, f"v{n}".encode() * n) for n in range(40)]
 

@@ -15,7 +15,8 @@ import pytest
 from broker.network.reply import Reply
 from broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.network.sockets import Client, Counts, FakeRegion, eventually, serving
+from tests.support.network.sockets import Client, Counts, FakeRegion, serving
+from tests.support.until import until
 
 
 def echo(request: bytearray, reply: Reply) -> None:
@@ -108,7 +109,7 @@ def test_stop_gives_up_after_the_grace_time() -> None:
     replies: list[Reply] = []
     with serving(lambda request, reply: replies.append(reply)) as server, Client(server.port) as client:
         client.send(b"never answered")
-        assert eventually(lambda: len(replies) == 1)
+        until(lambda: len(replies) == 1)
         gone = threading.Event()
         replies[0].on_close(gone.set)
         started = time.monotonic()
@@ -147,11 +148,11 @@ def test_stop_twice_and_before_start_are_harmless() -> None:
 def test_connections_above_the_limit_are_closed_at_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with serving(echo, max_connections=2) as server:
         first, second = Client(server.port), Client(server.port)
-        assert eventually(lambda: server.connection_count == 2)
+        until(lambda: server.connection_count == 2)
         with Client(server.port) as third:
             assert third.ended()
         first.close()
-        assert eventually(lambda: server.connection_count == 1)
+        until(lambda: server.connection_count == 1)
         with Client(server.port) as fourth:
             for client in (second, fourth):
                 client.send(b"in")
@@ -201,7 +202,7 @@ def test_a_reader_that_stopped_reading_is_idle_and_its_file_is_let_go() -> None:
     with serving(lambda request, reply: reply.send([region]), max_idle_ms=300) as server:
         client = Client(server.port)
         client.send(b"fetch")
-        assert eventually(lambda: region.closed_count == 1)
+        until(lambda: region.closed_count == 1)
         assert server.connection_count == 0
         client.close()
 
@@ -229,13 +230,13 @@ def test_running_out_of_descriptors_is_survived(
                 sock.connect(("127.0.0.1", server.port))
         except OSError:
             pass
-        assert eventually(lambda: "cannot accept now" in caplog.text)
+        until(lambda: "cannot accept now" in caplog.text)
         cpu = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - cpu < 0.25, "the acceptor spins"
         for sock in clients:
             sock.close()
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
         with Client(server.port) as client:
             client.send(b"back again")
             assert client.receive() == b"back again"
@@ -257,7 +258,7 @@ def test_every_descriptor_is_given_back() -> None:
         for client in clients:
             client.close()
     # Earlier tests may have left some that go meanwhile.
-    assert eventually(lambda: count() <= before)
+    until(lambda: count() <= before)
 
 
 def test_threads_are_named_and_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from broker.network.reply import Reply
-from tests.support.network.sockets import Client, eventually, frame, serving
+from tests.support.network.sockets import Client, frame, serving
+from tests.support.until import until
 
 
 def echo(request: bytearray, reply: Reply) -> None:
@@ -44,7 +45,7 @@ def test_slow_readers_do_not_hold_up_the_others_and_cost_bounded_memory() -> Non
             assert len(slow[0].receive()) == 20 << 20
         for client in slow:
             client.close()
-        assert eventually(lambda: server.connection_count == 1)
+        until(lambda: server.connection_count == 1)
 
 
 def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket() -> None:
@@ -73,7 +74,7 @@ def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
     with serving(lambda request, reply: parked.append((request, reply))) as server:
         client = Client(server.port, timeout=0.3)
         client.send(b"parked")
-        assert eventually(lambda: len(parked) == 1)
+        until(lambda: len(parked) == 1)
         before, sent = _resident_bytes(), 0
         try:
             while sent < 500_000_000:
@@ -89,7 +90,7 @@ def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
         assert time.process_time() - cpu < 0.1, "the selector spins on a channel that may not be read"
         client.close()
         echo(*parked[0])
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one() -> None:
@@ -97,7 +98,7 @@ def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one(
         alone = _median_latency(active)
         before = _resident_bytes()
         idle = [Client(server.port) for _ in range(500)]
-        assert eventually(lambda: server.connection_count == 501)
+        until(lambda: server.connection_count == 501)
         for client in idle[::50]:
             client.send(b"first word")
             assert client.receive() == b"first word"
@@ -110,7 +111,7 @@ def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one(
         assert time.process_time() - cpu < 0.1, "idle connections cost processor time"
         for client in idle:
             client.close()
-        assert eventually(lambda: server.connection_count == 1)
+        until(lambda: server.connection_count == 1)
 
 
 def test_many_clients_at_once_each_get_their_own_answers() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker.network.reply import Reply
-from tests.support.network.sockets import Client, Counts, FakeRegion, eventually, frame, serving
+from tests.support.network.sockets import Client, Counts, FakeRegion, frame, serving
+from tests.support.until import until
 
 
 def echo(request: bytearray, reply: Reply) -> None:
@@ -192,7 +193,7 @@ def test_a_claim_within_the_limit_takes_memory_only_for_what_came() -> None:
         assert server.connection_count == 20
         for client in clients:
             client.close()
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 def test_half_a_request_before_the_end_of_a_connection_is_dropped() -> None:
@@ -202,7 +203,7 @@ def test_half_a_request_before_the_end_of_a_connection_is_dropped() -> None:
             client.sock.sendall(frame(b"whole") + frame(b"half of it")[:9])
             assert parked.answer() == b"whole"
             assert client.receive() == b"whole"
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
         assert parked.requests.empty()
 
 
@@ -248,7 +249,7 @@ def test_a_handler_that_fails_after_it_answered_frees_the_answer() -> None:
     with serving(handler) as server, Client(server.port) as client:
         client.send(b"x")
         assert client.ended()
-        assert eventually(lambda: region.closed_count >= 1)
+        until(lambda: region.closed_count >= 1)
 
 
 def test_a_reply_may_close_the_connection_at_once_or_later() -> None:
@@ -276,11 +277,11 @@ def test_an_answer_for_another_connection_may_be_given_while_handling_a_request(
 
     with serving(handler) as server, Client(server.port) as first, Client(server.port) as second:
         first.send(b"wait 1", b"wait 2")
-        assert eventually(lambda: len(waiting) == 1)
+        until(lambda: len(waiting) == 1)
         second.send(b"go")
         assert second.receive() == b"go"
         assert first.receive() == b"wait 1"
-        assert eventually(lambda: len(waiting) == 1)
+        until(lambda: len(waiting) == 1)
         second.send(b"go")
         assert first.receive() == b"wait 2"
 
@@ -299,7 +300,7 @@ def test_on_close_is_called_when_the_client_leaves_while_its_request_is_in_hand(
         region = FakeRegion(b"data")
         reply.send([region])
         assert region.closed_count == 1
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
         assert parked.requests.empty()
 
 
@@ -320,10 +321,10 @@ def test_bytes_and_connections_are_counted() -> None:
         client.receive()
         client.receive()
         assert counts.connections.value == 1
-        assert eventually(lambda: counts.bytes_in.value == 16)
+        until(lambda: counts.bytes_in.value == 16)
         assert counts.bytes_out.value == 16
         client.close()
-        assert eventually(lambda: counts.connections.value == 0)
+        until(lambda: counts.connections.value == 0)
 
 
 def _resident_bytes() -> int:

@@ -25,7 +25,8 @@ from broker.network.reply import Part, Reply
 from broker.network.socket_server import AddressLimits
 from broker.network.tls import HANDSHAKE_BYTES
 from pyspark_kafkalog.errors import InvalidRequest
-from tests.support.network.sockets import Client, eventually, frame, serving
+from tests.support.network.sockets import Client, frame, serving
+from tests.support.until import until
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -123,7 +124,7 @@ def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path)
         for size in (1, 5000, 65536, 3_000_000 - 17):
             client.send(b"%d" % size)
             assert client.receive() == b"head" + data[17 : 17 + size] + b"m" * 70_000 + b"tail"
-        assert eventually(lambda: files.in_use == 0)
+        until(lambda: files.in_use == 0)
     files.close()
 
 
@@ -138,7 +139,7 @@ def test_a_segment_that_became_shorter_ends_the_connection(secured: Secured, tmp
     with serving(handler, **secured.listener()) as server, Client(server.port, tls=secured.client) as client:
         client.send(b"x")
         assert client.receive() != bytes(200_000)
-        assert eventually(lambda: server.connection_count == 0 and files.in_use == 0)
+        until(lambda: server.connection_count == 0 and files.in_use == 0)
     files.close()
 
 
@@ -195,7 +196,7 @@ def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket(secure
             other.send(b"quick")
             assert other.receive() == b"quick"
         client.close()
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 def test_a_large_answer_gives_others_their_turn(secured: Secured) -> None:
@@ -252,7 +253,7 @@ def test_a_clients_goodbye_is_the_end_of_what_it_sends(secured: Secured) -> None
             assert tls.read(100) == frame(b"bye")
         assert client.receive() == b"last words"
         client.close()
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
@@ -263,7 +264,7 @@ def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
         client.send(b"x")
         assert client.receive() == b"bye"
         assert client.sock.recv(10) == b""  # an end without goodbye would raise SSLEOFError
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_what_is_no_handshake_is_closed_and_others_are_served(secured: Secured, 
                     pass
             except ConnectionError:
                 pass
-        assert eventually(lambda: server.connection_count == 1)
+        until(lambda: server.connection_count == 1)
         other.send(b"still here")
         assert other.receive() == b"still here"
 
@@ -311,7 +312,7 @@ def test_a_handshake_that_is_too_long_is_given_up_before_it_is_whole(secured: Se
                 assert sock.recv(10) == b""
             except ConnectionError:
                 pass
-            assert eventually(lambda: server.connection_count == 0)
+            until(lambda: server.connection_count == 0)
 
 
 def test_half_open_connections_are_closed_at_the_limit_and_others_served(secured: Secured) -> None:
@@ -328,7 +329,7 @@ def test_half_open_connections_are_closed_at_the_limit_and_others_served(secured
                 other.send(b"quick")
                 assert other.receive() == b"quick"
             assert server.connection_count > 100
-            assert eventually(lambda: server.connection_count == 1, seconds=10.0)
+            until(lambda: server.connection_count == 1)
             other.send(b"still here")
             assert other.receive() == b"still here"
         for client in silent:
@@ -356,7 +357,7 @@ def test_a_certificate_that_is_not_welcome_ends_the_connection(secured: Secured)
         with Client(server.port, tls=secured.client) as client:
             client.sock.settimeout(10)
             assert client.ended()
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
 
 
 def test_one_address_has_so_many_connections_and_gets_them_back() -> None:
@@ -366,7 +367,7 @@ def test_one_address_has_so_many_connections_and_gets_them_back() -> None:
         assert third.ended()
         third.close()
         first.close()
-        assert eventually(lambda: server.connection_count == 1)
+        until(lambda: server.connection_count == 1)
         with Client(server.port) as fourth:
             fourth.send(b"x")
             assert fourth.receive() == b"x"
@@ -382,5 +383,5 @@ def test_tls_at_a_listener_without_it_is_named_once(
         for _ in range(3):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 Client(server.port, tls=secured.client)
-        assert eventually(lambda: server.connection_count == 0)
+        until(lambda: server.connection_count == 0)
     assert caplog.text.count("speaks TLS, which this listener does not") == 1

@@ -26,8 +26,8 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
-from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, fetch_request, produce_request
+from tests.support.until import until
 
 MESSAGES = 60_000
 """Some 0.3 s of work in Python."""
@@ -180,5 +180,5 @@ def test_what_a_client_sent_without_acknowledgements_is_stored_after_it_has_left
             small = encode_set([NewRecord(b"x")] * 2000, magic=1)
             gone.send(produce_request({(topic, 0): small}, acks=0), 2)
         gone.send(produce_request({(topic, 1): set_of_many(1, Codec.GZIP)}, acks=0), 2)
-    assert eventually(lambda: end_of(client, topic, 1) == MESSAGES, seconds=30)
+    until(lambda: end_of(client, topic, 1) == MESSAGES)
     assert end_of(client, topic, 0) == 40_000

@@ -10,7 +10,7 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from broker.embedded import EmbeddedCluster, start_cluster
 from tests.support.network.certificates import Authority
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 JAAS = "PlainLoginModule required username={0} password={0} user_{0}={0} user_alice=alice;"
 

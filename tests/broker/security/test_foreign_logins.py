@@ -24,8 +24,8 @@ from broker.security.credentials import Change, FileCredentials
 from broker.security.security_file import SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 from tests.support.network.certificates import Authority
-from tests.support.network.sockets import eventually
 from tests.support.network.tokens import Signer
+from tests.support.until import until
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PROTOCOLS = ["SASL_PLAINTEXT", "SASL_SSL"]
@@ -274,4 +274,4 @@ def test_replaced_certificates_are_used_without_a_restart(tmp_path: Path) -> Non
             except ssl.SSLError:
                 return False
 
-        assert eventually(trusted, seconds=20)
+        until(trusted)

@@ -33,7 +33,8 @@ from pyspark_kafkalog.zookeeper.security_nodes import write_acls
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.raw_client import RawClient
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 LAYOUT = JsonLayout()
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"

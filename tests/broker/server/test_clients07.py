@@ -19,7 +19,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewRecord
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
 SETTINGS: dict[str, object] = {

@@ -34,11 +34,9 @@ from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 GROUP, TRANSACTION = 0, 1
-SESSION_SECONDS = 20
-"""A stopped broker's session has ended by then."""
 
 
 @pytest.fixture
@@ -108,7 +106,7 @@ def test_a_coordinator_that_was_forgotten_while_it_was_stopped_coordinates_nothi
         waiting.send(joining(other), 3)
         until(lambda: len(old.ask(ListGroupsRequest()).groups) == 2)
         os.kill(two.brokers[2].pid, signal.SIGSTOP)
-        until(lambda: -1 in leaders(one, "t"), seconds=SESSION_SECONDS)
+        until(lambda: -1 in leaders(one, "t"))
         assert coordinator(one, group) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), "its owner is away"
         forget(two, 2, tmp_path)
         os.kill(two.brokers[2].pid, signal.SIGCONT)
@@ -142,11 +140,11 @@ def test_a_broker_whose_id_was_taken_sends_its_groups_away_and_an_empty_one_of_i
         txn = RawTransactions(old, name)
         until(lambda: txn.initialize() == ErrorCode.NONE)
         os.kill(two.brokers[2].pid, signal.SIGSTOP)
-        until(lambda: -1 in leaders(one, "t"), seconds=SESSION_SECONDS)
+        until(lambda: -1 in leaders(one, "t"))
         own = {"node.id": 2, "zookeeper.connect": two.zookeeper_connect, "zookeeper.session.timeout.ms": 4000}
         with start_broker(own, data_dir=tmp_path / "rival") as rival, RawClient(rival.port) as empty:
             os.kill(two.brokers[2].pid, signal.SIGCONT)
-            until(lambda: commit(old, group, "t", 6) == ErrorCode.NOT_COORDINATOR, seconds=SESSION_SECONDS)
+            until(lambda: commit(old, group, "t", 6) == ErrorCode.NOT_COORDINATOR)
             assert txn.initialize() == ErrorCode.NOT_COORDINATOR
             away = ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert coordinator(old, group)[0] == coordinator(old, name, TRANSACTION)[0] == away
@@ -155,7 +153,7 @@ def test_a_broker_whose_id_was_taken_sends_its_groups_away_and_an_empty_one_of_i
             assert coordinator(empty, group)[0] == coordinator(empty, name, TRANSACTION)[0] == away
             assert commit(empty, group, "t", 6) == stored_code(empty, group) == away
             assert RawTransactions(empty, name).initialize() == away
-        until(lambda: commit(old, group, "t", 8) == ErrorCode.NONE, seconds=SESSION_SECONDS)
+        until(lambda: commit(old, group, "t", 8) == ErrorCode.NONE)
         until(lambda: coordinator(old, group) == (ErrorCode.NONE, 2))
         assert stored_offset(old, group, "t") == (ErrorCode.NONE, 8)
         known = txn.producer

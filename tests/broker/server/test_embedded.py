@@ -15,8 +15,8 @@ import pytest
 import broker
 from broker.embedded import BrokerNotStarted, start_broker
 from pyspark_kafkalog.errors import InvalidConfig
-from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.until import until
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
@@ -83,12 +83,9 @@ def test_records_of_long_ago_stay_unless_retention_is_asked_for() -> None:
         for client in (kept, deleted):
             client.create_topic("t")
             client.produce("t", long_ago)
-        deadline = time.monotonic() + 30
-        while deleted.offset_at("t", -2).offset == 0 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert deleted.offset_at("t", -2).offset == 1
+        until(lambda: deleted.offset_at("t", -2).offset == 1)
         warned = "written less than an hour ago"  # said after the records are gone
-        assert eventually(lambda: warned in deleting.log_file.read_text())
+        until(lambda: warned in deleting.log_file.read_text())
         assert [r.value for r in kept.read("t")] == [b"x"]
 
 
@@ -106,7 +103,7 @@ def test_a_retention_policy_of_the_users_own_is_the_one_that_deletes(
         client.produce("mixed", batch(b"1", timestamp=1_370_000_000_000))
         client.produce("mixed", batch(b"2", timestamp=int(time.time() * 1000)))
         client.produce("old", batch(b"1", timestamp=1_370_000_000_000))
-        assert eventually(lambda: client.offset_at("old", -2).offset == 1)
+        until(lambda: client.offset_at("old", -2).offset == 1)
         assert [r.value for r in client.read("mixed", client.offset_at("mixed", -2).offset)][-1] == b"2"
     with pytest.raises(BrokerNotStarted, match=r"log\.retention\.policy=own_policy:No .*: module:Class"):
         start_broker(own | {"log.retention.policy": "own_policy:No"})

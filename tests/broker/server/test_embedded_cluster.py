@@ -23,7 +23,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_members_of_a_group_share_its_partitions_whichever_brokers_they_ask(clus
                 parts = [[each.partition for each in member.assignment()] for member in members]
                 return [len(each) for each in parts] == [2, 2, 2] and {*chain(*parts)} == {*range(6)}
 
-            until(shared, seconds=30)
+            until(shared)
         finally:
             for member in members:
                 member.close()

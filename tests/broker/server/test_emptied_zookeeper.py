@@ -14,7 +14,7 @@ from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import batch
 from tests.support.protocol.raw_groups import commit, committed, group_at
 from tests.support.two_brokers import Two, empty, leaders, write_everywhere
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 def test_of_topics_that_zookeeper_lost_while_nobody_ran_the_owners_bring_theirs_and_others_wait(
@@ -58,7 +58,7 @@ def test_a_cluster_that_runs_brings_all_it_has_to_a_zookeeper_that_lost_its_data
         two.clients[2].close()
         two.connect(2)
         # Broker 1 is not restarted: its session was refused until it must have ended.
-        until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2], seconds=30)
+        until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2])
         assert write_everywhere(two, "t", b"y", 2) == taken
         until(lambda: two.clients[1].create_topic("new", partitions=2).error_code == ErrorCode.NONE)
         for number, group in groups.items():
@@ -74,7 +74,7 @@ def test_a_cluster_whose_znodes_are_removed_while_it_runs_makes_them_again(
         taken = write_everywhere(two, "t", b"x", 2)
         for path in ("/kafka", "/brokers", "/cluster"):
             empty(session, path)
-        until(lambda: session.children("/kafka/brokers/ids") == ["1", "2"], seconds=30)
+        until(lambda: session.children("/kafka/brokers/ids") == ["1", "2"])
         until(lambda: two.clients[1].create_topic("new", partitions=2).error_code == ErrorCode.NONE)
         until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2])
         assert write_everywhere(two, "t", b"y", 2) == taken
@@ -104,19 +104,19 @@ def test_an_old_state_of_zookeeper_is_refused_until_it_is_removed(
         shutil.copytree(kept, own_zookeeper.data_dir)
         own_zookeeper.start()
         log = two.brokers[2].log_file
-        until(lambda: "an old state of ZooKeeper has come back" in log.read_text(), seconds=30)
+        until(lambda: "an old state of ZooKeeper has come back" in log.read_text())
         assert two.clients[2].produce("late", batch(b"x"), 1).error_code == ErrorCode.NONE
         assert two.clients[2].create_topic("new").error_code == ErrorCode.REQUEST_TIMED_OUT
         two.stop(1)
         with Session(own_zookeeper.connect) as session:
             # The old state may have broker 1's node too, of a session that has ended since: it expires.
-            until(lambda: session.read("/kafka/brokers/ids/1") is None, seconds=30)
+            until(lambda: session.read("/kafka/brokers/ids/1") is None)
         with pytest.raises(BrokerNotStarted, match="an old state of ZooKeeper has come back"):
             two.start(1)
         with Session(own_zookeeper.connect) as session:
             empty(session, "/kafka/brokers/topics")
         two.start(1)
-        until(lambda: leaders(two.describe(2, "late")) == leaders(two.describe(1, "t")) == [1, 2], seconds=30)
+        until(lambda: leaders(two.describe(2, "late")) == leaders(two.describe(1, "t")) == [1, 2])
         assert two.aside(1) == two.aside(2) == []
         assert [r.value for r in two.clients[2].read("late", partition=1)] == [b"x"]
 

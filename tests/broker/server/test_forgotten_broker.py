@@ -15,7 +15,7 @@ from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import batch
 from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.two_brokers import Two, leaders, write_everywhere
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
@@ -86,7 +86,7 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
     client = two.clients[2]
     assert client.produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE
     os.kill(two.brokers[2].pid, signal.SIGSTOP)
-    until(lambda: leaders(two.describe(1, "t")) == [1, -1], seconds=20)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     assert two.forget(2, "--yes")[0] == 0
     answers: list[ErrorCode] = []
     sent = threading.Event()
@@ -109,9 +109,9 @@ def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(t
     two.create("t", 1, 2)
     client = two.clients[2]
     os.kill(two.brokers[2].pid, signal.SIGSTOP)
-    until(lambda: leaders(two.describe(1, "t")) == [1, -1], seconds=20)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     os.kill(two.brokers[2].pid, signal.SIGCONT)
-    until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE, seconds=20)
+    until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE)
 
 
 def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record, TopicPartition
 from tests.support.protocol.raw_client import RawClient, versions
+from tests.support.until import until
 
 OFFSETS = "__consumer_offsets"
 
@@ -216,7 +216,7 @@ class TestStorage:
                 with RawClient(broker.port) as client:
                     for i, group in enumerate(groups):
                         expected = {("t", 0): (i + 100, ""), ("t", 1): (2 * i, f"m{i}")}
-                        assert eventually(client, group) == expected
+                        assert fetch_loaded(client, group) == expected
 
     def test_a_deleted_topics_offsets_are_gone_also_after_a_restart(self) -> None:
         with start_broker() as broker:
@@ -229,7 +229,7 @@ class TestStorage:
                 assert stored(client)[-1] == (OffsetKey("g", TopicPartition("gone", 0)), None)
             broker.restart()
             with RawClient(broker.port) as client:
-                assert eventually(client, "g") == {("kept", 0): (1, "")}
+                assert fetch_loaded(client, "g") == {("kept", 0): (1, "")}
 
     def test_expired_offsets_are_gone(self) -> None:
         with (
@@ -239,9 +239,7 @@ class TestStorage:
             client.create_topic("t", 2)
             commit(client, "g", {("t", 0): 1}, 4, retention_time_ms=100)
             commit(client, "g", {("t", 1): 2})
-            deadline = time.monotonic() + 20
-            while len(fetch(client, "g")) == 2 and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(lambda: len(fetch(client, "g")) < 2)
             assert fetch(client, "g") == {("t", 1): (2, "")}
             assert stored(client)[-1] == (OffsetKey("g", TopicPartition("t", 0)), None)
 
@@ -253,16 +251,12 @@ class TestStorage:
                 assert set(commit(client, "g", offsets, metadata="x" * 30_000)) == {ErrorCode.NONE}
             broker.restart()
             with RawClient(broker.port) as client:
-                assert eventually(client, "g") == {key: (p, "x" * 30_000) for key, p in offsets.items()}
+                assert fetch_loaded(client, "g") == {key: (p, "x" * 30_000) for key, p in offsets.items()}
 
 
-def eventually(client: RawClient, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
+def fetch_loaded(client: RawClient, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
     """As `fetch`, after the coordinator has finished loading."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, topics=None),))
-        (answer,) = client.ask(request, 8).groups
-        if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            break
-        time.sleep(0.01)
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group, topics=None),))
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    until(lambda: client.ask(request, 8).groups[0].error_code != loading)
     return fetch(client, group)

@@ -30,6 +30,7 @@ from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.until import until
 
 LATEST, EARLIEST = -1, -2
 _groups = itertools.count()
@@ -145,9 +146,7 @@ class TestWithoutZooKeeper:
             client.create_topic("t", 2)
             commit(client, "g", {("t", 0): 1}, 1, commit_timestamp=1000)
             commit(client, "g", {("t", 1): 2}, 1)
-            deadline = time.monotonic() + 20
-            while fetch(client, "g", ("t", 0), version=1) != [(-1, 0)] and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(lambda: fetch(client, "g", ("t", 0), version=1) == [(-1, 0)])
             assert fetch(client, "g", ("t", 0), ("t", 1), version=1) == [(-1, 0), (2, 0)]
 
 

@@ -22,7 +22,7 @@ from pyspark_kafkalog.protocol.api.write_txn_markers import (
 from pyspark_kafkalog.types import IsolationLevel
 from tests.support.protocol.raw_client import RawClient, decode
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 COMMITTED = int(IsolationLevel.READ_COMMITTED)
 

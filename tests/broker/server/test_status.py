@@ -23,7 +23,7 @@ from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command
 from tests.support.foreign.apache_kafka import free_ports
 from tests.support.ledger.plans import P0, facts, loaded
-from tests.support.network.sockets import eventually
+from tests.support.until import until
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def topics_at(url: str) -> dict[str, Any]:
 
 def test_a_broker_shows_its_topics_and_groups(watched: EmbeddedBroker) -> None:
     url = watched.status_url
-    assert eventually(lambda: topics_at(url).get("flights", {}).get("offsets") == 1000, seconds=20)
+    until(lambda: topics_at(url).get("flights", {}).get("offsets") == 1000)
     now = now_at(url)
     assert now["broker"] is None, "it is no part of a cluster"
     assert now["brokers"] == [
@@ -111,7 +111,7 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
         assert running.stderr is not None
         assert running.stderr.readline() == f"http://127.0.0.1:{port} (Ctrl-C ends it)\n"
         url = f"http://127.0.0.1:{port}"
-        assert eventually(lambda: "flights" in topics_at(url), seconds=20)
+        until(lambda: "flights" in topics_at(url))
         now = now_at(url)
         assert {"flights", "__consumer_offsets"} <= topics_at(url).keys()
         assert [(group["name"], group["lag"]) for group in now["groups"]["rows"]] == [("board", 600)]
@@ -133,7 +133,7 @@ def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
             consumer.commit({consumer.partitions_for("t")[0]: 0})
         command("topics", "delete-records", "t", "--before", "0=90", "--yes", "-b", servers)
         url = broker.status_url
-        assert eventually(lambda: topics_at(url).get("t", {}).get("offsets") == 10, seconds=20)
+        until(lambda: topics_at(url).get("t", {}).get("offsets") == 10)
         assert now_at(url)["figures"]["lag"] == 10
         (row,) = [
             line for line in command("top", "--once", "-b", servers).stdout.splitlines() if "late" in line
@@ -150,7 +150,7 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
         urls = {number: broker.status_url for number, broker in cluster.brokers.items()}
         assert len(set(urls.values())) == 2
         for number, url in urls.items():
-            assert eventually(lambda: "flights" in topics_at(url), seconds=20)  # noqa: B023
+            until(lambda: "flights" in topics_at(url))  # noqa: B023
             flights, now = topics_at(url)["flights"], now_at(url)
             assert (now["broker"], flights["partitions"], flights["of"], flights["offline"]) == (
                 number,
@@ -167,21 +167,20 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
         def away() -> list[tuple[int, int]]:
             return [(b["id"], b["partitions"]) for b in now_at(urls[1])["brokers"] if not b["live"]]
 
-        assert eventually(lambda: away() == [(2, 2)], seconds=20)
+        until(lambda: away() == [(2, 2)])
         assert got(urls[1], "health") == "ok\n"
         assert (
             "1 broker, 2 AWAY, 1 topic, 4 partitions, 2 OFFLINE"
             in command("top", "--once", "-b", cluster.brokers[1].bootstrap_servers).stdout
         )
         assert cluster.brokers[2].restart().status_url == urls[2]
-        assert eventually(lambda: away() == [], seconds=20)
+        until(lambda: away() == [])
         cluster.zookeeper.stop()
-        assert eventually(
+        until(
             lambda: now_at(urls[1])["problems"][:1] == [
                 "ZooKeeper does not answer: this broker goes on serving its partitions, but topics cannot be "
                 "changed"
-            ],
-            seconds=20,
+            ]
         )  # fmt: skip
         assert got(urls[1], "health") == "ok\n"
 
@@ -193,7 +192,7 @@ def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> Non
         os.kill(broker.pid, signal.SIGSTOP)
         try:
             with Session(cluster.zookeeper_connect) as session:
-                assert eventually(lambda: session.read("/kafka/brokers/ids/1") is None, seconds=20)
+                until(lambda: session.read("/kafka/brokers/ids/1") is None)
             own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect}
             with start_broker(own, data_dir=tmp_path / "rival") as rival:
                 os.kill(broker.pid, signal.SIGCONT)
@@ -204,12 +203,12 @@ def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> Non
                     except urllib.error.HTTPError as e:
                         return e.code, e.read().decode()
 
-                assert eventually(lambda: health()[0] == 503, seconds=20)
+                until(lambda: health()[0] == 503)
                 said = f"broker id 1 is in use by 127.0.0.1:{rival.port}"
                 # First it may say that it was stopped: it has yet to ask ZooKeeper who has its id.
-                assert eventually(lambda: health()[1].startswith(said), seconds=20), health()
-                assert eventually(lambda: said in "".join(now_at(broker.status_url)["problems"]), seconds=20)
-            assert eventually(lambda: health() == (200, "ok\n"), seconds=20), "the rival is gone"
+                until(lambda: health()[1].startswith(said))
+                until(lambda: said in "".join(now_at(broker.status_url)["problems"]))
+            until(lambda: health() == (200, "ok\n"))
         finally:
             os.kill(broker.pid, signal.SIGCONT)
 

@@ -34,7 +34,7 @@ from tests.support.protocol.raw_groups import commit, committed, group_at
 from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 
 def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
@@ -263,20 +263,17 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
     two.create("t", 1, 2)
     assert client.produce("t", batch(b"before")).error_code == ErrorCode.NONE
     os.kill(two.brokers[1].pid, signal.SIGSTOP)
-    until(lambda: leaders(two.describe(2, "t")) == [-1, 2], seconds=20)
+    until(lambda: leaders(two.describe(2, "t")) == [-1, 2])
     own = {"node.id": 1, "zookeeper.connect": zookeeper_connect}
     with start_broker(own, data_dir=tmp_path / "rival") as rival, RawClient(rival.port) as of_rival:
         os.kill(two.brokers[1].pid, signal.SIGCONT)
-        until(
-            lambda: client.produce("t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            seconds=20,
-        )
+        until(lambda: client.produce("t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
         names = itertools.count()
         until(
             lambda: client.create_topic(f"new-{next(names)}").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
         assert of_rival.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE, seconds=20)
+    until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE)
     assert {b"before", b"after"} <= {r.value for r in client.read("t")}
 
 

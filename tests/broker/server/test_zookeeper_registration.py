@@ -21,7 +21,8 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 ADDRESSES = {"PLAINTEXT": ("kafka1", 9092), "KAFKA07": ("kafka1", 9093)}
@@ -256,7 +257,7 @@ def test_topics_that_were_made_while_zookeeper_was_away_are_registered_when_it_i
     until(lambda: "not registered in ZooKeeper, trying again" in caplog.text)
     own_zookeeper.start()
     with Session(own_zookeeper.connect) as session:
-        until(lambda: [p.name for p in partitions(session, PLAIN, "late")] == ["0-0"], seconds=20)
+        until(lambda: [p.name for p in partitions(session, PLAIN, "late")] == ["0-0"])
         registration.stop()
         assert brokers(session, PLAIN) == {}
 

@@ -28,7 +28,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.two_brokers import empty
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 Made = Callable[[int], TopicRegistry]
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.zookeeper.registries import brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
@@ -149,12 +149,12 @@ def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: Zoo
             # It would be no topic of the cluster: nobody can be asked.
             assert client.create_topic("late").error_code == ErrorCode.REQUEST_TIMED_OUT
             own_zookeeper.start()
-            until(lambda: client.create_topic("late").error_code == ErrorCode.NONE, seconds=20)
+            until(lambda: client.create_topic("late").error_code == ErrorCode.NONE)
         with Session(own_zookeeper.connect) as session:
             # The name of the topic of 0.7 is taken in the whole cluster.
-            until(lambda: topics(session, JSON) == ["early", "late", "old"], seconds=20)
+            until(lambda: topics(session, JSON) == ["early", "late", "old"])
             assert partitions(session, JSON, "old") == []
-            until(lambda: topics(session, PLAIN) == ["old"], seconds=20)
+            until(lambda: topics(session, PLAIN) == ["old"])
         own_zookeeper.kill()
         began = time.monotonic()
     assert time.monotonic() - began < 12

@@ -28,7 +28,8 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, session_of
 from tests.support.network.certificates import Authority
-from tests.support.zookeeper import server_in, until
+from tests.support.until import until
+from tests.support.zookeeper import server_in
 
 SECRET = "kafka's secret"
 LOGINS = """\

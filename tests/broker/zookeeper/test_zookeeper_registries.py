@@ -19,7 +19,8 @@ from pyspark_kafkalog.zookeeper.paths import (
     V07Layout,
 )
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 CONSUMER = "g_host-1300000000123-0123abcd"
 

@@ -17,7 +17,8 @@ import pytest
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.zookeeper import server_in, until
+from tests.support.until import until
+from tests.support.zookeeper import server_in
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli", "zookeeper", "start"]

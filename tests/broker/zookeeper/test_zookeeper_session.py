@@ -13,7 +13,8 @@ import pytest
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent
-from tests.support.zookeeper import expire, until
+from tests.support.until import until
+from tests.support.zookeeper import expire
 
 
 def test_a_node_is_made_with_its_parents_read_changed_and_removed(session: Session) -> None:
@@ -184,7 +185,7 @@ def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
         assert 0.5 < time.monotonic() - began < 8
         restart = threading.Thread(target=own_zookeeper.start)
         restart.start()
-        found = until(lambda: _try_to_write(session), seconds=60)
+        found = until(lambda: _try_to_write(session))
         restart.join()
         assert found
         assert session.read("/y").data == b"1"  # type: ignore[union-attr]

@@ -20,6 +20,7 @@ from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorReques
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, decode
+from tests.support.until import until
 
 NODE = 1
 TRANSACTIONS = 1
@@ -71,10 +72,7 @@ class Session:
         )
         assert made.error_code == 0, made
         self._words[made.topic_id] = f"id of {name}"
-        deadline = time.monotonic() + 10
-        while any(self._client.offset_at(name, -1, each).error_code for each in range(partitions)):
-            assert time.monotonic() < deadline, f"{name} has no leader"
-            time.sleep(0.002)
+        until(lambda: not any(self._client.offset_at(name, -1, n).error_code for n in range(partitions)))
         return name
 
     def id_of(self, topic: str) -> UUID:
@@ -95,25 +93,21 @@ class Session:
         """Wait until the broker coordinates groups and transactions: Kafka makes the topics for that late."""
         topic = self.topic("first")
         topics = (commit.OffsetCommitRequestTopic(topic, (commit.OffsetCommitRequestPartition(0, 1),)),)
-        deadline = time.monotonic() + 30
-        while True:
+
+        def coordinated() -> bool:
             self._client.ask(FindCoordinatorRequest("g"), 3)
             request = commit.OffsetCommitRequest(group_id="g", topics=topics)
             codes = {self._client.ask(request, 8).topics[0].partitions[0].error_code}
             for name in (None, "first"):
                 self._client.ask(FindCoordinatorRequest("first", TRANSACTIONS), 3)
                 codes.add(self._client.ask(InitProducerIdRequest(name, 1000), 4).error_code)
-            if codes == {0}:
-                return
-            assert time.monotonic() < deadline, "there is no coordinator"
-            time.sleep(0.05)
+            return codes == {0}
+
+        until(coordinated)
 
     def wait(self, done: Callable[[Callable[[Any, int], Any]], bool]) -> None:
         """Ask until that is ``done``; nothing of it is kept."""
-        deadline = time.monotonic() + 10
-        while not done(self._client.ask):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: done(self._client.ask))
 
     def pause(self) -> None:
         """Kafka has changes of a broker's properties in force a moment after it has answered."""

@@ -7,7 +7,6 @@ nothing is allowed, and every API is asked. Both brokers have the same users, wh
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +27,7 @@ from tests.support.foreign.apache_kafka import ApacheKafka, fetch, free_ports
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.protocol.guarded_requests import guarded_requests
 from tests.support.protocol.raw_client import RawClient
+from tests.support.until import until
 
 pytestmark = pytest.mark.peers
 
@@ -91,10 +91,7 @@ def set_acls(admin: RawClient, *wanted: AclCreation) -> None:
     if wanted:
         results = admin.ask(CreateAclsRequest(wanted)).results
         assert {each.error_code for each in results} == {0}, results
-    deadline = time.monotonic() + 10
-    while sum(len(each.acls) for each in admin.ask(WHAT_DAVE_HAS).resources) != len(wanted):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: sum(len(each.acls) for each in admin.ask(WHAT_DAVE_HAS).resources) == len(wanted))
 
 
 def played(host: str, port: int) -> Answers:

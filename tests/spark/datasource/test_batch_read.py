@@ -16,7 +16,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.protocol.raw_client import RawClient
 from tests.support.spark.frame_rows import assert_rows
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 NewTopic = Callable[..., Topic]
 Load = Callable[..., Any]

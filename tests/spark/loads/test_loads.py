@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from tests.support.loads.dying_driver import die_before_the_commit
 from tests.support.loads.file_lake import NAME, Lake
 from tests.support.protocol.raw_client import RawClient
 from tests.support.spark.frame_rows import assert_rows
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -368,9 +368,7 @@ def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> No
         for n in range(1, 30):
             lake.topic.add(n)
         first = 24  # the size of these batches makes segments of three; what retention leaves holds 400 bytes
-        deadline = time.monotonic() + 30
-        while raw.offset_at("short", -2).offset < first and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: raw.offset_at("short", -2).offset >= first)
         with pytest.raises(errors.OffsetsAgedOut, match=r"^23 offsets were deleted"), lake.load():
             pass
         assert lake.ledger.pending() is None

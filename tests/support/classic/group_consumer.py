@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 SESSION_TIMEOUT_MS = 2000
 TOPIC = "t"
@@ -43,7 +43,7 @@ class GroupConsumer:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", __name__, zookeeper, protocol, name, str(self._journal)], stderr=log
             )
-        until(lambda: self._journal.exists() and b"\n" in self._journal.read_bytes(), seconds=30)
+        until(lambda: self._journal.exists() and b"\n" in self._journal.read_bytes())
 
     @property
     def session(self) -> tuple[int, bytes]:

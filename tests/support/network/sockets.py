@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -188,13 +187,3 @@ def serving(
         yield server
     finally:
         server.stop(grace_seconds=1.0)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Wait until ``condition`` holds; False if it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True

@@ -11,7 +11,7 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.protocol.raw_client import RawClient
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 _BEFORE_BATCHES = 7
 _NAMES = tuple(f"group-{number}" for number in range(40))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import decoding
 from tests.support.datasource.both_connectors import Row, read
 from tests.support.datasource.stream_runs import StreamRuns
+from tests.support.until import until
 
 
 def version(spark: Any) -> list[str]:
@@ -93,9 +93,7 @@ def listened(spark: Any, servers: str, topic: str, checkpoint: str) -> int:
         spark, "kafkalog", servers, Path(checkpoint), {"subscribe": topic, "startingOffsets": "earliest"}
     )
     runs.run()
-    deadline = time.monotonic() + 30
-    while not lags and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: lags)
     spark.streams.removeListener(listener)
     return len(lags)
 

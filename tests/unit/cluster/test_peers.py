@@ -21,7 +21,7 @@ from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_server import HOST, Silence
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 PLAIN = 'PlainLoginModule required username="b" password="hush" user_b="hush" user_a="x";'
 

@@ -38,7 +38,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import (
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.manual_clock import ManualClock
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 ME, OTHER = 1, 2
 A0, A1, OLD = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("old", 0)

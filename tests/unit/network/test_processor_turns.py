@@ -19,7 +19,8 @@ from broker.network.reply import Reply
 from broker.network.socket_server import share_the_interpreter
 from pyspark_kafkalog.steps import Job, Steps, resume_steps, run_steps
 from tests.support.manual_clock import ManualClock
-from tests.support.network.sockets import Client, Counts, eventually, frame, serving
+from tests.support.network.sockets import Client, Counts, frame, serving
+from tests.support.until import until
 
 
 class Rounds:
@@ -331,7 +332,7 @@ def test_a_job_runs_in_another_thread_and_its_result_comes_back() -> None:
             found.extend(received(one))
             return len(found) == 2
 
-        assert eventually(both)
+        until(both)
         assert found == [b"a:result", b"b:result"]
         assert threading.get_ident() not in threads
 
@@ -351,7 +352,7 @@ def test_what_a_job_raises_is_raised_in_the_work() -> None:
             found.extend(received(one))
             return bool(found)
 
-        assert eventually(there)
+        until(there)
         assert found == [b"a:no such thing"]
 
 
@@ -373,7 +374,7 @@ def test_a_job_whose_client_has_left_is_waited_for_and_its_request_ended() -> No
         assert running.processor.closed_count == 0
         begin.set()
         assert ended.wait(60)
-        assert eventually(lambda: bool(running.processor._done))
+        until(lambda: bool(running.processor._done))
         running.run(2)
         assert running.processor.closed_count == 1
         assert not running.processor._done

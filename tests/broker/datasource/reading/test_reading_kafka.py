@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.client.scripted_server import Close
 from tests.support.formats.vectors import vector
+from tests.support.until import until
 
 FIFTEEN = (range(5), range(5, 10), range(10, 15))
 QUICK = {"kafka.retry.backoff.ms": "1", "fetchOffset.retryIntervalMs": "1", "kafka.fetch.max.wait.ms": "1"}
@@ -209,7 +209,7 @@ def test_c2_a_repeated_task_reads_over_new_connections() -> None:
         source = reader(broker)
         with pytest.raises(CorruptMessage):
             offsets(source.read(task(0, 15)))
-        _until(lambda: broker.open_connections == 0)
+        until(lambda: broker.open_connections == 0)
         assert offsets(source.read(task(0, 15))) == list(range(15))
         assert broker.connection_count == 2
 
@@ -231,7 +231,7 @@ def test_a_task_that_is_stopped_early_lets_go_of_its_connection() -> None:
         assert next(rows).num_rows == 5
         assert broker.open_connections == 1
         rows.close()  # type: ignore[attr-defined]
-        _until(lambda: broker.open_connections == 0)
+        until(lambda: broker.open_connections == 0)
 
 
 def test_a_lost_connection_costs_no_row_and_gives_none_twice() -> None:
@@ -336,10 +336,3 @@ def _with_part(answer: Any, **changes: Any) -> Any:
     topic = answer.responses[0]
     part = replace(topic.partitions[0], **changes)
     return replace(answer, responses=(replace(topic, partitions=(part,)),))
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

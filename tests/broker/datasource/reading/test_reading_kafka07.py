@@ -31,7 +31,7 @@ from tests.support.client.broker07 import Broker07
 from tests.support.datasource.source07 import QUICK, Row, reader07, rows, tasks
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce, zipped
-from tests.support.zookeeper import until
+from tests.support.until import until
 
 SETTINGS: dict[str, object] = {
     "listeners": "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0", "num.partitions": 3, "node.id": 7,

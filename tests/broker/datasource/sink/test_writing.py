@@ -32,8 +32,8 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
 from tests.support.client.scripted_server import Silence
-from tests.support.network.sockets import eventually
 from tests.support.protocol.raw_client import RawClient
+from tests.support.until import until
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADERS = t.ArrayType(
@@ -318,7 +318,7 @@ def test_a_task_that_is_run_again_writes_again_what_its_first_attempt_had_sent(
 ) -> None:
     def dying() -> Iterator[pa.RecordBatch]:
         yield rows(value=["a", "b"])
-        assert eventually(lambda: values(client, other) == [b"a", b"b"])
+        until(lambda: values(client, other) == [b"a", b"b"])
         raise MemoryError("the worker is gone")
 
     given = {"kafka.bootstrap.servers": server.bootstrap_servers, "topic": other}

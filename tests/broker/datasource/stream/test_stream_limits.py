@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +10,7 @@ from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_stream import Checkpoint, Run
 from tests.support.datasource.spark_topics import Topic
+from tests.support.until import until
 
 NewTopic = Callable[..., Topic]
 Start = Callable[..., Run]
@@ -102,11 +102,7 @@ def test_s11_and_s12_a_delay_forces_a_small_batch_and_a_limit_holds_with_it(
     )
     assert [b.values for b in run.batches()] == [[1]]
     topic.add(2)
-    deadline = time.monotonic() + 20
-    while not (found := run.batches()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert [b.values for b in found] == [[2]]
+    assert [b.values for b in until(run.batches)] == [[2]]
     topic.add(*range(3, 9))  # six: four now, two wait
     assert [b.values for b in run.batches()] == [[3, 4, 5, 6]]
 

@@ -18,7 +18,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog, refusal
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_server import Silence
-from tests.support.network.sockets import eventually
+from tests.support.until import until
 
 
 def numbered(count: int) -> list[bytes]:
@@ -37,7 +37,7 @@ def test_without_acks_records_count_as_sent_once_the_system_has_them(
     assert producer.send("t", b"v").result(5).offset == -1
     producer.send("t", bytes(500_000))
     producer.close(5)
-    assert eventually(lambda: len(log.values()) == 2)
+    until(lambda: len(log.values()) == 2)
 
 
 def test_acks_one_is_asked_for_without_sequences(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
@@ -191,4 +191,4 @@ def test_a_forgotten_producer_delivers_what_it_has(broker: ScriptedBroker, log: 
     producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 5000})
     producer.send("t", b"v")
     del producer
-    assert eventually(lambda: log.values() == [b"v"])
+    until(lambda: log.values() == [b"v"])
