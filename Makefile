@@ -41,7 +41,7 @@ test: $(STAMP)  ## Every test a fresh machine can run
 	@$(BIN)/pytest $(PROCESSES) 4 -m "not soak and not peers and not clusters"
 
 test-unit: $(STAMP)  ## Unit and property tests only
-	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property
+	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property -m "not soak"
 
 test-spark: $(STAMP)  ## The tests that need a Spark session
 	@$(BIN)/pytest tests/spark -m "not soak"

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, cast
 from uuid import UUID
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from broker.cluster.membership import Membership
 from broker.cluster.ownership import ClusterView, Ownership
@@ -41,6 +42,7 @@ BROKERS = (1, 2, 3)
 NAMES = ("a", "b")
 MOST_PARTITIONS = 6
 PAUSE_SECONDS = 60.0
+STEPS = 50
 
 Key = tuple[UUID, int]
 
@@ -498,5 +500,10 @@ def test_a_broker_whose_id_was_taken_deletes_nothing() -> None:
     cluster.teardown()
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=50)
+Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=STEPS)
 test_ownership = Cluster.TestCase
+
+
+@pytest.mark.soak
+def test_ownership_in_many_runs() -> None:
+    run_state_machine_as_test(Cluster, settings=settings(max_examples=1000, stateful_step_count=STEPS))
