@@ -23,10 +23,15 @@ async function consumer(groupId, topic, run) {
   made.on(made.events.GROUP_JOIN, ({ payload }) => {
     say('holds', ...(payload.memberAssignment[topic] || []).sort((a, b) => a - b));
   });
-  await made.connect();
+  const start = async () => {
+    await made.connect();
+    await made.run({ autoCommit: false, ...run(made) });
+  };
+  // It gives up for good where a commit is the first to hear that its member is gone.
+  made.on(made.events.CRASH, ({ payload: { restart } }) => restart || start());
   await made.subscribe({ topic, fromBeginning: true });
   process.stdin.resume().on('end', () => made.disconnect().then(() => process.exit(0)));
-  await made.run({ autoCommit: false, ...run(made) });
+  await start();
 }
 
 const member = (group, topic) =>
