@@ -70,7 +70,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.spark.spark_environments
 	@$(BIN)/pytest $(PROCESSES) 2 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
-soak: $(STAMP)  ## The long rounds of the fault drivers
+soak: $(STAMP)  ## The long rounds of the fault drivers, and of who owns a partition
 	@$(BIN)/pytest tests -m soak --timeout 3600
 
 lint: $(STAMP)  ## ruff, mypy --strict, the import contract

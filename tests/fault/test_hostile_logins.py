@@ -200,7 +200,7 @@ def half_open(broker: EmbeddedBroker, authority: Authority, count: int) -> None:
             clients.append(sock)
         with context.wrap_socket(connect(broker, "SASL_SSL"), server_hostname="127.0.0.1") as tls:
             assert logs_in(tls)
-            until(lambda: socket_count(broker.pid) <= before + 1, seconds=SECONDS + 30)
+            until(lambda: socket_count(broker.pid) <= before + 1)
     for sock in clients:
         sock.close()
 

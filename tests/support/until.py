@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread is about to do."""
+"""Wait for what another process or thread is about to do."""
 
 from __future__ import annotations
 

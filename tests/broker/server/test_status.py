@@ -203,12 +203,11 @@ def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> Non
                     except urllib.error.HTTPError as e:
                         return e.code, e.read().decode()
 
-                until(lambda: health()[0] == 503)
                 said = f"broker id 1 is in use by 127.0.0.1:{rival.port}"
                 # First it may say that it was stopped: it has yet to ask ZooKeeper who has its id.
-                until(lambda: health()[1].startswith(said))
+                until(lambda: (answer := health())[0] == 503 and answer[1].startswith(said))
                 until(lambda: said in "".join(now_at(broker.status_url)["problems"]))
-            until(lambda: health() == (200, "ok\n"))
+            until(lambda: health() == (200, "ok\n"))  # the rival is gone
         finally:
             os.kill(broker.pid, signal.SIGCONT)
 

@@ -199,9 +199,15 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
         client.create_topic("t")
         txn = RawTransactions(client, "id", timeout_ms=1).begun("t")
         txn.send("t", b"x")
-        while txn.end(commit=False) != ErrorCode.PRODUCER_FENCED:
+
+        def fenced() -> bool:
+            if txn.end(commit=False) == ErrorCode.PRODUCER_FENCED:
+                return True
             txn.begun("t")
             time.sleep(0.05)
+            return False
+
+        until(fenced)
         assert txn.end() == ErrorCode.PRODUCER_FENCED
         end_offset = client.offset_at("t", -1).offset
         until(lambda: client.offset_at("t", -1, isolation_level=COMMITTED).offset >= end_offset)

@@ -27,7 +27,7 @@ async function consumer(groupId, topic, run) {
     await made.connect();
     await made.run({ autoCommit: false, ...run(made) });
   };
-  // It gives up for good where a commit is the first to hear that its member is gone.
+  // kafkajs stops for good if a commit is the first to be told that the member is gone.
   made.on(made.events.CRASH, ({ payload: { restart } }) => restart || start());
   await made.subscribe({ topic, fromBeginning: true });
   process.stdin.resume().on('end', () => made.disconnect().then(() => process.exit(0)));

@@ -226,7 +226,7 @@ def test_slow_clients_do_not_keep_others_out_for_long(
     try:
         for one in slow:
             one.sendall(b"GET / HTTP/1.1\r\nHost: lo")
-        until(lambda: asked(server, "/health")[0] == 503)
+        until(lambda: asked(server, "/health")[0] == 503)  # too many at once
 
         def served() -> bool:
             for one in slow if drips else ():
