@@ -10,7 +10,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-unit test-spark test-interop test-fault kerberos chromium interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault kerberos chromium interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -34,23 +34,30 @@ demo-07: $(STAMP)  ## The same the first generation's way: ZooKeeper, two broker
 demo-duckdb: $(STAMP)  ## Real events into the bundled broker, out of it with DuckDB, without Spark
 	@$(BIN)/python examples/flight_duckdb.py
 
+# Two of the three circles that need PyPI only; the third is `soak`. See tests/README.md.
+SUITES = $(addprefix tests/,unit property broker spark interop fault notebooks)
+CORE = --hypothesis-profile few -m "not long and not soak and not clusters"
+ALL = -m "not soak and not clusters"
 # A group of tests stays in one process: see tests/conftest.py.
 PROCESSES = --dist loadscope --no-loadscope-reorder -n
 
-test: $(STAMP)  ## Every test a fresh machine can run
-	@$(BIN)/pytest $(PROCESSES) 4 -m "not soak and not peers and not clusters"
+test: $(STAMP)  ## What proves the product on a fresh machine: six minutes
+	@$(BIN)/pytest $(PROCESSES) 3 $(CORE) $(SUITES)
 
-test-unit: $(STAMP)  ## Unit and property tests only
-	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property -m "not soak"
+test-all: $(STAMP)  ## That, fault drivers, notebooks and all else that needs only PyPI: a quarter of an hour
+	@$(BIN)/pytest $(PROCESSES) 4 $(ALL) $(SUITES)
 
-test-spark: $(STAMP)  ## The tests that need a Spark session
-	@$(BIN)/pytest tests/spark -m "not soak"
+test-unit: $(STAMP)  ## Of test-all: unit and property tests
+	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/unit tests/property
 
-test-interop: $(STAMP)  ## Foreign clients against our broker
-	@$(BIN)/pytest tests/broker tests/interop -m "not soak"
+test-spark: $(STAMP)  ## Of test-all: the tests that need a Spark session
+	@$(BIN)/pytest $(ALL) tests/spark
 
-test-fault: $(STAMP)  ## Kills, torn writes, full disks: a few seeded rounds
-	@$(BIN)/pytest tests/fault -m "not soak"
+test-interop: $(STAMP)  ## Of test-all: our broker, and foreign clients at it
+	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/broker tests/interop
+
+test-fault: $(STAMP)  ## Of test-all: kills, torn writes, full disks
+	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/fault
 
 kerberos: $(STAMP)  ## Debian's Kerberos server and the package gssapi, for the tests of make interop: as root
 	@apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc >/dev/null
@@ -70,8 +77,9 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.spark.spark_environments
 	@$(BIN)/pytest $(PROCESSES) 2 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
-soak: $(STAMP)  ## The long rounds of the fault drivers, and of who owns a partition
+soak: $(STAMP)  ## The long rounds of the fault drivers, and 2,000 random examples of each property
 	@$(BIN)/pytest tests -m soak --timeout 3600
+	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property -m "not soak" --hypothesis-profile many --timeout 3600
 
 lint: $(STAMP)  ## ruff, mypy --strict, the import contract
 	@$(BIN)/ruff check .

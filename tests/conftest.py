@@ -1,9 +1,7 @@
-"""A test's directory is its marker: tests/spark/test_x.py is marked ``spark``.
+"""A test's directory is its marker: tests/spark/test_x.py is marked ``spark``. The guide is tests/README.md.
 
-`make test` runs four processes of pytest-xdist: two are too few for two processors, as half of the tests
-mostly wait for brokers and sessions of ZooKeeper. `make interop` runs two, each with Spark and an Apache
-Kafka of its own; `make test-unit` two, as its tests do not wait. A file's tests stay together, as they share
-fixtures; so do all that use the one Spark session, and all that use the Spark drivers of the loads' faults.
+A file's tests run in one process of pytest-xdist, as they share fixtures; so do all that use the one Spark
+session, and all that use the Spark drivers of the loads' faults.
 """
 
 from __future__ import annotations
@@ -16,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+from tests.support.budget import Budget
+from tests.support.examples import register_profiles
 from tests.support.spark.spark_jvm import archive_in_background, hurry_jvms
 from tests.support.zookeeper import server_in
 
@@ -33,10 +32,7 @@ collect_ignore = (
 )
 
 
-# An example that takes long on a machine that is busy with other things is no failure.
-settings.register_profile("kafkalog", deadline=None)
-settings.load_profile("kafkalog")
-
+register_profiles()
 hurry_jvms()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job is deaf to interrupts, and so would be the commands that tests interrupt.
@@ -48,7 +44,8 @@ _archiving = pytest.StashKey[Any]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` starts Spark some twenty times; what makes that cheaper is made once, in the background."""
+    config.pluginmanager.register(Budget(config))
+    # Spark is started several times; what makes that cheaper is made once, in the background.
     if not config.getoption("numprocesses", None) or _WITHOUT_SPARK.issuperset(config.args):
         return
     if process := archive_in_background():
@@ -74,6 +71,9 @@ _ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _suite(item).partition("/")[0]))
+        for mark in item.iter_markers("long"):
+            if not (mark.args and isinstance(mark.args[0], str)):
+                raise pytest.UsageError(f'{item.nodeid}: say why it is long: pytest.mark.long("why")')
     items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)))
 
 

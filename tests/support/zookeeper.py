@@ -10,6 +10,8 @@ from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 
+_SECONDS = 60
+
 
 def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
     """A server on a free port with its data and log in ``directory``; not started yet."""
@@ -24,12 +26,37 @@ def expire(session: Session) -> None:
     expire_by_id(session.hosts, session.credentials)
 
 
+def expire_owner(hosts: str, path: str) -> None:
+    """The same for the session that owns an ephemeral znode, such as that of a broker that was killed."""
+    client = KazooClient(hosts=hosts)
+    client.start(timeout=_SECONDS)
+    try:
+        session_id = client.get(path)[1].ephemeralOwner
+    finally:
+        client.stop()
+        client.close()
+    expire_by_id(hosts, (session_id, _password_of(session_id)))
+
+
+def _password_of(session_id: int) -> bytes:
+    """What ZooKeeper gives a session as its password: sixteen bytes of java.util.Random with this seed.
+
+    Source: ZooKeeper's ZooKeeperServer.generatePasswd.
+    """
+    state = (session_id ^ 0xB3415C00 ^ 0x5DEECE66D) & ((1 << 48) - 1)
+    password = b""
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
+        password += (state >> 16).to_bytes(4, "little")
+    return password
+
+
 def expire_by_id(hosts: str, credentials: tuple[int, bytes]) -> None:
     """The same for the session of anybody whose id and password are known."""
     taken = True
     while taken:  # a client that is quick takes its session back before it is closed
         second = KazooClient(hosts=hosts, client_id=credentials)
-        second.start(timeout=10)
+        second.start(timeout=_SECONDS)
         taken = second.client_id == credentials  # otherwise it had ended, and this is a new one
         second.stop()
         second.close()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -23,6 +22,7 @@ from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import WHITE_LIST, PartitionKey, Subscription, V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
+from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
 
 LAYOUT, GROUP, TOPIC = V07Layout(), "g", "t"
@@ -370,7 +370,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert {partition.key for partition in one.owned.partitions()} == ours
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+GroupMachine.TestCase.settings = examples(100, stateful_step_count=50)
 # Hypothesis may look for a shorter example for five minutes.
 TestGroup = pytest.mark.timeout(400)(GroupMachine.TestCase)
 

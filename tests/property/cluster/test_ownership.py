@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 from uuid import UUID
 
-import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.cluster.membership import Membership
 from broker.cluster.ownership import ClusterView, Ownership
@@ -35,6 +33,7 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
+from tests.support.examples import examples
 from tests.support.log.logs import batch, crash, open_manager, read_all
 from tests.support.manual_clock import ManualClock
 
@@ -500,10 +499,5 @@ def test_a_broker_whose_id_was_taken_deletes_nothing() -> None:
     cluster.teardown()
 
 
-Cluster.TestCase.settings = settings(max_examples=40, stateful_step_count=STEPS)
+Cluster.TestCase.settings = examples(50, stateful_step_count=STEPS)
 test_ownership = Cluster.TestCase
-
-
-@pytest.mark.soak
-def test_ownership_in_many_runs() -> None:
-    run_state_machine_as_test(Cluster, settings=settings(max_examples=1000, stateful_step_count=STEPS))

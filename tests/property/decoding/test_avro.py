@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.schema_registry import Schema
+from tests.support.examples import examples
 from tests.support.formats.avro_bytes import avro_bytes
 
 SCHEMA = {
@@ -36,7 +37,7 @@ records = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(records, max_size=5), st.data())
 def test_good_values_are_decoded_whatever_stands_between_them(some: list[dict[str, Any]], data: Any) -> None:
     good = [b"\0\0\0\0\1" + avro_bytes(SCHEMA, one) for one in some]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
@@ -19,6 +19,7 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
+from tests.support.examples import examples
 from tests.support.formats.batches import MAX_BYTES, codecs, new_records
 from tests.support.formats.vectors import vectors
 
@@ -136,7 +137,7 @@ def test_garbage_raises_only_kafka_errors(data) -> None:
 
 
 @given(st.integers(0, 255), st.integers(0, 40), st.integers(0, 40), st.binary(max_size=200))
-@settings(max_examples=300)
+@examples(300)
 def test_garbage_after_a_sound_header_raises_only_kafka_errors(attributes, count, last, block) -> None:
     data = bytearray(encode_batch([], last_offset_delta=last))
     struct.pack_into(">i", data, 8, HEADER_SIZE - 12 + len(block))
@@ -148,7 +149,7 @@ def test_garbage_after_a_sound_header_raises_only_kafka_errors(attributes, count
 
 
 @given(st.sampled_from(REAL), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_real_batches_with_damage_raise_only_kafka_errors(real, data) -> None:
     damaged = bytearray(real)
     for _ in range(data.draw(st.integers(1, 4))):

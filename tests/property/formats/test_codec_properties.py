@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
@@ -17,6 +17,7 @@ from pyspark_kafkalog.formats.varint import (
     varlong_bytes,
     write_uvarint,
 )
+from tests.support.examples import examples
 from tests.support.formats.batches import codecs
 
 compressing = st.sampled_from([codec for codec in Codec if codec is not Codec.NONE])
@@ -57,7 +58,7 @@ def test_the_two_implementations_of_crc_32c_agree_whole_and_in_two_steps(data, c
 
 
 @given(codecs, runs | noise, st.integers(0, 3))
-@settings(max_examples=150)
+@examples(150)
 def test_what_is_compressed_comes_back_within_any_sufficient_bound(codec, data, slack) -> None:
     packed = compress(codec, data)
     assert decompress(codec, packed, len(data) + slack) == data
@@ -67,7 +68,7 @@ def test_what_is_compressed_comes_back_within_any_sufficient_bound(codec, data, 
 
 
 @given(compressing, st.binary(max_size=300))
-@settings(max_examples=300)
+@examples(300)
 def test_garbage_decompresses_to_a_bounded_something_or_a_kafka_error(codec, data) -> None:
     try:
         assert len(decompress(codec, data, 5000)) <= 5000
@@ -76,7 +77,7 @@ def test_garbage_decompresses_to_a_bounded_something_or_a_kafka_error(codec, dat
 
 
 @given(compressing, runs, st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_damage_gives_a_bounded_something_or_a_kafka_error(codec, data, draw) -> None:
     packed = bytearray(compress(codec, data))
     for _ in range(draw.draw(st.integers(1, 3))):

@@ -7,7 +7,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -24,6 +23,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
 
 PARTITION = TopicPartition("t", 0)
@@ -156,4 +156,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=40, stateful_step_count=25)
+TestGroup.settings = examples(40, stateful_step_count=25)

@@ -10,7 +10,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -25,6 +24,7 @@ from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
 
 _GROUP = "g"
@@ -347,5 +347,5 @@ class ClassicGroups(RuleBasedStateMachine):
             self.told(client, answer.error)
 
 
-ClassicGroups.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
+ClassicGroups.TestCase.settings = examples(150, stateful_step_count=50)
 TestClassicGroups = ClassicGroups.TestCase

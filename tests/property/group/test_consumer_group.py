@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -50,6 +49,7 @@ from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
+from tests.support.examples import examples
 
 SETTINGS = Settings(session_timeout_ms=45_000)
 REBALANCE_TIMEOUT_MS = 60_000
@@ -349,4 +349,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=100, stateful_step_count=40, report_multiple_bugs=False)
+TestGroup.settings = examples(100, stateful_step_count=40, report_multiple_bugs=False)

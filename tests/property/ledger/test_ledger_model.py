@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +20,7 @@ from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.stores.store import Store
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.examples import examples
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
 from tests.support.ledger.plans import facts, plan_of, read
 from tests.support.ledger.turns import Gate, take_turns
@@ -220,6 +221,4 @@ class LedgerModel(RuleBasedStateMachine):
 
 
 TestLedgerModel = LedgerModel.TestCase
-TestLedgerModel.settings = settings(
-    max_examples=100, stateful_step_count=20, phases=[Phase.generate, Phase.shrink]
-)
+TestLedgerModel.settings = examples(100, stateful_step_count=20, phases=[Phase.generate, Phase.shrink])

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +18,7 @@ from broker.store.manager import LogManager
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
+from tests.support.examples import examples
 from tests.support.log.cleaning import Kept, cleaner_of, committed_records, keyed
 from tests.support.log.data_directories import checked, damages
 from tests.support.log.logs import START_MS, crash, open_log
@@ -173,6 +174,4 @@ class Cleanings(RuleBasedStateMachine):
 
 
 TestCleanings = Cleanings.TestCase
-TestCleanings.settings = settings(
-    max_examples=12, stateful_step_count=25, suppress_health_check=list(HealthCheck)
-)
+TestCleanings.settings = examples(12, stateful_step_count=25, suppress_health_check=list(HealthCheck))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,6 +18,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.steps import run_steps
+from tests.support.examples import examples
 from tests.support.log.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
 from tests.support.manual_clock import ManualClock
 
@@ -243,5 +243,5 @@ class LogModel(RuleBasedStateMachine):
             assert (self.log.path / f"{FIRST}.kafka").exists() == (self.log.start_offset == 0)
 
 
-LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+LogModel.TestCase.settings = examples(60, stateful_step_count=30)
 TestLogModel = LogModel.TestCase

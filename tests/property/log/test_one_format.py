@@ -6,13 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.steps import run_steps
+from tests.support.examples import examples
 from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
 
 VERSIONS = ("0.8.2", "0.10.0", "0.11.0")
@@ -20,7 +21,7 @@ TIMES = st.lists(st.integers(0, 60), min_size=1, max_size=5)
 SENT = st.lists(st.tuples(st.integers(0, 2), TIMES, st.sampled_from(CODECS)), min_size=1, max_size=8)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.integers(0, 2), SENT, st.booleans())
 def test_a_topic_of_one_format_holds_all_that_came_in_it(
     magic: int, sent: list[tuple[int, list[int], Codec]], restart: bool

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
@@ -13,6 +13,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set, read_entry, verify_entry
 from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
+from tests.support.examples import examples
 from tests.support.log.logs import FIRST, batch, contents, crash, open_log
 
 OLD = NewRecord(b"old", b"key", 5)
@@ -55,7 +56,7 @@ def _valid_prefix(data: bytes) -> tuple[int, int]:
     return position, offset
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(PIECES, st.data())
 def test_whatever_is_in_a_segment_its_valid_beginning_is_the_log(
     pieces: list[bytes], data: st.DataObject

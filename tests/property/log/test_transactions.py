@@ -8,11 +8,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.log import Log
 from broker.store.manager import LogManager
+from tests.support.examples import examples
 from tests.support.log.committed import committed
 from tests.support.log.logs import batch, crash, open_log
 
@@ -84,7 +85,7 @@ def restarted(manager: LogManager, path: Path, what: str, **config: int) -> tupl
     return open_log(path, **config)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(steps, st.integers(2, 6), st.data())
 def test_readers_of_committed_data_see_all_of_it_and_nothing_else(
     plan: list[tuple[str, int]], batches_a_segment: int, data: st.DataObject

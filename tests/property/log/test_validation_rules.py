@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config import LogConfig
@@ -23,6 +23,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.record import check_first_lengths
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord
+from tests.support.examples import examples
 from tests.support.formats.batches import codecs, new_records
 from tests.support.log.logs import START_MS, batch
 
@@ -70,7 +71,7 @@ def _sealed(data: bytearray) -> bytearray:
     return data
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(st.fixed_dictionaries({}, optional=FIELDS), st.sampled_from(CONFIGS), st.booleans())
 def test_the_glance_at_a_batch_decides_as_its_rules_do_one_by_one(
     changes: dict[int, Any], config: LogConfig, internal: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -12,6 +11,7 @@ from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
 from pyspark_kafkalog.producer.encoder import record_size_bound
 from pyspark_kafkalog.producer.producer_batch import Delivery, ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
 
 BATCH_SIZE = 400
@@ -148,5 +148,5 @@ class Model(RuleBasedStateMachine):
         assert told == self.count
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+Model.TestCase.settings = examples(150, stateful_step_count=40)
 TestAccumulator = Model.TestCase

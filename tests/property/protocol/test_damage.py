@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+FEW = examples(12, suppress_health_check=list(HealthCheck))
 CLASSES = {case.cls.__name__: [other for other in CASES if other.cls is case.cls] for case in CASES}
 
 
@@ -67,7 +68,7 @@ def test_a_changed_byte_raises_nothing_but_our_errors(cases: list[Case], data: s
 
 
 @pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
-@settings(FEW, max_examples=30)
+@examples(30, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_bytes_raise_nothing_but_our_errors(cases: list[Case], data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(cases))

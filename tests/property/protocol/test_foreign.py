@@ -16,16 +16,17 @@ import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
 from pyspark_kafkalog.protocol.codec import specs
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=4, suppress_health_check=list(HealthCheck))
+FEW = examples(4, suppress_health_check=list(HealthCheck))
 
 KIO_NAMES = {
     "throttle_time_ms": "throttle_time",

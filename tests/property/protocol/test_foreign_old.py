@@ -12,14 +12,15 @@ import aiokafka.protocol.metadata
 import aiokafka.protocol.offset
 import aiokafka.protocol.produce
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.protocol.codec import specs
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, messages
 
-FEW = settings(max_examples=20, suppress_health_check=list(HealthCheck))
+FEW = examples(20, suppress_health_check=list(HealthCheck))
 MODULES = {
     ApiKey.PRODUCE: aiokafka.protocol.produce,
     ApiKey.FETCH: aiokafka.protocol.fetch,

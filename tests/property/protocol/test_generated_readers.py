@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.codec import codec
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, messages, reference_body
 from tests.support.protocol.table_reader import TableReader
 
@@ -33,7 +34,7 @@ def by_the_tables(case: Case, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@examples(25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_messages_are_read_as_the_tables_say(cases: list[Case], data: st.DataObject) -> None:
     case = data.draw(st.sampled_from(cases))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.protocol.exchange import encode_response_in_steps
 from pyspark_kafkalog.steps import run_steps
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, CORRELATION_ID, Case, messages, reference_body
 
-FEW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+FEW = examples(8, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.protocol.codec import specs
+from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, messages, reference_body
 
 FLEXIBLE = [case for case in CASES if case.flexible]
-FEW = settings(max_examples=5, suppress_health_check=list(HealthCheck))
+FEW = examples(5, suppress_health_check=list(HealthCheck))
 unknown_tags = st.dictionaries(st.integers(10, 1 << 31), st.binary(max_size=200), min_size=1, max_size=3)
 
 

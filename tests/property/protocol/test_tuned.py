@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData
 from pyspark_kafkalog.protocol.codec import Codec, codec, table_codec
 from pyspark_kafkalog.protocol.primitives import Output
+from tests.support.examples import examples
 from tests.support.protocol.messages import messages
 
 TUNED = [
@@ -27,7 +28,7 @@ def written(by: Codec, value: object) -> tuple[bytes, list[tuple[int, object]]]:
 
 
 @pytest.mark.parametrize(("cls", "version", "flexible"), TUNED)
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_tuned_and_table_write_the_same(cls: type, version: int, flexible: bool, data: st.DataObject) -> None:
     fast, table = codec(cls, version, flexible), table_codec(cls, version, flexible)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -11,6 +11,7 @@ from pyspark_kafkalog.formats.convert import HEAD_BYTES, ReaderLimits, readable_
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.types import NewRecord
+from tests.support.examples import examples
 
 EVERYTHING = ReaderLimits(2, zstd=True)
 LIMITS = st.builds(ReaderLimits, st.integers(0, 2), st.booleans())
@@ -35,7 +36,7 @@ def walked(data: bytes, limits: ReaderLimits) -> tuple[int, bool]:
     return len(data), False
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(OLD | NEW, max_size=6), LIMITS)
 def test_the_walk_ends_where_the_first_entry_begins_that_the_reader_cannot_take(
     entries: list[bytes], limits: ReaderLimits
@@ -44,7 +45,7 @@ def test_the_walk_ends_where_the_first_entry_begins_that_the_reader_cannot_take(
     assert readable_until(data, 0, limits) == walked(data, limits)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(OLD | NEW, min_size=1, max_size=4), LIMITS, st.data())
 def test_it_can_go_on_wherever_the_bytes_were_cut(
     entries: list[bytes], limits: ReaderLimits, draw: st.DataObject

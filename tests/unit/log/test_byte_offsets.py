@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.disk.filesystem import OpenFiles, OsFileSystem
@@ -17,6 +17,7 @@ from broker.log.retention import SegmentFacts, offsets_before
 from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
 from pyspark_kafkalog.steps import run_steps
+from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import EARLIEST, LATEST, entry, zipped
@@ -309,7 +310,7 @@ def test_of_a_segment_that_cannot_be_read_yet_there_is_no_end() -> None:
 BODIES = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(BODIES, st.integers(1, 60), st.data())
 def test_a_reader_gets_the_bytes_of_the_stream_up_to_the_nearest_end(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], segment_bytes: int, data: st.DataObject

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.log.append.producers import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerState
 from pyspark_kafkalog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader
+from tests.support.examples import examples
 
 EXPIRATION_MS = 1000
 producers = st.integers(0, 3)
@@ -154,4 +154,4 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
 
 TestProducerState = ProducerStateMachine.TestCase
-TestProducerState.settings = settings(max_examples=60, stateful_step_count=40)
+TestProducerState.settings = examples(60, stateful_step_count=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker.metrics import Metrics
@@ -16,6 +16,7 @@ from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.formats.v07 import entries
 from pyspark_kafkalog.steps import run_steps
+from tests.support.examples import examples
 from tests.support.formats.captures_07 import MAX_BYTES, message_sets
 from tests.support.formats.format_steps import batch_of_entry
 from tests.support.log.logs import crash_all, open_log
@@ -32,7 +33,7 @@ def all_records(data: bytes) -> list[tuple[int, bytes | None]]:
     return found
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(message_sets, min_size=1, max_size=6), st.integers(1, 4000), st.data())
 def test_a_reader_that_follows_the_batches_gets_every_message_once(
     sets: list[bytes], segment_bytes: int, draw: st.DataObject

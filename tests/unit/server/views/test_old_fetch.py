@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from broker.log.file_slice import FileSlice, MemorySlice
@@ -24,6 +24,7 @@ from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at, records
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, Record
+from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, crash, crash_all, open_log
 from tests.support.protocol.wire07 import entry, zipped
 
@@ -307,7 +308,7 @@ SETS = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@examples(60, suppress_health_check=list(HealthCheck))
 @given(SETS, st.integers(0, 9), st.data())
 def test_whatever_lies_there_everybody_reads_the_same_records(
     tmp_path_factory: pytest.TempPathFactory,

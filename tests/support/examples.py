@@ -1,0 +1,31 @@
+"""How many examples a property has: ten in `make test`, a hundred in `make test-all`, 2,000 in `make soak`.
+
+The first two try the same ones in every run, `make soak` random ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+_USUAL = 100
+
+PROFILES = {"few": _USUAL // 10, "usual": _USUAL, "many": 20 * _USUAL}
+"""Examples by profile; the Makefile names it with ``--hypothesis-profile``."""
+
+
+def register_profiles() -> None:
+    """Without an option it is the usual one. No example has a deadline: a machine may be busy."""
+    for name, count in PROFILES.items():
+        random = name == "many"
+        settings.register_profile(
+            name, max_examples=count, derandomize=not random, database=None, deadline=None, print_blob=random
+        )
+    settings.load_profile("usual")
+
+
+def examples(usual: int, **others: Any) -> settings:
+    """Settings of a test that needs more or fewer examples than others: ``usual`` is for `make test-all`."""
+    default = settings().max_examples
+    return settings(max_examples=max(2, usual * default // _USUAL), **others)
