@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# .ci/run sets PYTEST_STATUSES, to know how each circle ended.
+PYTEST := $(if $(PYTEST_STATUSES),.ci/pytest,$(BIN)/pytest)
 # Spark starts its workers with PYSPARK_PYTHON, or with whatever python3 is first on PATH.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
@@ -42,22 +44,22 @@ ALL = -m "not soak and not clusters"
 PROCESSES = --dist loadscope --no-loadscope-reorder -n
 
 test: $(STAMP)  ## What proves the product on a fresh machine: six minutes
-	@$(BIN)/pytest $(PROCESSES) 3 $(CORE) $(SUITES)
+	@$(PYTEST) $(PROCESSES) 3 $(CORE) $(SUITES)
 
 test-all: $(STAMP)  ## That, fault drivers, notebooks and all else that needs only PyPI: a quarter of an hour
-	@$(BIN)/pytest $(PROCESSES) 4 $(ALL) $(SUITES)
+	@$(PYTEST) $(PROCESSES) 4 $(ALL) $(SUITES)
 
 test-unit: $(STAMP)  ## Of test-all: unit and property tests
-	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/unit tests/property
+	@$(PYTEST) $(PROCESSES) 2 $(ALL) tests/unit tests/property
 
 test-spark: $(STAMP)  ## Of test-all: the tests that need a Spark session
-	@$(BIN)/pytest $(ALL) tests/spark
+	@$(PYTEST) $(ALL) tests/spark
 
 test-interop: $(STAMP)  ## Of test-all: our broker, and foreign clients at it
-	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/broker tests/interop
+	@$(PYTEST) $(PROCESSES) 2 $(ALL) tests/broker tests/interop
 
 test-fault: $(STAMP)  ## Of test-all: kills, torn writes, full disks
-	@$(BIN)/pytest $(PROCESSES) 2 $(ALL) tests/fault
+	@$(PYTEST) $(PROCESSES) 2 $(ALL) tests/fault
 
 kerberos: $(STAMP)  ## Debian's Kerberos server and the package gssapi, for the tests of make interop: as root
 	@apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc >/dev/null
@@ -75,11 +77,11 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.processes
 	@$(BIN)/python -m tests.support.foreign.mini_hdfs
 	@$(BIN)/python -m tests.support.spark.spark_environments
-	@$(BIN)/pytest $(PROCESSES) 2 tests/peers tests/spark -m "(peers or clusters) and not soak"
+	@$(PYTEST) $(PROCESSES) 2 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers, and 2,000 random examples of each property
-	@$(BIN)/pytest tests -m soak --timeout 3600
-	@$(BIN)/pytest $(PROCESSES) 2 tests/unit tests/property -m "not soak" --hypothesis-profile many --timeout 3600
+	@$(PYTEST) tests -m soak --timeout 3600
+	@$(PYTEST) $(PROCESSES) 2 tests/unit tests/property -m "not soak" --hypothesis-profile many --timeout 3600
 
 lint: $(STAMP)  ## ruff, mypy --strict, the import contract
 	@$(BIN)/ruff check .

@@ -57,6 +57,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         process.wait()
 
 
+_crashed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    """A process of pytest-xdist crashed in this test, or because of an earlier one."""
+    sched.config.stash[_crashed] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.stash.get(_crashed, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR  # no test's failure: nothing to try again
+
+
 _LONGEST_FIRST = (
     "peers", "spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit",
 )  # fmt: skip
