@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_header, decode_request, decode_response
+from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request, decode_response
 from tests.support.examples import examples
-from tests.support.protocol.messages import CASES, Case, messages
+from tests.support.protocol.messages import Case, by_class, messages
 
 FEW = examples(12, suppress_health_check=list(HealthCheck))
-CLASSES = {case.cls.__name__: [other for other in CASES if other.cls is case.cls] for case in CASES}
 
 
 def is_refusal(case: Case, frame: bytes) -> bool:
@@ -27,7 +26,7 @@ def is_refusal(case: Case, frame: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
+@by_class()
 @FEW
 @given(st.data())
 def test_every_prefix_of_a_message_is_an_invalid_request(cases: list[Case], data: st.DataObject) -> None:
@@ -39,7 +38,7 @@ def test_every_prefix_of_a_message_is_an_invalid_request(cases: list[Case], data
                 case.read(frame[:end])
 
 
-@pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
+@by_class()
 @FEW
 @given(st.data(), st.binary(min_size=1, max_size=3))
 def test_bytes_after_a_message_are_ignored_in_requests_and_refused_in_answers(
@@ -55,7 +54,7 @@ def test_bytes_after_a_message_are_ignored_in_requests_and_refused_in_answers(
             case.read(frame + more)
 
 
-@pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
+@by_class()
 @FEW
 @given(st.data())
 def test_a_changed_byte_raises_nothing_but_our_errors(cases: list[Case], data: st.DataObject) -> None:
@@ -67,7 +66,7 @@ def test_a_changed_byte_raises_nothing_but_our_errors(cases: list[Case], data: s
     read_anything(case, bytes(frame))
 
 
-@pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
+@by_class()
 @examples(30, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_bytes_raise_nothing_but_our_errors(cases: list[Case], data: st.DataObject) -> None:
@@ -93,7 +92,3 @@ def read_anything(case: Case, frame: bytes) -> None:
             decode_response(case.api.key, case.version, frame)
     except KafkaError:
         pass
-
-
-def test_every_class_is_put_to_the_test() -> None:
-    assert len(CLASSES) == 2 * len(APIS)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.codec import codec
 from tests.support.examples import examples
-from tests.support.protocol.messages import CASES, Case, messages, reference_body
+from tests.support.protocol.messages import Case, by_class, messages, reference_body
 from tests.support.protocol.table_reader import TableReader
-
-CLASSES = {case.cls.__name__: [other for other in CASES if other.cls is case.cls] for case in CASES}
 
 
 def generated(case: Case, data: bytes) -> Any:
@@ -33,7 +30,7 @@ def by_the_tables(case: Case, data: bytes) -> Any:
     return message if oracle.position == len(data) else "refused"
 
 
-@pytest.mark.parametrize("cases", CLASSES.values(), ids=CLASSES)
+@by_class()
 @examples(25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_messages_are_read_as_the_tables_say(cases: list[Case], data: st.DataObject) -> None:

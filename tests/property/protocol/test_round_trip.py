@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.protocol.exchange import encode_response_in_steps
 from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
-from tests.support.protocol.messages import CASES, CORRELATION_ID, Case, messages, reference_body
+from tests.support.protocol.messages import CORRELATION_ID, Case, by_class, messages, reference_body
 
 FEW = examples(8, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@by_class()
 @FEW
 @given(st.data())
-def test_what_was_written_is_read_again(case: Case, data: st.DataObject) -> None:
-    message = data.draw(messages(case.cls, case.version))
-    frame = case.frame(message)
-    assert frame == case.header_bytes + reference_body(message, case)
-    assert case.read(frame) == message
-    if not case.is_request:
-        in_steps = run_steps(
-            encode_response_in_steps(message, version=case.version, correlation_id=CORRELATION_ID)
-        )
-        assert b"".join(bytes(part) for part in in_steps)[4:] == frame  # type: ignore[arg-type]
+def test_what_was_written_is_read_again(cases: list[Case], data: st.DataObject) -> None:
+    for case in cases:
+        message = data.draw(messages(case.cls, case.version))
+        frame = case.frame(message)
+        assert frame == case.header_bytes + reference_body(message, case)
+        assert case.read(frame) == message
+        if not case.is_request:
+            in_steps = run_steps(
+                encode_response_in_steps(message, version=case.version, correlation_id=CORRELATION_ID)
+            )
+            assert b"".join(bytes(part) for part in in_steps)[4:] == frame  # type: ignore[arg-type]

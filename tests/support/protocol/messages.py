@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import ErrorCode
@@ -99,6 +101,14 @@ CASES = [
     for version in range(api.versions.min, api.versions.max + 1)
     for cls in (api.request, api.response)
 ]
+
+
+def by_class(cases: Iterable[Case] = CASES) -> pytest.MarkDecorator:
+    """Parametrises a test by message class: ``cases`` are all its versions."""
+    classes: dict[str, list[Case]] = {}
+    for case in cases:
+        classes.setdefault(case.cls.__name__, []).append(case)
+    return pytest.mark.parametrize("cases", classes.values(), ids=classes)
 
 
 @cache
