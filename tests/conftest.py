@@ -22,8 +22,6 @@ from tests.support.examples import register_profiles
 from tests.support.spark.spark_jvm import archive_in_background, hurry_jvms
 from tests.support.zookeeper import server_in
 
-_ROOT = Path(__file__).parent
-
 # kio, one of the oracles, needs Python 3.11; kafka-python, the other, is heard elsewhere too.
 collect_ignore = (
     []
@@ -92,8 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _suite(item: pytest.Item) -> str:
-    path = item.path.relative_to(_ROOT)
-    return "fault/loads" if path.is_relative_to("fault/loads") else path.parts[0]
+    suite, _, rest = item.nodeid.removeprefix("tests/").partition("/")
+    return "fault/loads" if suite == "fault" and rest.startswith("loads/") else suite
 
 
 class _Grouped(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist's schedulers are not typed
