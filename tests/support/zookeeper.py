@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from kazoo.client import KazooClient
 
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.until import until
 
 _SECONDS = 60
 PATIENT_MS = 120_000
@@ -31,6 +34,24 @@ def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
     fields = {"client_port": 0, "tick_time_ms": 200, "max_session_timeout_ms": PATIENT_MS, **properties}
     config = ZooKeeperServerConfig(data_dir=str(directory / "data"), **fields)  # type: ignore[arg-type]
     return ZooKeeperServer(config, log=directory / "zookeeper.log")
+
+
+def impatient_broker(properties: Mapping[str, object]) -> EmbeddedBroker:
+    """A broker with a short ``zookeeper.connection.timeout.ms``; where that passes while it starts, as the
+    machine stands still, it is started again.
+    """
+
+    def attempt() -> EmbeddedBroker | None:
+        try:
+            return start_broker({"zookeeper.session.timeout.ms": PATIENT_MS, **properties})
+        except BrokerNotStarted as e:
+            if "ZooKeeper" not in str(e):
+                raise
+            return None
+
+    broker = until(attempt, seconds=180)
+    assert broker is not None
+    return broker
 
 
 def expire(session: Session) -> None:
