@@ -35,7 +35,7 @@ _LOG_DIRS = ("log.dirs", "log.dir")
 _CHILD = "from broker.embedded import run_child; run_child()"
 _RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 60.0
 _CLUSTER_TICK_MS = 200
 _CLUSTER_SESSION_MS = 4000
 """A broker of a cluster for tests that was killed is missed after so long."""

@@ -16,7 +16,7 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.client.broker07 import Broker07
 from tests.support.until import until
-from tests.support.zookeeper import expire
+from tests.support.zookeeper import expire, patient_session
 
 LAYOUT = V07Layout("/")
 
@@ -35,7 +35,7 @@ class Cluster07:
         return broker
 
     def register(self, id: int, topics: dict[str, int] | None = None) -> None:
-        session = self.sessions[id] = Session(self.connect).start()
+        session = self.sessions[id] = patient_session(self.connect).start()
         node = BrokerNode(id, "127.0.0.1", self.brokers[id].port, 1)
         session.create(LAYOUT.broker(id), LAYOUT.write_broker(node), ephemeral=True)
         for topic, partitions in (topics or {}).items():

@@ -14,7 +14,7 @@ from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.protocol.raw_client import RawClient
 
 CONFIG = ConnectorConfig(
-    zookeeper_connect="nobody:1", protocol="0.8", offsets_storage="kafka", offsets_timeout_ms=2000
+    zookeeper_connect="nobody:1", protocol="0.8", offsets_storage="kafka", offsets_timeout_ms=60_000
 )
 A, B = PartitionKey("t", "0", 0), PartitionKey("t", "1", 1)
 
