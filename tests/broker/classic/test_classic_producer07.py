@@ -169,10 +169,10 @@ def test_a_topic_that_is_not_there_goes_to_the_first_partition_of_a_live_broker(
     cluster.add(1)
     cluster.add(2)
     with producer_of(cluster) as producer:
-        for n in range(20):
+        for n in range(60):  # 1 in 10**18 that chance leaves a broker out
             producer.send(ProducerData("new", [b"%d" % n]))
         assert all(len(broker.payloads("new", 0)) > 0 for broker in cluster.brokers.values())
-        assert len(cluster.payloads("new")) == 20
+        assert len(cluster.payloads("new")) == 60
         cluster.take_up(1, "new", 4)
         until(
             lambda: bool(producer.send(ProducerData("new", [b"x"])) or cluster.brokers[1].payloads("new", 3))

@@ -247,3 +247,4 @@ def test_while_zookeeper_is_away_old_offsets_are_refused_and_others_are_served(
             return meanwhile
 
         until(others_are_served_meanwhile)  # again, if the machine stood still between the two
+        broker.kill()  # a stop would wait for ZooKeeper
