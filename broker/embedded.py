@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _LISTENERS = "listeners"
 _METRICS_LISTENER = "metrics.listener"
+_ANY_PORT = re.compile(rf"\b{re.escape(_HOST)}:0\b")
 _LOG_DIRS = ("log.dirs", "log.dir")
 _CHILD = "from broker.embedded import run_child; run_child()"
 _RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 60.0
 _CLUSTER_TICK_MS = 200
 _CLUSTER_SESSION_MS = 4000
 """A broker of a cluster for tests that was killed is missed after so long."""
@@ -62,6 +66,11 @@ class EmbeddedBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
         self._status_url: str | None = None
+        self._reserved: list[int] = []
+        weakref.finalize(self, _close_all, self._reserved)
+        for name in (_LISTENERS, _METRICS_LISTENER):
+            if name in self._properties:
+                self._properties[name] = _ANY_PORT.sub(self._reserve, self._properties[name])
         self.data_dir = data_dir
         self.log_file = data_dir / "broker.log"
 
@@ -72,7 +81,9 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
-        """The port of its first listener, as it was when the broker first started; `restart` keeps it."""
+        """The port of its first listener, as it was when the broker first started; it stays the broker's
+        while that is stopped, and `restart` keeps it.
+        """
         return next(iter(self._ports.values()), 0)
 
     def port_of(self, listener: str) -> int:
@@ -172,6 +183,17 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
+    def _reserve(self, _any: object) -> str:
+        """Choose a free port here and stay bound to it, without listening: nobody else is given it while the
+        broker is stopped, and the broker may listen there, as both sockets have ``SO_REUSEADDR``.
+        """
+        with socket.socket() as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((_HOST, 0))
+            port = bound.getsockname()[1]
+            self._reserved.append(bound.detach())
+        return f"{_HOST}:{port}"
+
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
@@ -191,6 +213,11 @@ class EmbeddedBroker:
     def _log_tail(self) -> str:
         data = self.log_file.read_bytes() if self.log_file.exists() else b""
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip() or "without a word"
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def start_broker(

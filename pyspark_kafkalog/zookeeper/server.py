@@ -42,7 +42,7 @@ _WITH_TLS = {
 }
 _WITH_LOGINS = {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 _CONFIG_NAME = "zookeeper.cfg"
-_START_SECONDS = 30.0
+_START_SECONDS = 90.0
 _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.03
 _PORT_ATTEMPTS = 3

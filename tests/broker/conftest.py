@@ -18,6 +18,7 @@ from tests.support.log.logs import crash_all
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.wire07 import Wire07
 from tests.support.two_brokers import Two
+from tests.support.zookeeper import patient_session
 
 _numbers = itertools.count()
 
@@ -71,15 +72,15 @@ def cluster(running_broker: EmbeddedBroker) -> Iterator[Cluster]:
 
 @pytest.fixture
 def session(zookeeper_connect: str) -> Iterator[Session]:
-    """A session that the server gives up after two seconds."""
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+    """A session that ends when the test says so; see `expire`."""
+    with patient_session(zookeeper_connect) as session:
         yield session
 
 
 @pytest.fixture
 def other(zookeeper_connect: str) -> Iterator[Session]:
     """Another one in the same place."""
-    with Session(zookeeper_connect, session_timeout_ms=2000) as session:
+    with patient_session(zookeeper_connect) as session:
         yield session
 
 

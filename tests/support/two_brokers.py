@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from broker.embedded import EmbeddedBroker, start_broker
+from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker
+from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.create_topics import (
     CreatableReplicaAssignment,
@@ -23,19 +25,25 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT, expire_broker
 
-SESSION_SECONDS = 4
+_TEXTS = {name: str(value) for name, value in PATIENT.items()}
+
+SOON_MISSED = {"zookeeper.session.timeout.ms": 3000}
+"""For a broker that must notice by its own clock that it was away. Whatever is asked of it before may have
+to be asked again: a machine that stands still is away as well.
+"""
 
 
 class Two:
-    """Brokers 1 and 2, each with one client."""
+    """Brokers 1 and 2, each with one client. Their sessions end when a test says so: `miss`."""
 
     def __init__(self, place: str, directory: Path, own: Mapping[str, object] = MappingProxyType({})) -> None:
-        session_ms = SESSION_SECONDS * 1000
-        self._own = {"zookeeper.connect": place, "zookeeper.session.timeout.ms": session_ms, **own}
+        self._place = place
+        self._own = {"zookeeper.connect": place, **PATIENT, **own}
         self._directory = directory
         self._properties = directory / "server.properties"
-        self._properties.write_text(f"zookeeper.connect={place}\n")
+        self._properties.write_text(format_properties({"zookeeper.connect": place} | _TEXTS))
         self.brokers: dict[int, EmbeddedBroker] = {}
         self.clients: dict[int, RawClient] = {}
 
@@ -48,10 +56,10 @@ class Two:
         for number in list(self.brokers):
             self.stop(number)
 
-    def start(self, number: int) -> RawClient:
+    def start(self, number: int, own: Mapping[str, object] = MappingProxyType({})) -> RawClient:
         listeners = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
         self.brokers[number] = start_broker(
-            self._own | {"node.id": number, "listeners": listeners},
+            {**self._own, "node.id": number, "listeners": listeners, **own},
             data_dir=self._directory / str(number),
         )
         return self.connect(number)
@@ -64,6 +72,10 @@ class Two:
     def stop(self, number: int) -> None:
         self.clients.pop(number).close()
         self.brokers.pop(number).stop()
+
+    def miss(self, number: int) -> None:
+        """Have ZooKeeper end a broker's session, as it would once it has missed it."""
+        expire_broker(self._place, number)
 
     def describe(self, number: int, topic: str) -> MetadataResponseTopic:
         """What a broker says of a topic; asking for it makes it where nobody has it."""
@@ -79,7 +91,7 @@ class Two:
         wanted = CreatableTopic(
             name=topic, num_partitions=-1, replication_factor=-1, assignments=assigned, configs=()
         )
-        request = CreateTopicsRequest(topics=(wanted,), timeout_ms=5000)
+        request = CreateTopicsRequest(topics=(wanted,), timeout_ms=60_000)
 
         def attempt() -> bool:
             (made,) = self.clients[1].ask(request).topics
@@ -94,13 +106,24 @@ class Two:
         """What ``kafkalog-broker forget`` returns and says."""
         ran = subprocess.run(
             [sys.executable, "-m", "broker", "forget", str(number), str(self._properties), *more],
-            input=answer, capture_output=True, text=True, timeout=60, check=False,
+            input=answer, capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         return ran.returncode, ran.stdout + ran.stderr
 
     def aside(self, number: int) -> list[str]:
         """What a broker has set aside: ``t_0``."""
         return sorted(path.name for path in (self._directory / str(number)).glob(".aside/*/*"))
+
+
+def await_all(cluster: EmbeddedCluster) -> None:
+    """Wait until each broker knows all of them: before that a topic may be spread over fewer."""
+    for broker in cluster.brokers.values():
+        with RawClient(broker.port) as client:
+            until(
+                lambda client=client: (
+                    len(client.ask(MetadataRequest(topics=())).brokers) == len(cluster.brokers)
+                )
+            )
 
 
 def leaders(told: MetadataResponseTopic) -> list[int]:
@@ -114,14 +137,20 @@ def all_led(two: Two, number: int, topic: str) -> list[int]:
 
 
 def write_everywhere(two: Two, topic: str, value: bytes, count: int) -> dict[int, list[int]]:
-    """Produce to each partition at each broker; the partitions that each one took."""
+    """Produce to each partition at each broker; the partitions that each one took, which are all."""
     taken: dict[int, list[int]] = {number: [] for number in two.clients}
-    for number, client in two.clients.items():
-        for partition in range(count):
+
+    def attempt(partition: int) -> bool:
+        """An owner that did not run for a while first looks again what it owns."""
+        for number, client in two.clients.items():
             code = client.produce(topic, batch(value), partition).error_code
             assert code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if code == ErrorCode.NONE:
                 taken[number].append(partition)
+        return any(partition in each for each in taken.values())
+
+    for partition in range(count):
+        until(partial(attempt, partition))
     return taken
 
 

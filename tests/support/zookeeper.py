@@ -1,24 +1,57 @@
-"""A real ZooKeeper for tests: servers of the test's own, sessions that expire when they are told to."""
+"""A real ZooKeeper for tests: servers of the test's own, sessions that expire only when a test ends them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from kazoo.client import KazooClient
 
+from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.until import until
 
 _SECONDS = 60
+PATIENT_MS = 120_000
+PATIENT: dict[str, object] = {
+    "zookeeper.session.timeout.ms": PATIENT_MS, "zookeeper.connection.timeout.ms": PATIENT_MS,
+}  # fmt: skip
+"""For brokers and consumers. A machine may stand still for 30 s, and a broker refuses requests once it has
+not run for half of its session's time. A test that wants a session to end uses `expire` or its kin.
+"""
+
+
+def patient_session(connect: str) -> Session:
+    """A session that outlives pauses of the machine; not started yet."""
+    return Session(connect, session_timeout_ms=PATIENT_MS, connection_timeout_ms=PATIENT_MS)
 
 
 def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
     """A server on a free port with its data and log in ``directory``; not started yet."""
     directory.mkdir(exist_ok=True)
-    fields = {"client_port": 0, "tick_time_ms": 200, **properties}
+    fields = {"client_port": 0, "tick_time_ms": 200, "max_session_timeout_ms": PATIENT_MS, **properties}
     config = ZooKeeperServerConfig(data_dir=str(directory / "data"), **fields)  # type: ignore[arg-type]
     return ZooKeeperServer(config, log=directory / "zookeeper.log")
+
+
+def impatient_broker(properties: Mapping[str, object]) -> EmbeddedBroker:
+    """A broker with a short ``zookeeper.connection.timeout.ms``; where that passes while it starts, as the
+    machine stands still, it is started again.
+    """
+
+    def attempt() -> EmbeddedBroker | None:
+        try:
+            return start_broker({"zookeeper.session.timeout.ms": PATIENT_MS, **properties})
+        except BrokerNotStarted as e:
+            if "ZooKeeper" not in str(e):
+                raise
+            return None
+
+    broker = until(attempt, seconds=180)
+    assert broker is not None
+    return broker
 
 
 def expire(session: Session) -> None:
@@ -36,6 +69,11 @@ def expire_owner(hosts: str, path: str) -> None:
         client.stop()
         client.close()
     expire_by_id(hosts, (session_id, _password_of(session_id)))
+
+
+def expire_broker(connect: str, number: int) -> None:
+    """The same for the session of a broker with a listener of today's wire."""
+    expire_owner(connect, f"/kafka/brokers/ids/{number}")
 
 
 def _password_of(session_id: int) -> bytes:

@@ -7,14 +7,14 @@ from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
+from tests.support.zookeeper import patient_session
 
 LAYOUT = JsonLayout("/kafka")
 
 
 def test_partitions_are_ordered_by_number_whichever_broker_leads_them(zookeeper_connect: str) -> None:
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         for broker in (1, 2):
             node = BrokerNode(broker, "h", 9, 1)
             session.create(LAYOUT.broker(broker), LAYOUT.write_broker(node), ephemeral=True)
@@ -23,7 +23,7 @@ def test_partitions_are_ordered_by_number_whichever_broker_leads_them(zookeeper_
             for number, (path, data) in enumerate(rows):
                 if number % 2 == broker - 1:
                     session.create(path, data, ephemeral=True)
-        directory = ZooKeeperDirectory(Session(zookeeper_connect), LAYOUT, ANY_PARTITION)
+        directory = ZooKeeperDirectory(patient_session(zookeeper_connect), LAYOUT, ANY_PARTITION)
         told: list[list[int]] = []
         directory.start(lambda live: told.append(sorted(live)))
         try:

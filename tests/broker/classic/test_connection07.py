@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from pyspark_kafkalog.protocol.v07 import (
 )
 from tests.support.client.broker07 import Broker07
 from tests.support.client.scripted_server import Close, Raw, Silence
+from tests.support.until import until
 
 THREE = encode_set([b"a", b"b", b"c"])
 
@@ -44,10 +44,8 @@ def connect(broker: Broker07, **changes: Any) -> Connection07:
 
 
 def keep_looking(connection: Connection07) -> None:
-    """Look for five seconds, or until it fails."""
-    for _ in range(100):
-        connection.look()
-        time.sleep(0.05)
+    """Look until it fails."""
+    until(connection.look)
 
 
 def test_each_question_gets_its_answer(connection: Connection07) -> None:
@@ -144,8 +142,8 @@ def test_the_size_that_a_real_broker_sends_for_a_negative_fetch_is_refused(
 
 
 def test_no_answer_in_time_is_a_lost_connection(broker: Broker07) -> None:
-    broker.script(FetchRequest, Silence())
     connection = connect(broker, socket_timeout_ms=100)
+    broker.script(FetchRequest, Silence())
     with pytest.raises(ConnectionLost, match=rf"{broker.address}: no answer in time"):
         connection.request(FetchRequest("t", 0, 0, 11))
     assert connection.broken

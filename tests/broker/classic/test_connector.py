@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.until import until
-from tests.support.zookeeper import expire
+from tests.support.zookeeper import PATIENT, PATIENT_MS, expire, patient_session
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 SETTINGS: dict[str, object] = {
@@ -45,13 +44,13 @@ def where(zookeeper: ZooKeeperServer) -> str:
 @pytest.fixture(scope="module")
 def kafka(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     directory = tmp_path_factory.mktemp("broker")
-    with start_broker({**SETTINGS, "zookeeper.connect": where}, data_dir=directory) as broker:
+    with start_broker({**SETTINGS, **PATIENT, "zookeeper.connect": where}, data_dir=directory) as broker:
         yield broker
 
 
 @pytest.fixture
 def session(where: str) -> Iterator[Session]:
-    with Session(where) as session:
+    with patient_session(where) as session:
         yield session
 
 
@@ -63,8 +62,8 @@ def connect(where: str, topic_name: str) -> Iterator[Connect]:
     def one(**properties: object) -> ConsumerConnector:
         named = {name.replace("_", "."): value for name, value in properties.items()}
         defaults = {
-            "zk.connect": where, "groupid": f"g-{topic_name}", "consumer.timeout.ms": 5000,
-            "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100, "zk.sessiontimeout.ms": 2000,
+            "zk.connect": where, "groupid": f"g-{topic_name}", "consumer.timeout.ms": 60_000,
+            "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100, **PATIENT,
         }  # fmt: skip
         made.append(ConsumerConnector(defaults | named))
         return made[-1]
@@ -98,6 +97,18 @@ def write(kafka: EmbeddedBroker, protocol: str) -> Write:
 
 def take(stream: MessageStream, count: int) -> list[bytes]:
     return [next(stream)[0] for _ in range(count)]
+
+
+def patiently(stream: MessageStream, count: int) -> list[bytes]:
+    """The same of a stream whose ``consumer.timeout.ms`` is short."""
+
+    def attempt() -> list[bytes]:
+        try:
+            return take(stream, 1)
+        except ConsumerTimeout:
+            return []
+
+    return [until(attempt)[0] for _ in range(count)]
 
 
 def layout_of(protocol: str) -> V07Layout | JsonLayout:
@@ -162,13 +173,14 @@ def test_offsets_are_committed_now_and_then(
     write(topic_name, 0, [b"1", b"2"])
     connector = connect(protocol=protocol, autocommit_interval_ms=50, consumer_timeout_ms=300)
     (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]
+    assert patiently(stream, 2) == [b"1", b"2"]
     with pytest.raises(ConsumerTimeout, match="no message within 300 ms"):
-        take(stream, 3)
+        next(stream)
     layout, end = layout_of(protocol), 22 if protocol == "0.7" else 2
     stored = lambda: registries.group_offsets(session, layout, f"g-{topic_name}", topic_name)  # noqa: E731
     until(lambda: stored().get(name_of(protocol, 0)) == end)
     write(topic_name, 0, [b"3"])
-    assert take(stream, 1) == [b"3"], "a stream goes on after a timeout"
+    assert patiently(stream, 1) == [b"3"], "a stream goes on after a timeout"
 
 
 def test_two_consumers_share_the_partitions_and_one_gets_them_back(
@@ -184,9 +196,8 @@ def test_two_consumers_share_the_partitions_and_one_gets_them_back(
     two = connect(protocol=protocol, consumerid="b")
     (other,) = two.create_message_streams({topic_name: 1})[topic_name]
     until(lambda: len(one.owned) == len(two.owned) == 1)
-    assert registries.owners(session, layout, group, topic_name) == {
-        names[0]: f"{group}_a-0", names[1]: f"{group}_b-0",
-    }  # fmt: skip
+    shared = {names[0]: f"{group}_a-0", names[1]: f"{group}_b-0"}
+    until(lambda: registries.owners(session, layout, group, topic_name) == shared)
     write(topic_name, 1, [b"more"])
     assert take(other, 1) == [b"more"], "the other one was finished with what came before"
     two.shutdown()
@@ -282,9 +293,11 @@ def test_an_expired_session_joins_again_and_nothing_is_lost(
     after = session.read(layout.consumer(group, connector.consumer_id))
     assert after is not None
     assert after.owner != before.owner
-    assert (
-        list(registries.owners(session, layout, group, topic_name).values())
-        == [f"{connector.consumer_id}-0"] * 2
+    until(
+        lambda: (
+            list(registries.owners(session, layout, group, topic_name).values())
+            == [f"{connector.consumer_id}-0"] * 2
+        )
     )
 
 
@@ -368,26 +381,23 @@ def test_nothing_is_given_out_while_zookeeper_is_silent(
     """Somebody else may be reading the same partitions by then: better late than twice."""
     properties = {
         "zk.connect": own_zookeeper.connect, "groupid": "g", "consumer.timeout.ms": 1000,
-        "fetcher.backoff.ms": 20, "zk.sessiontimeout.ms": 1000, "zk.connectiontimeout.ms": 500,
+        "fetcher.backoff.ms": 20, **PATIENT,
     }  # fmt: skip
-    settings = {**SETTINGS, "zookeeper.connect": own_zookeeper.connect}
+    settings = {**SETTINGS, **PATIENT, "zookeeper.connect": own_zookeeper.connect}
     with start_broker(settings, data_dir=tmp_path) as broker, Wire07(broker.port_of("KAFKA07")) as wire:
         wire.send(produce("t", 0, encode_set([b"1", b"2"])))
         with ConsumerConnector(properties) as connector:
             (stream,) = connector.create_message_streams({"t": 1})["t"]
-            assert take(stream, 1) == [b"1"]
+            assert patiently(stream, 1) == [b"1"]
             own_zookeeper.kill()
-            time.sleep(1)
+            until(lambda: not connector._session.connected)
+            until(lambda: not connector._lease.held())
+            connector._session._connect_ms = 500  # from now on: the start was to wait for its answers
             with pytest.raises(ConsumerTimeout):
                 next(stream)
             with pytest.raises(ConnectionLost, match="ZooKeeper does not answer"):
                 connector.commit_offsets()
             own_zookeeper.start()
-            end = time.monotonic() + 20
-            found = None
-            while found is None and time.monotonic() < end:
-                try:
-                    found = next(stream)[0]
-                except ConsumerTimeout:
-                    continue
+            connector._session._connect_ms = PATIENT_MS
+            (found,) = patiently(stream, 1)
             assert found in (b"1", b"2"), "in the same session it goes on, in a new one it begins again"

@@ -58,7 +58,7 @@ def make(broker: Broker07, stored: dict[str, int]) -> Iterator[Make]:
 
 
 def owned(partition: int, offset: int | None = 0, **properties: int) -> OwnedPartition:
-    stream = MessageStream(0, timeout_ms=5000, **properties)
+    stream = MessageStream(0, timeout_ms=60_000, **properties)
     return OwnedPartition(PartitionKey("t", f"0-{partition}", partition), 0, stream, offset)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +16,13 @@ from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
-from pyspark_kafkalog.zookeeper.session import Session
-from tests.support.classic.group_consumer import GROUP, SESSION_TIMEOUT_MS, TOPIC, Delivery, GroupConsumer
+from tests.support.classic.group_consumer import GROUP, TOPIC, Delivery, GroupConsumer
 from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.until import until
-from tests.support.zookeeper import expire_by_id
+from tests.support.zookeeper import PATIENT, PATIENT_MS, expire_by_id, expire_owner, patient_session
 
 LAYOUT = V07Layout()
 PARTITIONS_OF_A_BROKER = 4
-SETTLED_SECONDS = 20.0
-"""Far above what is needed on a machine with nothing else to do."""
 READ_BETWEEN = 150
 
 
@@ -62,13 +58,13 @@ class Group:
 
     def __init__(self, zookeeper_connect: str, directory: Path) -> None:
         self._connect, self._directory = zookeeper_connect, directory
-        self.session = Session(zookeeper_connect).start()
+        self.session = patient_session(zookeeper_connect).start()
         self.brokers = {
             node: start_broker(
                 {
                     "listeners": "KAFKA07://127.0.0.1:0", "num.partitions": PARTITIONS_OF_A_BROKER,
                     "log.flush.interval": 1, "node.id": node, "zookeeper.connect": zookeeper_connect,
-                    "zk.sessiontimeout.ms": SESSION_TIMEOUT_MS,
+                    **PATIENT,
                 },
                 data_dir=directory / f"broker-{node}",
             )
@@ -77,23 +73,24 @@ class Group:
         self.live_brokers = {1, 2, 3}
         self.all: list[GroupConsumer] = []
         self.live: dict[str, GroupConsumer] = {}
-        self.settled: dict[str, float] = {}
         self.writer = Writer(self.brokers)
 
     def add(self, name: str) -> None:
-        self.live[name] = GroupConsumer(self._connect, name, self._directory)
+        # The one that will be stopped must notice by its own clock that it was away.
+        session_ms = 2000 if name == "c" else PATIENT_MS
+        self.live[name] = GroupConsumer(self._connect, name, self._directory, session_ms)
         self.all.append(self.live[name])
 
+    def miss(self, path: str) -> None:
+        """Have ZooKeeper end the session that owns this znode."""
+        expire_owner(self._connect, path)
+
     def settle(self, after: str) -> None:
-        """Wait until the owners are those of the papers' formula; note how long it took."""
+        """Wait until the owners are those of the papers' formula, as after what is named."""
         names = [f"{node}-{n}" for node in self.live_brokers for n in range(PARTITIONS_OF_A_BROKER)]
         assigned = range_assign(names, [one.thread for one in self.live.values()])
         expected = {name: thread for thread, mine in assigned.items() for name in mine}
-        began = time.monotonic()
-        until(
-            lambda: registries.owners(self.session, LAYOUT, GROUP, TOPIC) == expected, seconds=SETTLED_SECONDS
-        )
-        self.settled[after] = time.monotonic() - began
+        until(lambda: registries.owners(self.session, LAYOUT, GROUP, TOPIC) == expected)
 
     def delivered(self) -> set[str]:
         return {delivery.payload for one in self.all for delivery in one.deliveries}
@@ -101,7 +98,7 @@ class Group:
     def read_on(self) -> None:
         """Wait until many more messages were read: what comes next comes in the middle of reading."""
         wanted = len(self.delivered()) + READ_BETWEEN
-        until(lambda: len(self.delivered()) >= wanted, seconds=SETTLED_SECONDS)
+        until(lambda: len(self.delivered()) >= wanted)
 
     def close(self) -> None:
         self.writer.stop()
@@ -127,9 +124,11 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     group.settle("four consumers have come")
     group.read_on()
     group.live.pop("b").kill()
+    group.miss(LAYOUT.consumer(GROUP, f"{GROUP}_b"))
     group.settle("kill -9 of a consumer")
     group.read_on()
     group.brokers[3]._process.kill()  # type: ignore[union-attr]
+    group.miss(LAYOUT.broker(3))
     group.live_brokers.remove(3)
     group.settle("kill -9 of a broker")
     group.read_on()
@@ -154,7 +153,6 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     group.writer.stop()
     until(lambda: group.writer.stored <= group.delivered())
 
-    print({after: round(seconds, 2) for after, seconds in group.settled.items()})  # noqa: T201
     journals = {one.name: one.deliveries for one in group.all}
     counts = defaultdict(int)
     for deliveries in journals.values():
@@ -166,7 +164,8 @@ def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: 
     assert again < len(counts) / 10, "those since the last commits of who died or was expired"
     late = intrusions(journals)
     assert {name: count for name, count in late.items() if name != "c"} == {}
-    assert late.get("c", 0) <= 1, "what a stopped process had in hand, and no more"
+    # One, but for a machine that stood still as well.
+    assert late.get("c", 0) <= stopped.losses, "what a stopped process had in hand, and no more"
     for name, deliveries in journals.items():
         assert gaps(deliveries) == [], name
 

@@ -24,21 +24,23 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.mirroring import Side
+from tests.support.two_brokers import await_all
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT, expire_broker, patient_session
 
 PARTITIONS = 6
 MESSAGES = 300
 PROMPT = {
-    "protocol": "0.8", "zookeeper.session.timeout.ms": 1500, "socket.timeout.ms": 2000,
+    **PATIENT, "protocol": "0.8", "socket.timeout.ms": 2000,
     "rebalance.backoff.ms": 100, "fetcher.backoff.ms": 20, "autocommit.interval.ms": 100,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with start_cluster(3) as cluster:
+    with start_cluster(3, PATIENT) as cluster:
+        await_all(cluster)
         yield cluster
 
 
@@ -57,7 +59,7 @@ class Reader:
         return {message for _, _, message in self.found}
 
     def join(self) -> None:
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _run(self) -> None:
         for message, where in self._stream:
@@ -80,13 +82,14 @@ def write(cluster: EmbeddedCluster, topic: str, kill: int) -> set[bytes]:
     acknowledged = set()
     # By ZooKeeper, where brokers come and go.
     settings = {
-        "zookeeper.connect": cluster.zookeeper_connect, "protocol": "0.8", "socket.timeout.ms": 2000,
-        "zookeeper.session.timeout.ms": 1500,
+        **PATIENT, "zookeeper.connect": cluster.zookeeper_connect, "protocol": "0.8",
+        "socket.timeout.ms": 2000,
     }  # fmt: skip
     with ClassicProducer(settings) as producer:
         for number in range(MESSAGES):
             if number == MESSAGES // 3:
                 cluster.brokers[kill].kill()
+                expire_broker(cluster.zookeeper_connect, kill)
             if number == 2 * MESSAGES // 3:
                 cluster.brokers[kill].start()
                 until(lambda: -1 not in leaders(cluster, topic))
@@ -106,7 +109,8 @@ def test_every_acknowledged_message_is_read_by_a_group_of_two(
 
 
 def test_two_brokers_are_enough_for_that(topic_name: str) -> None:
-    with start_cluster(2) as cluster:
+    with start_cluster(2, PATIENT) as cluster:
+        await_all(cluster)
         read_by_two(cluster, topic_name, "kafka")
 
 
@@ -145,7 +149,7 @@ def test_offsets_move_to_kafka_and_back_while_their_coordinator_dies_and_returns
     cluster: EmbeddedCluster, topic_name: str
 ) -> None:
     client = Cluster(ClientConfig(bootstrap_servers=cluster.bootstrap_servers))
-    session = Session(cluster.zookeeper_connect)
+    session = patient_session(cluster.zookeeper_connect)
     session.start()
     create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, 1)])
     (owner,) = until(lambda: leaders(cluster, topic_name) - {-1})
@@ -164,7 +168,7 @@ def test_offsets_move_to_kafka_and_back_while_their_coordinator_dies_and_returns
     try:
         with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
             for number, (way, zookeeper, kafka) in enumerate(ways):
-                assert producer.send(topic_name, b"%d" % number).result(30).offset == number
+                assert producer.send(topic_name, b"%d" % number).result(120).offset == number
                 given = {"zookeeper.connect": cluster.zookeeper_connect, "groupid": group}
                 given["offsets.channel.socket.timeout.ms"] = "500"
                 connector = ConsumerConnector(PROMPT | given | way | {"autocommit.enable": False})
@@ -173,6 +177,8 @@ def test_offsets_move_to_kafka_and_back_while_their_coordinator_dies_and_returns
                 if both.items() <= way.items():
                     mortal.kill()
                     assert not committed(connector.commit_offsets)
+                    (number_of_mortal,) = (n for n, each in cluster.brokers.items() if each is mortal)
+                    expire_broker(cluster.zookeeper_connect, number_of_mortal)
                     mortal.start()
                 commit = partial(committed, connector.commit_offsets)
                 until(commit)

@@ -6,7 +6,6 @@ import logging
 import resource
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from broker.network.reply import Reply
 from broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
 from pyspark_kafkalog.errors import InvalidConfig
+from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Counts, FakeRegion, serving
 from tests.support.until import until
 
@@ -62,59 +62,88 @@ def test_peers_are_named_with_brackets_only_where_needed() -> None:
     assert peer_name("") == "unknown"
 
 
+OWN_ADDRESS = "127.83.7.1"
+"""Of this machine, and nobody else listens there: a port that is free for a moment stays so."""
+
+
 def test_a_port_can_be_listened_on_again_right_after_a_stop() -> None:
-    with serving(echo) as server, Client(server.port) as client:
+    with serving(echo, host=OWN_ADDRESS) as server, Client(server.port, host=OWN_ADDRESS) as client:
         port = server.port
         client.send(b"1")
         assert client.receive() == b"1"
-    with serving(echo, port=port), Client(port) as client:
+    with serving(echo, host=OWN_ADDRESS, port=port), Client(port, host=OWN_ADDRESS) as client:
         client.send(b"2")
         assert client.receive() == b"2"
 
 
 def test_stop_closes_idle_connections_and_the_port() -> None:
-    with serving(echo) as server:
-        client = Client(server.port)
+    clock = ManualClock()  # which stands still: a stop that waited for the grace time would not return
+    with serving(echo, host=OWN_ADDRESS, clock=clock) as server:
+        client = Client(server.port, host=OWN_ADDRESS)
         client.send(b"1")
         assert client.receive() == b"1"
-        started = time.monotonic()
         server.stop(grace_seconds=30)
-        assert time.monotonic() - started < 15
         assert client.ended()
         client.close()
         assert server.connection_count == 0
         with socket.socket() as late, pytest.raises(ConnectionRefusedError):
-            late.connect(("127.0.0.1", server.port))
+            late.connect((OWN_ADDRESS, server.port))
 
 
 def test_stop_waits_for_a_request_in_hand_and_begins_no_other() -> None:
-    begun: list[bytes] = []
-    in_hand = threading.Event()
-
-    def handler(request: bytearray, reply: Reply) -> None:
-        begun.append(bytes(request))
-        threading.Timer(0.3, echo, (request, reply)).start()
-        in_hand.set()
-
-    with serving(handler) as server, Client(server.port) as client:
+    begun: list[tuple[bytearray, Reply]] = []
+    clock = ManualClock()  # the grace time never ends
+    with (
+        serving(lambda request, reply: begun.append((request, reply)), clock=clock) as server,
+        Client(server.port) as client,
+    ):
+        idle = Client(server.port)
         client.send(b"in hand", b"behind it")
-        assert in_hand.wait(60)
-        server.stop(grace_seconds=10)
+        until(lambda: len(begun) == 1 and server.connection_count == 2)
+        stopping = threading.Thread(target=server.stop, args=(10,))
+        stopping.start()
+        assert idle.ended()  # so it has begun to stop
+        idle.close()
+        assert stopping.is_alive(), "it waits"
+        echo(*begun[0])
         assert client.receive() == b"in hand"
         assert client.ended()
-        assert begun == [b"in hand"]
+        stopping.join()
+        assert [bytes(request) for request, _ in begun] == [b"in hand"]
+
+
+class CountedClock(ManualClock):
+    """Counts how often it was looked at."""
+
+    reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return super().monotonic()
 
 
 def test_stop_gives_up_after_the_grace_time() -> None:
     replies: list[Reply] = []
-    with serving(lambda request, reply: replies.append(reply)) as server, Client(server.port) as client:
+    clock = CountedClock()
+    with (
+        serving(lambda request, reply: replies.append(reply), clock=clock) as server,
+        Client(server.port) as client,
+    ):
         client.send(b"never answered")
-        until(lambda: len(replies) == 1)
+        idle = Client(server.port)
+        until(lambda: len(replies) == 1 and server.connection_count == 2)
         gone = threading.Event()
         replies[0].on_close(gone.set)
-        started = time.monotonic()
-        server.stop(grace_seconds=0.2)
-        assert 0.15 < time.monotonic() - started < 10
+        stopping = threading.Thread(target=server.stop, args=(20,))
+        stopping.start()
+        assert idle.ended()
+        idle.close()
+        clock.advance(19)
+        looked = clock.reads
+        until(lambda: clock.reads > looked + 3)
+        assert not gone.is_set()
+        clock.advance(2)
+        stopping.join()
         assert gone.is_set()
         assert client.ended()
         region = FakeRegion(b"x")
@@ -125,12 +154,14 @@ def test_stop_gives_up_after_the_grace_time() -> None:
 def test_stop_lets_a_half_sent_answer_finish() -> None:
     answer = bytes(40_000_000)
     with serving(lambda request, reply: reply.send([b"\x02\x62\x5a\x00", answer])) as server:
-        client = Client(server.port)
+        client, idle = Client(server.port), Client(server.port)
         client.send(b"x")
-        head = client.sock.recv(4)
-        stopper = threading.Thread(target=server.stop, args=(10,))
+        head = client.sock.recv(4, socket.MSG_WAITALL)
+        until(lambda: server.connection_count == 2)
+        stopper = threading.Thread(target=server.stop, args=(60,))
         stopper.start()
-        time.sleep(0.1)
+        assert idle.ended()  # so it has begun to stop
+        idle.close()
         assert len(client._exactly(int.from_bytes(head, "big"))) == len(answer)
         assert client.ended()
         client.close()
@@ -171,18 +202,20 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
         else:
             echo(request, reply)
 
-    with serving(handler, max_idle_ms=300) as server:
+    clock = ManualClock()
+    with serving(handler, max_idle_ms=300, clock=clock) as server:
         idle, busy, waiting = (Client(server.port) for _ in range(3))
         waiting.send(b"wait")
-        deadline = time.monotonic() + 0.8
-        while time.monotonic() < deadline:
+        until(lambda: late and server.connection_count == 3)
+        for _ in range(8):
+            clock.advance(0.1)
             busy.send(b"tick")
             assert busy.receive() == b"tick"
-            time.sleep(0.02)
-        assert server.connection_count == 2
         assert idle.ended()
+        assert server.connection_count == 2
         echo(*late[0])
         assert waiting.receive() == b"wait"
+        clock.advance(0.4)
         for client in (busy, waiting):
             assert client.ended()
         for client in (idle, busy, waiting):
@@ -199,11 +232,14 @@ def test_a_reader_that_stopped_reading_is_idle_and_its_file_is_let_go() -> None:
                 return False
 
     region = Endless(bytes(1 << 20))
-    with serving(lambda request, reply: reply.send([region]), max_idle_ms=300) as server:
+    clock = ManualClock()
+    with serving(lambda request, reply: reply.send([region]), max_idle_ms=300, clock=clock) as server:
         client = Client(server.port)
         client.send(b"fetch")
-        until(lambda: region.closed_count == 1)
-        assert server.connection_count == 0
+        assert client.sock.recv(1)
+        assert region.closed_count == 0
+        until(lambda: clock.advance(0.1) or region.closed_count == 1)
+        until(lambda: server.connection_count == 0)
         client.close()
 
 
@@ -217,23 +253,36 @@ def few_descriptors() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+class Pauses(threading.Event):
+    """Counts how often it is waited for."""
+
+    count = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.count += 1
+        return super().wait(timeout)
+
+
 def test_running_out_of_descriptors_is_survived(
     few_descriptors: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(echo) as server:
+        acceptor = server._acceptor
+        assert acceptor is not None
+        acceptor._stopping = pauses = Pauses()
         clients: list[socket.socket] = []
         try:
             while True:  # each takes a descriptor here and one in the server
                 sock = socket.socket()
                 clients.append(sock)
-                sock.settimeout(5)
+                sock.settimeout(60)
                 sock.connect(("127.0.0.1", server.port))
         except OSError:
             pass
         until(lambda: "cannot accept now" in caplog.text)
-        cpu = time.process_time()
-        time.sleep(0.5)
-        assert time.process_time() - cpu < 0.25, "the acceptor spins"
+        until(lambda: acceptor._refused_count >= 3)
+        attempts = acceptor._refused_count
+        assert pauses.count >= attempts - 1, "the acceptor spins"
         for sock in clients:
             sock.close()
         until(lambda: server.connection_count == 0)

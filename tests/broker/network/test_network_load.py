@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import statistics
 import threading
-import time
 from pathlib import Path
 
+import pytest
+
+from broker.network import processor
 from broker.network.reply import Reply
-from tests.support.network.sockets import Client, frame, serving
+from tests.support.network.sockets import Client, Rounds, frame, serving
 from tests.support.until import until
 
 
@@ -32,13 +33,9 @@ def test_slow_readers_do_not_hold_up_the_others_and_cost_bounded_memory() -> Non
         for client in slow:
             client.send(*[b"big"] * 10)
         before = _resident_bytes()
-        latencies = []
-        for _ in range(300):
-            started = time.perf_counter()
+        for _ in range(300):  # nobody has read what the slow ones get: it cannot be waited for
             fast.send(b"quick")
             assert fast.receive() == b"quick"
-            latencies.append(time.perf_counter() - started)
-        assert statistics.median(latencies) < 0.02
         assert _resident_bytes() - before < 8 << 20
         # A slow reader still gets all of it, in order.
         for _ in range(2):
@@ -85,9 +82,9 @@ def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
         assert sent < 50_000_000
         assert _resident_bytes() - before < 8 << 20
         assert len(parked) == 1
-        cpu = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - cpu < 0.1, "the selector spins on a channel that may not be read"
+        rounds = Rounds(server)
+        until(lambda: len(rounds.events) >= 2)
+        assert set(rounds.events) == {0}, "the selector spins on a channel that may not be read"
         client.close()
         echo(*parked[0])
         until(lambda: server.connection_count == 0)
@@ -95,7 +92,6 @@ def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
 
 def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one() -> None:
     with serving(echo) as server, Client(server.port) as active:
-        alone = _median_latency(active)
         before = _resident_bytes()
         idle = [Client(server.port) for _ in range(500)]
         until(lambda: server.connection_count == 501)
@@ -104,11 +100,14 @@ def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one(
             assert client.receive() == b"first word"
         # Both ends live in this process, so this counts the clients' objects too.
         assert (_resident_bytes() - before) / 500 < 16384
-        crowded = _median_latency(active)
-        assert crowded < 2 * alone + 0.0005
-        cpu = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - cpu < 0.1, "idle connections cost processor time"
+        crowded = Rounds(server)
+        for _ in range(300):
+            active.send(b"ping")
+            assert active.receive() == b"ping"
+        assert sum(crowded.events) <= 600, "idle connections take part in rounds"  # two for a request in two
+        idling = Rounds(server)
+        until(lambda: len(idling.events) >= 3)
+        assert set(idling.events[1:3]) == {0}, "idle connections cost processor time"
         for client in idle:
             client.close()
         until(lambda: server.connection_count == 1)
@@ -138,8 +137,9 @@ def test_many_clients_at_once_each_get_their_own_answers() -> None:
         assert failures == []
 
 
-def test_late_answers_from_many_threads_are_never_lost() -> None:
-    """A wake-up that gets lost would leave a client waiting until the next tick, or for ever."""
+def test_late_answers_from_many_threads_are_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake-up that gets lost would leave a client waiting until the next tick, which never comes here."""
+    monkeypatch.setattr(processor, "_TICK_SECONDS", 3600.0)
     work: list[tuple[bytearray, Reply]] = []
     ready, done = threading.Semaphore(0), threading.Event()
 
@@ -159,14 +159,11 @@ def test_late_answers_from_many_threads_are_never_lost() -> None:
         t.start()
     with serving(handler) as server:
         clients = [Client(server.port) for _ in range(8)]
-        started = time.monotonic()
         for i in range(200):
             for client in clients:
                 client.send(b"%d" % i)
             for client in clients:
                 assert client.receive() == b"%d" % i
-        # 200 rounds at half a second each if wake-ups were lost and only the tick helped
-        assert time.monotonic() - started < 20
         for client in clients:
             client.close()
     done.set()
@@ -174,16 +171,6 @@ def test_late_answers_from_many_threads_are_never_lost() -> None:
         ready.release()
     for t in workers:
         t.join()
-
-
-def _median_latency(client: Client) -> float:
-    samples = []
-    for _ in range(300):
-        started = time.perf_counter()
-        client.send(b"ping")
-        client.receive()
-        samples.append(time.perf_counter() - started)
-    return statistics.median(samples)
 
 
 def _resident_bytes() -> int:

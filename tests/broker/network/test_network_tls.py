@@ -8,8 +8,6 @@ import asyncio
 import random
 import socket
 import ssl
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ from broker.network.reply import Part, Reply
 from broker.network.socket_server import AddressLimits
 from broker.network.tls import HANDSHAKE_BYTES
 from pyspark_kafkalog.errors import InvalidRequest
-from tests.support.network.sockets import Client, frame, serving
+from tests.support.manual_clock import ManualClock
+from tests.support.network.sockets import Client, Rounds, frame, serving
 from tests.support.until import until
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -146,7 +145,7 @@ def test_a_segment_that_became_shorter_ends_the_connection(secured: Secured, tmp
 def test_handshake_and_request_may_come_byte_by_byte(secured: Secured) -> None:
     with (
         serving(echo, **secured.listener()) as server,
-        socket.create_connection(("127.0.0.1", server.port)) as sock,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock,
     ):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -212,20 +211,13 @@ def test_a_large_answer_gives_others_their_turn(secured: Secured) -> None:
         Client(server.port, tls=secured.client) as big,
         Client(server.port, tls=secured.client) as small,
     ):
-        order: list[str] = []
-
-        def read_big() -> None:
-            assert len(big.receive()) == 64 << 20
-            order.append("big")
-
+        rounds = Rounds(server)
         big.send(b"big")
-        reader = threading.Thread(target=read_big)
-        reader.start()
         small.send(b"small")
+        assert len(big.receive()) == 64 << 20
+        # Little more than 1 MiB is sent in a round, and in each of them others have their turn too.
+        assert len(rounds.events) >= 32
         assert small.receive() == b"small"
-        order.append("small")
-        reader.join()
-        assert order == ["small", "big"]
 
 
 def test_a_clients_goodbye_is_the_end_of_what_it_sends(secured: Secured) -> None:
@@ -234,7 +226,7 @@ def test_a_clients_goodbye_is_the_end_of_what_it_sends(secured: Secured) -> None
         client.send(b"last words")
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = secured.client.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             while True:
                 try:
                     tls.do_handshake()
@@ -283,7 +275,7 @@ def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
 )
 def test_what_is_no_handshake_is_closed_and_others_are_served(secured: Secured, hello: bytes) -> None:
     with serving(echo, **secured.listener()) as server, Client(server.port, tls=secured.client) as other:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             try:
                 sock.sendall(hello)
                 while sock.recv(65536):
@@ -303,10 +295,13 @@ def test_a_handshake_that_is_too_long_is_given_up_before_it_is_whole(secured: Se
             b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece
             for piece in (body[i : i + 16384] for i in range(0, len(body), 16384))
         )
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             sock.sendall(records[: HANDSHAKE_BYTES - 100])
-            time.sleep(0.1)
-            assert server.connection_count == 1
+            with Client(server.port, tls=secured.client) as other:  # one processor reads both
+                for _ in range(3):
+                    other.send(b"quick")
+                    assert other.receive() == b"quick"
+                assert server.connection_count == 2
             try:
                 sock.sendall(records[HANDSHAKE_BYTES - 100 :])
                 assert sock.recv(10) == b""
@@ -320,7 +315,8 @@ def test_half_open_connections_are_closed_at_the_limit_and_others_served(secured
     with pytest.raises(ssl.SSLWantReadError):
         secured.client.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1").do_handshake()
     hello = outgoing.read()
-    with serving(echo, **secured.listener(seconds=2.0)) as server:
+    clock = ManualClock()
+    with serving(echo, clock=clock, **secured.listener(seconds=2.0)) as server:
         silent = [Client(server.port) for _ in range(200)]
         for number, client in enumerate(silent):
             client.sock.sendall(hello[: number % (len(hello) + 1)])  # the last one is whole
@@ -328,7 +324,8 @@ def test_half_open_connections_are_closed_at_the_limit_and_others_served(secured
             for _ in range(20):
                 other.send(b"quick")
                 assert other.receive() == b"quick"
-            assert server.connection_count > 100
+            until(lambda: server.connection_count == 201)
+            clock.advance(2.1)
             until(lambda: server.connection_count == 1)
             other.send(b"still here")
             assert other.receive() == b"still here"
@@ -337,7 +334,9 @@ def test_half_open_connections_are_closed_at_the_limit_and_others_served(secured
 
 
 def test_until_it_is_admitted_a_client_may_send_little_and_not_for_long(secured: Secured) -> None:
-    with serving(echo, **secured.listener(seconds=1.0, max_bytes=1000, admit=lambda _: False)) as server:
+    clock = ManualClock()
+    limits = secured.listener(seconds=1.0, max_bytes=1000, admit=lambda _: False)
+    with serving(echo, clock=clock, **limits) as server:
         with Client(server.port, tls=secured.client) as client:
             client.send(b"x" * 1000)
             assert client.receive() == b"x" * 1000
@@ -346,6 +345,7 @@ def test_until_it_is_admitted_a_client_may_send_little_and_not_for_long(secured:
         with Client(server.port, tls=secured.client) as client:
             client.send(b"x")
             assert client.receive() == b"x"
+            clock.advance(1.1)
             assert client.ended()
 
 
@@ -355,7 +355,6 @@ def test_a_certificate_that_is_not_welcome_ends_the_connection(secured: Secured)
 
     with serving(echo, **secured.listener(admit=refuse)) as server:
         with Client(server.port, tls=secured.client) as client:
-            client.sock.settimeout(10)
             assert client.ended()
         until(lambda: server.connection_count == 0)
 

@@ -26,13 +26,15 @@ def _large_request() -> bytes:
 def test_thirty_half_sent_requests_cost_what_is_configured_and_others_are_served() -> None:
     """They held 30 times their size. Now some are read and the rest wait, and are let in one by one."""
     data = _large_request()
-    go_on = threading.Event()
+    begun, go_on = threading.Semaphore(0), threading.Event()
     answers: list[bytes] = []
 
     def send() -> None:
-        with RawClient(broker.port, timeout=60) as client:
-            client.send_bytes(data[: -MIB // 10])
-            go_on.wait(60)
+        with RawClient(broker.port, timeout=120) as client:
+            client.send_bytes(data[: MIB // 20])
+            begun.release()
+            client.send_bytes(data[MIB // 20 : -MIB // 10])
+            assert go_on.wait(120)
             client.send_bytes(data[-MIB // 10 :])
             answers.append(client.receive_frame())
 
@@ -45,20 +47,21 @@ def test_thirty_half_sent_requests_cost_what_is_configured_and_others_are_served
         threads = [threading.Thread(target=send, daemon=True) for _ in range(30)]
         for thread in threads:
             thread.start()
-        time.sleep(1)
+        for _ in threads:
+            assert begun.acquire(timeout=60)
         for _ in range(20):
             assert small.produce("small", batch(bytes(20_000))).error_code == ErrorCode.NONE
         go_on.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(180)
     assert len(answers) == 30
 
 
 def test_a_request_that_trickles_ends_its_connection() -> None:
     settings = {**SETTINGS, "request.receive.timeout.ms": 1000}
     with start_broker(settings) as broker, RawClient(broker.port) as slow, RawClient(broker.port) as other:
-        slow.send_bytes(_large_request()[:1000])
         began = time.monotonic()
+        slow.send_bytes(_large_request()[:1000])
         assert _cut_off(slow, 60.0)
         assert time.monotonic() - began >= 1.0
         assert other.create_topic("still-served").error_code == ErrorCode.NONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,9 @@ MESSAGES = 60_000
 """Some 0.3 s of work in Python."""
 
 FEW = 4
-"""Round trips that others have meanwhile, at least, on a busy machine too; without turns one or two."""
+"""Round trips that others have meanwhile; without turns one or two. Where this process did not run while the
+broker was busy it is asked once more.
+"""
 
 
 def set_of_many(magic: int, codec: Codec) -> bytes:
@@ -94,19 +97,26 @@ def test_others_are_answered_beside_a_long_request(
     prepare: Callable[[RawClient, str], tuple[Any, int]],
 ) -> None:
     request, version = prepare(client, topic)
-    with RawClient(running_broker.port, timeout=60) as slow:
-        slow.send(request, version)
-        slow.send(ApiVersionsRequest(), 0)
-        assert round_trips_beside(slow, client) >= FEW
-        answer = slow.receive()
-        assert slow.receive().error_code == 0  # what came after it is answered after it
-    if hasattr(answer, "responses"):
-        (partition,) = answer.responses[0].partition_responses if version == 2 else [None]
-        assert partition is None or (partition.error_code, partition.base_offset) == (0, 0)
-    else:
-        found = [(p.timestamp, p.offset) for p in answer.topics[0].partitions]
-        assert found == [(1000 + number, number) for number in range(10_000)]
-    assert end_of(client, topic) == MESSAGES
+    answers: list[Any] = []
+
+    def attempt() -> bool:
+        with RawClient(running_broker.port) as slow:
+            slow.send(request, version)
+            slow.send(ApiVersionsRequest(), 0)
+            count = round_trips_beside(slow, client)
+            answers.append(slow.receive())
+            assert slow.receive().error_code == 0  # what came after it is answered after it
+        return count >= FEW
+
+    until(attempt)
+    for number, answer in enumerate(answers):
+        if version == 2:
+            (partition,) = answer.responses[0].partition_responses
+            assert (partition.error_code, partition.base_offset) == (0, number * MESSAGES)
+        elif not hasattr(answer, "responses"):
+            found = [(p.timestamp, p.offset) for p in answer.topics[0].partitions]
+            assert found == [(1000 + number, number) for number in range(10_000)]
+    assert end_of(client, topic) == MESSAGES * (len(answers) if version == 2 else 1)
 
 
 COMMITTED = 19_000
@@ -139,10 +149,17 @@ def test_others_are_answered_beside_a_long_request_for_coordinators(
     assert client.create_topic(topic, 3000).error_code == 0
     assert client.ask(FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the topic of offsets
     request, version = prepare(topic)
-    with RawClient(running_broker.port, timeout=60) as slow:
-        slow.send(request, version)
-        assert round_trips_beside(slow, client) >= FEW
-        answer = slow.receive()
+    answers: list[Any] = []
+
+    def attempt() -> bool:
+        with RawClient(running_broker.port) as slow:
+            slow.send(request, version)
+            count = round_trips_beside(slow, client)
+            answers.append(slow.receive())
+        return count >= FEW
+
+    until(attempt)
+    answer = answers[-1]
     if version == 4:
         assert [each.key for each in answer.coordinators] == list(request.coordinator_keys)
         return
@@ -158,17 +175,23 @@ def test_others_are_answered_beside_a_long_request_for_coordinators(
 def test_pipelined_requests_leave_others_their_turns(
     running_broker: EmbeddedBroker, client: RawClient, topic: str
 ) -> None:
-    with RawClient(running_broker.port, timeout=60) as greedy:
-        small = produce_request({(topic, 0): encode_set([NewRecord(b"x")] * 2000, magic=1)})
-        for _ in range(20):
-            greedy.send(small, 2)
-        greedy.send(ApiVersionsRequest(), 0)
-        others = 0
-        for number in range(20):
-            others += round_trips_beside(greedy, client)
-            assert greedy.receive().responses[0].partition_responses[0].base_offset == 2000 * number
-        assert greedy.receive().error_code == 0
-    assert others >= FEW
+    numbers = itertools.count()
+    small = produce_request({(topic, 0): encode_set([NewRecord(b"x")] * 2000, magic=1)})
+
+    def attempt() -> bool:
+        with RawClient(running_broker.port) as greedy:
+            for _ in range(20):
+                greedy.send(small, 2)
+            greedy.send(ApiVersionsRequest(), 0)
+            others = 0
+            for _ in range(20):
+                others += round_trips_beside(greedy, client)
+                (answered,) = greedy.receive().responses[0].partition_responses
+                assert answered.base_offset == 2000 * next(numbers)
+            assert greedy.receive().error_code == 0
+        return others >= FEW
+
+    until(attempt)
 
 
 def test_what_a_client_sent_without_acknowledgements_is_stored_after_it_has_left(

@@ -20,6 +20,7 @@ from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewRecord
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
 SETTINGS: dict[str, object] = {
@@ -77,14 +78,14 @@ def test_any_partition_is_one_of_the_topic_s(wire: tuple[int, dict[str, object]]
         SyncProducer("127.0.0.1", port, config) as producer,
         SimpleConsumer("127.0.0.1", port, config) as consumer,
     ):
-        for n in range(30):
+        for n in range(100):  # 1 in 10**17 that chance leaves a partition out
             producer.multi_send(
                 [ProducerRequest(topic_name, [b"%d" % n]), ProducerRequest(topic_name, [b"x"], 0)]
             )
         found = [everything(consumer, topic_name, partition) for partition in range(3)]
         sets = consumer.multifetch([FetchRequest(topic_name, p, 0, 100_000) for p in (2, 9, 0)])
     assert all(found)
-    assert sorted(p for one in found for p in one if p != b"x") == sorted(b"%d" % n for n in range(30))
+    assert sorted(p for one in found for p in one if p != b"x") == sorted(b"%d" % n for n in range(100))
     assert [one.error is None for one in sets] == [True, False, True]
     assert payloads(sets[0])[0] == found[2][0]
 
@@ -166,10 +167,12 @@ def test_brokers_found_by_zookeeper_share_the_keys(
     zookeeper_connect: str, tmp_path: Path, producer_type: str
 ) -> None:
     """Two brokers of 0.7, each with its own partitions; then one of them goes."""
-    settings = {**SETTINGS, "zookeeper.connect": zookeeper_connect}
+    settings = {**SETTINGS, **PATIENT, "zookeeper.connect": zookeeper_connect}
     first = start_broker({**settings, "node.id": 1}, data_dir=tmp_path / "1")
     second = start_broker({**settings, "node.id": 2}, data_dir=tmp_path / "2")
-    properties = {"zk.connect": zookeeper_connect, "producer.type": producer_type, "queue.time": 20}
+    properties = {
+        **PATIENT, "zk.connect": zookeeper_connect, "producer.type": producer_type, "queue.time": 20,
+    }  # fmt: skip
     with first, ClassicProducer(properties) as producer:
         with second:
             assert producer.brokers == [1, 2]
@@ -180,7 +183,7 @@ def test_brokers_found_by_zookeeper_share_the_keys(
             until(lambda: len(producer._router._directory.partitions("t")) == 6)  # type: ignore[attr-defined]
             for n in range(60):
                 producer.send(ProducerData("t", [b"%d" % n], key=f"k{n}"))
-            producer.flush(10)
+            producer.flush(60)
             held = {
                 (broker, partition): set(read(port, "t", partition))
                 for broker, port in ((1, first.port_of("KAFKA07")), (2, second.port_of("KAFKA07")))
@@ -192,7 +195,7 @@ def test_brokers_found_by_zookeeper_share_the_keys(
         until(lambda: producer.brokers == [1])
         for n in range(10):
             producer.send(ProducerData("t", [b"after %d" % n], key=f"k{n}"))
-        producer.flush(10)
+        producer.flush(60)
         found = {
             payload for partition in range(3) for payload in read(first.port_of("KAFKA07"), "t", partition)
         }
@@ -200,10 +203,10 @@ def test_brokers_found_by_zookeeper_share_the_keys(
 
 
 def test_today_s_wire_is_found_by_zookeeper_too(zookeeper_connect: str, tmp_path: Path) -> None:
-    settings = {**SETTINGS, "zookeeper.connect": zookeeper_connect}
+    settings = {**SETTINGS, **PATIENT, "zookeeper.connect": zookeeper_connect}
     with (
         start_broker(settings, data_dir=tmp_path) as broker,
-        ClassicProducer({"zookeeper.connect": zookeeper_connect, "protocol": "0.8"}) as producer,
+        ClassicProducer({**PATIENT, "zookeeper.connect": zookeeper_connect, "protocol": "0.8"}) as producer,
     ):
         producer.send(ProducerData("t", [b"made"]))
         until(lambda: len(producer._router._directory.partitions("t")) == 3)  # type: ignore[attr-defined]

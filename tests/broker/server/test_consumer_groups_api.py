@@ -44,7 +44,9 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[EmbeddedBroker]:
-    with start_broker({"group.consumer.heartbeat.interval.ms": 700}) as broker:
+    with start_broker(
+        {"group.consumer.heartbeat.interval.ms": 700, "group.consumer.session.timeout.ms": 60_000}
+    ) as broker:
         with RawClient(broker.port) as client:
             client.create_topic("t", 4)
         yield broker
@@ -84,8 +86,8 @@ def join_classic(client: RawClient, group: str, member: str = "") -> Any:
     return client.ask(
         JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
+            session_timeout_ms=300_000,
+            rebalance_timeout_ms=300_000,
             member_id=member,
             protocol_type="consumer",
             protocols=(JoinGroupRequestProtocol("range", b""),),

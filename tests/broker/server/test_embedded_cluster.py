@@ -23,12 +23,15 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.two_brokers import await_all
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT, expire_broker
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with broker.start_cluster(3) as running:
+    with broker.start_cluster(3, PATIENT) as running:
+        await_all(running)
         yield running
 
 
@@ -37,18 +40,18 @@ def test_records_with_keys_are_all_read_from_any_broker(cluster: EmbeddedCluster
     assert cluster.bootstrap_servers == f"{one},{two},{three}"
     admin = AdminClient({"bootstrap.servers": two})
     for made in admin.create_topics([NewTopic("keys", 5, 1), NewTopic("single", 1, 1)]).values():
-        made.result(20)
+        made.result(120)
     producer = Producer({"bootstrap.servers": three})
     for n in range(500):
         producer.produce("keys", key=b"k%d" % (n % 50), value=b"%d" % n)
         producer.produce("single", value=b"%d" % n)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert read(one, "keys", 500) == read(two, "keys", 500) == {b"%d" % n for n in range(500)}
     assert read(three, "single", 500) == {b"%d" % n for n in range(500)}
-    admin.create_partitions([NewPartitions("single", 3)])["single"].result(20)
+    admin.create_partitions([NewPartitions("single", 3)])["single"].result(120)
     other_admin = AdminClient({"bootstrap.servers": one})
-    assert sorted(other_admin.list_topics("single", 20).brokers) == [1, 2, 3]
-    until(lambda: len(other_admin.list_topics("single", 20).topics["single"].partitions) == 3)
+    assert sorted(other_admin.list_topics("single", 60).brokers) == [1, 2, 3]
+    until(lambda: len(other_admin.list_topics("single", 60).topics["single"].partitions) == 3)
 
 
 def read(servers: str, topic: str, count: int) -> set[bytes]:
@@ -60,7 +63,7 @@ def read(servers: str, topic: str, count: int) -> set[bytes]:
         consumer.subscribe([topic])
         found: set[bytes] = set()
         while len(found) < count:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, f"{len(found)} of {count}"
             assert message.error() is None, message.error()
             found.add(message.value())
@@ -72,8 +75,8 @@ def read(servers: str, topic: str, count: int) -> set[bytes]:
 def test_members_of_a_group_share_its_partitions_whichever_brokers_they_ask(cluster: EmbeddedCluster) -> None:
     one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
     admin = AdminClient({"bootstrap.servers": one})
-    admin.create_topics([NewTopic("shared", 6, 1)])["shared"].result(20)
-    own = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+    admin.create_topics([NewTopic("shared", 6, 1)])["shared"].result(120)
+    own = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 45_000}
     for protocol in ("classic", "consumer"):
         kind = {"group.protocol": protocol} if protocol == "consumer" else {}
         given = {k: v for k, v in own.items() if protocol == "classic" or k != "session.timeout.ms"}
@@ -104,19 +107,26 @@ def test_groups_are_spread_over_the_brokers_and_keep_their_offsets(cluster: Embe
         )
         until(lambda: not any(each.ask(wanted).topics[0].error_code for each in clients.values()))
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(f"g-{n}" for n in range(20)))
-        found = {
-            number: {each.key: each.node_id for each in client.ask(request).coordinators}
-            for number, client in clients.items()
-        }
-        assert found[1] == found[2] == found[3]
-        assert set(found[1].values()) == {1, 2, 3}
-        for group, owner in found[1].items():
+
+        def owners() -> dict[str, int]:
+            """The coordinator of each group, once all brokers say the same."""
+            one, *others = (
+                {each.key: each.node_id for each in client.ask(request).coordinators}
+                for client in clients.values()
+            )
+            return one if others == [one, one] and -1 not in one.values() else {}
+
+        found = until(owners)
+        assert set(found.values()) == {1, 2, 3}
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        for group, owner in found.items():
+            until(lambda group=group, owner=owner: commit(clients[owner], group, 7) != loading)
             codes = {number: commit(client, group, 7) for number, client in clients.items()}
             wrong = dict.fromkeys(set(clients) - {owner}, ErrorCode.NOT_COORDINATOR)
             assert codes == {owner: ErrorCode.NONE, **wrong}
     cluster.brokers[2].restart()
     with RawClient(cluster.brokers[2].port) as client:
-        group = next(group for group, owner in found[1].items() if owner == 2)
+        group = next(group for group, owner in found.items() if owner == 2)
         assert until(lambda: committed(client, group)) == 7
 
 
@@ -141,10 +151,15 @@ def test_one_broker_dies_and_returns_while_the_others_serve(cluster: EmbeddedClu
     second = cluster.brokers[2]
     with RawClient(cluster.brokers[1].port) as client:
         client.create_topic("t", partitions=3)
-        (owned,) = until(lambda: [p for p in range(3) if took(second.port, p, b"a")])
+        ports = {number: each.port for number, each in cluster.brokers.items()}
+        owners = [
+            until(lambda p=p: [n for n, port in ports.items() if took(port, p, b"a")])[0] for p in range(3)
+        ]
+        owned = owners.index(2)
         second.kill()
         took_b = [took(cluster.brokers[n].port, p, b"b") for n in (1, 3) for p in range(3)]
         assert sum(took_b) == 2, "the others take theirs, and nobody takes that one's"
+        expire_broker(cluster.zookeeper_connect, 2)
         second.restart()
     with RawClient(second.port) as of_second:
         assert [r.value for r in of_second.read("t", partition=owned)] == [b"a"]

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
 from tests.support.log.data_directories import RECORDS, cut, flip, segments, write_mixed_log
 from tests.support.log.logs import START_MS, batch, open_log
+from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -314,8 +314,7 @@ def test_a_running_brokers_directory_is_refused_unless_live_is_said(
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            while sum(path.stat().st_size for path in segments(data / "t_0")) < 1_000_000:
-                time.sleep(0.01)
+            until(lambda: sum(path.stat().st_size for path in segments(data / "t_0")) >= 1_000_000)
             assert export(data, target, "--live") == 0
         finally:
             done.set()
@@ -348,7 +347,7 @@ def test_no_broker_starts_on_a_directory_that_is_being_exported(
 def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> None:
     code = (
         "import sys, time; from broker.cli import main; from broker.inspect import kafka_export as export;"
-        "export.copy_bytes = lambda *_: (sys.stdout.write('copying\\n'), sys.stdout.flush(), time.sleep(60));"
+        "export.copy_bytes = lambda *_: (sys.stdout.write('copying\\n'), sys.stdout.flush(), time.sleep(99));"
         "sys.exit(main(sys.argv[1:]))"
     )
     process = subprocess.Popen(
@@ -359,7 +358,7 @@ def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> 
     assert process.stdout.readline() == "copying\n"
     assert not target.exists()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert (process.returncode, errors) == (130, "kafkalog-broker: interrupted\n")
     assert nothing_left(target)
 

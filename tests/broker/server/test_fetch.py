@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import select
 import threading
 import time
 from uuid import UUID
@@ -31,6 +32,8 @@ def filled(client: RawClient, topic: str) -> str:
 
 
 BATCH_SIZE = len(batch(b"v0", b"v1"))
+FOR_EVER_MS = 600_000
+"""Longer than any test waits: whoever is not woken is not answered."""
 
 
 class TestReading:
@@ -77,7 +80,7 @@ class TestReading:
     def test_a_fetch_by_id_waits_for_records(self, client: RawClient, filled: str) -> None:
         want = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=1000)
         topics = (FetchTopic(topic_id=client.topic_id(filled), partitions=(want,)),)
-        client.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), 13)
+        client.send(FetchRequest(max_wait_ms=FOR_EVER_MS, min_bytes=1, topics=topics), 13)
         with RawClient(client.socket.getpeername()[1]) as writer:
             writer.produce(filled, batch(b"new"))
         assert [r.value for r in decode(client.receive().responses[0].partitions[0])] == [b"new"]
@@ -217,12 +220,9 @@ class TestWaiting:
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
     ) -> None:
         with RawClient(running_broker.port) as consumer:
-            consumer.send(fetch_request({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=20_000))
-            time.sleep(0.1)
-            began = time.monotonic()
+            consumer.send(fetch_request({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=FOR_EVER_MS))
             client.produce(topic, batch(b"wake up"), 1)
             response = consumer.receive()
-            assert time.monotonic() - began < 5
             assert [r.value for r in decode(response.responses[1].partitions[0])] == [b"wake up"]
 
     def test_a_fetch_waits_for_min_bytes(
@@ -230,13 +230,14 @@ class TestWaiting:
     ) -> None:
         size = len(batch(b"x"))
         with RawClient(running_broker.port) as consumer:
-            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000, min_bytes=3 * size))
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS, min_bytes=3 * size))
             client.produce(topic, batch(b"x"))
             client.produce(topic, batch(b"x"))
-            consumer.socket.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                consumer.socket.recv(1)
-            consumer.socket.settimeout(20)
+            # Another client waits for less: it is woken, and so the first one has been looked at.
+            with RawClient(running_broker.port) as modest:
+                request = fetch_request({(topic, 0): 1}, max_wait_ms=FOR_EVER_MS, min_bytes=size)
+                assert len(decode(modest.ask(request).responses[0].partitions[0])) == 1
+            assert not select.select([consumer.socket], [], [], 0)[0]
             client.produce(topic, batch(b"x"))
             assert len(decode(consumer.receive().responses[0].partitions[0])) == 3
 
@@ -244,13 +245,11 @@ class TestWaiting:
         client.produce(topic, batch(b"little"))
         began = time.monotonic()
         response = client.ask(fetch_request({(topic, 0): 0}, max_wait_ms=400, min_bytes=1 << 20))
-        assert 0.4 <= time.monotonic() - began < 10
+        assert time.monotonic() - began >= 0.4
         assert [r.value for r in decode(response.responses[0].partitions[0])] == [b"little"]
 
     def test_an_error_is_answered_at_once(self, client: RawClient, topic: str) -> None:
-        began = time.monotonic()
-        response = client.ask(fetch_request({(topic, 0): 0, ("never-made", 0): 0}, max_wait_ms=20_000))
-        assert time.monotonic() - began < 5
+        response = client.ask(fetch_request({(topic, 0): 0, ("never-made", 0): 0}, max_wait_ms=FOR_EVER_MS))
         assert [t.partitions[0].error_code for t in response.responses] == [0, 3]
 
     def test_a_parked_fetch_holds_up_no_other_connection(
@@ -259,10 +258,8 @@ class TestWaiting:
         consumers = [RawClient(running_broker.port) for _ in range(50)]
         try:
             for consumer in consumers:
-                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
-            began = time.monotonic()
+                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS))
             assert client.fetch(topic, 0, 1).error_code == ErrorCode.NONE
-            assert time.monotonic() - began < 5
             client.produce(topic, batch(b"for all"))
             for consumer in consumers:
                 assert len(decode(consumer.receive().responses[0].partitions[0])) == 1
@@ -274,8 +271,7 @@ class TestWaiting:
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
     ) -> None:
         with RawClient(running_broker.port) as consumer:
-            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
-            time.sleep(0.1)
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS))
             client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),)))
             partition = consumer.receive().responses[0].partitions[0]
             assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -285,24 +281,21 @@ class TestWaiting:
     ) -> None:
         for _ in range(50):
             with RawClient(running_broker.port) as consumer:
-                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
+                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS))
         client.produce(topic, batch(b"x"))
         assert [r.value for r in client.read(topic)] == [b"x"]
 
     def test_stopping_answers_what_is_parked(self) -> None:
         with start_broker() as broker, RawClient(broker.port) as consumer:
             consumer.create_topic("t")
-            consumer.send(fetch_request({("t", 0): 0}, max_wait_ms=60_000))
-            time.sleep(0.1)
-            began = time.monotonic()
+            consumer.send(fetch_request({("t", 0): 0}, max_wait_ms=FOR_EVER_MS))
             broker.stop()
-            assert time.monotonic() - began < 5
             assert consumer.receive().responses[0].partitions[0].error_code == ErrorCode.NONE
 
     def test_no_append_is_missed_between_reading_and_parking(
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
     ) -> None:
-        """Producer and consumer race for one record at a time; a lost wake-up would cost its 10 s wait."""
+        """Producer and consumer race for one record at a time; a lost wake-up would never be answered."""
         rounds = 300
 
         def produce() -> None:
@@ -311,13 +304,11 @@ class TestWaiting:
                     producer.produce(topic, batch(b"%d" % i))
 
         thread = threading.Thread(target=produce)
-        began = time.monotonic()
         thread.start()
         offset = 0
         while offset < rounds:
-            response = client.ask(fetch_request({(topic, 0): offset}, max_wait_ms=10_000))
+            response = client.ask(fetch_request({(topic, 0): offset}, max_wait_ms=FOR_EVER_MS))
             found = decode(response.responses[0].partitions[0])
             assert found[0].offset <= offset
             offset = found[-1].next_offset
         thread.join()
-        assert time.monotonic() - began < 10

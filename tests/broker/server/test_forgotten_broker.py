@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import batch
 from tests.support.protocol.raw_transactions import RawTransactions
-from tests.support.two_brokers import Two, leaders, write_everywhere
+from tests.support.two_brokers import SOON_MISSED, Two, leaders, write_everywhere
 from tests.support.until import until
+from tests.support.zookeeper import patient_session
 
 
 def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
@@ -32,7 +32,7 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_asid
     assert code == 1
     assert "lost: all records of t, partitions 1, 3" in said
     assert "the process of broker 2 must have ended" in said
-    assert leaders(two.describe(1, "t")) == [1, -1, 1, -1]
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1, 1, -1])
     assert two.forget(2, answer="2\n")[1].startswith(
         "2 partitions of 1 topics now belong to brokers [1], empty\n"
     )
@@ -57,7 +57,7 @@ def test_a_deletion_waits_no_longer_for_a_broker_that_is_forgotten(two: Two, zoo
     two.stop(2)
     deleted = two.clients[1].ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
     assert deleted.responses[0].error_code == ErrorCode.NONE
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         assert len(session.children("/kafka/admin/delete_topics")) == 1
         assert two.forget(2) == (0, "the deletion of t no longer waits for broker 2\n"), "nothing is lost"
         assert session.children("/kafka/admin/delete_topics") == []
@@ -83,8 +83,10 @@ def test_a_place_without_a_cluster_is_one_clear_error(two: Two, tmp_path: Path) 
 
 def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_goes_on(two: Two) -> None:
     two.create("t", 1, 2)
-    client = two.clients[2]
-    assert client.produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE
+    two.stop(2)
+    client = two.start(2, SOON_MISSED)
+    until(lambda: client.produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE)
+    until(lambda: leaders(two.describe(1, "t")) == [1, 2])
     os.kill(two.brokers[2].pid, signal.SIGSTOP)
     until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     assert two.forget(2, "--yes")[0] == 0
@@ -98,9 +100,10 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
 
     thread = threading.Thread(target=produce)
     thread.start()
-    sent.wait(10)
+    assert sent.wait(60)
     os.kill(two.brokers[2].pid, signal.SIGCONT)
-    thread.join(60)
+    thread.join(180)
+    assert not thread.is_alive()
     assert set(answers) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     until(lambda: two.aside(2) == ["t.topic", "t_1"])
 
@@ -109,35 +112,52 @@ def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(t
     two.create("t", 1, 2)
     client = two.clients[2]
     os.kill(two.brokers[2].pid, signal.SIGSTOP)
+    two.miss(2)
     until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     os.kill(two.brokers[2].pid, signal.SIGCONT)
+    until(lambda: leaders(two.describe(1, "t")) == [1, 2])
     until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE)
 
 
 def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
     tmp_path: Path, zookeeper_connect: str
 ) -> None:
-    soon = {
-        "transaction.max.timeout.ms": "1000",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    }
-    with Two(zookeeper_connect, tmp_path, soon) as two:
+    with Two(zookeeper_connect, tmp_path) as two:
         assert two.clients[1].create_topic("t", partitions=1).error_code == ErrorCode.NONE
         ids = tuple(f"id-{n}" for n in range(20))
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
-        owners = until(lambda: {c.key: c.node_id for c in two.clients[2].ask(asked).coordinators})
-        of = {owner: name for name, owner in owners.items()}
-        at_two = RawTransactions(two.clients[2], of[2], timeout_ms=1000).begun("t", 0)
+
+        def coordinators() -> dict[int, str]:
+            """An id of each broker's, once both say the same."""
+            told = [
+                {c.key: c.node_id for c in client.ask(asked).coordinators} for client in two.clients.values()
+            ]
+            names = {owner: name for name, owner in told[0].items()}
+            return names if told[0] == told[1] and names.keys() == {1, 2} else {}
+
+        of = until(coordinators)
+        at_two = RawTransactions(two.clients[2], of[2]).begun("t", 0)
         lost = RawTransactions(two.clients[1], of[2])
         lost.producer = at_two.producer
         until(lambda: lost.send("t", b"lost") == ErrorCode.NONE)
         two.stop(2)
-        time.sleep(2.5)
+        two.stop(1)
+        lost.client = two.start(1, {
+            "transaction.max.timeout.ms": 1000,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+        })  # fmt: skip
+        time.sleep(2.5)  # so long that it has looked; if it has not, the next line says less
         assert two.clients[1].offset_at("t", -1, isolation_level=1).offset == 0, "its coordinator may return"
         assert two.forget(2, "--yes")[0] == 0
         until(lambda: two.clients[1].offset_at("t", -1, isolation_level=1).offset == 2)
         unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         until(lambda: lost.send("t", b"late", version=10) == unknown)
         new = RawTransactions(two.clients[1], of[2], timeout_ms=1000)
-        assert until(lambda: new.initialize() == ErrorCode.NONE)
-        assert new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
+
+        def in_time() -> bool:
+            """Once more, if it took more than a second: then its coordinator aborts it."""
+            return new.initialize() == ErrorCode.NONE and (
+                new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
+            )
+
+        until(in_time)

@@ -61,8 +61,8 @@ class Member:
 
     def send_join(self, version: int = 9, metadata: bytes = SUBSCRIPTION, **other: Any) -> None:
         fields: dict[str, Any] = {
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 10_000,
+            "session_timeout_ms": 300_000,
+            "rebalance_timeout_ms": 300_000,
             "protocol_type": "consumer",
             "protocols": (JoinGroupRequestProtocol("range", metadata),),
         }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import select
 import struct
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +18,12 @@ from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, Fe
 from pyspark_kafkalog.types import NewRecord
 from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request
 from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
+from tests.support.until import until
 
 NOW_MS = 1_700_000_000_000
 OLD = range(4)
+FOR_EVER_MS = 600_000
+"""Longer than any test waits: whoever is not woken is not answered."""
 
 
 def old(magic: int, *values: bytes, codec: Codec = Codec.NONE) -> bytes:
@@ -184,21 +186,17 @@ class TestWaiting:
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str, version: int
     ) -> None:
         with RawClient(running_broker.port) as consumer:
-            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000), version)
-            time.sleep(0.05)
-            began = time.monotonic()
+            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS), version)
             client.produce(topic, batch(b"wake up"))
             data = consumer.receive().responses[0].partitions[0]
-            assert time.monotonic() - began < 5
             assert ([r.value for r in decode(data)], max(magics(data))) == ([b"wake up"], int(version >= 2))
 
     def test_what_is_cut_before_a_newer_format_is_given_at_once(self, client: RawClient, topic: str) -> None:
         client.produce(topic, old(0, b"a"), version=0)
         client.produce(topic, batch(b"b"))
-        began = time.monotonic()
-        request = fetch_request({(topic, 0): 0}, max_wait_ms=20_000, min_bytes=1 << 20)
+        request = fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS, min_bytes=1 << 20)
         data = client.ask(request, 2).responses[0].partitions[0]
-        assert (time.monotonic() - began < 5, [r.value for r in decode(data)]) == (True, [b"a"])
+        assert [r.value for r in decode(data)] == [b"a"]
 
     def test_others_are_served_while_one_has_much_converted(
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
@@ -206,23 +204,21 @@ class TestWaiting:
         rows = [NewRecord(b"x" * 100, b"k", NOW_MS)] * 5000
         for _ in range(20):
             client.produce(topic, bytes(encode_batch(rows)))
-        count = [0]
 
-        def read_all() -> None:
+        def attempt() -> int:
+            """How often others were answered before all of it was."""
             with RawClient(running_broker.port) as consumer:
-                count[0] = len(read(consumer, topic, 2, max_bytes=1 << 30))
+                request = fetch_request({(topic, 0): 0}, 1 << 30, max_bytes=1 << 30)
+                consumer.send(request, 2)
+                others = 0
+                while not select.select([consumer.socket], [], [], 0)[0]:
+                    client.fetch(topic, 0, max_bytes=1)
+                    others += 1
+                assert decode(consumer.receive().responses[0].partitions[0])
+            return others
 
-        thread = threading.Thread(target=read_all)
-        started = time.monotonic()
-        thread.start()
-        longest = 0.0
-        while thread.is_alive():
-            began = time.monotonic()
-            client.fetch(topic, 0, max_bytes=1)
-            longest = max(longest, time.monotonic() - began)
-        thread.join()
-        assert count == [100_000]
-        assert longest < (time.monotonic() - started) / 2
+        # Without turns one or two; once more where this process did not run meanwhile.
+        until(lambda: attempt() >= 4)
 
 
 @pytest.fixture(scope="module")

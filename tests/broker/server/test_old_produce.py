@@ -150,7 +150,7 @@ def test_an_old_producer_wakes_a_waiting_consumer(
     running_broker: EmbeddedBroker, client: RawClient, topic: str
 ) -> None:
     with RawClient(running_broker.port) as consumer:
-        consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=20_000))
+        consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=600_000))
         client.produce(topic, old(0, b"wake up"), version=0)
         assert len(consumer.receive().responses[0].partitions[0].records) == len(old(0, b"wake up"))
 

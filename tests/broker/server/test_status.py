@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import urllib.error
@@ -18,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import pyspark_kafkalog as kafkalog
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker, start_cluster
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command
-from tests.support.foreign.apache_kafka import free_ports
 from tests.support.ledger.plans import P0, facts, loaded
+from tests.support.two_brokers import await_all
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT, expire_broker
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def watched() -> Iterator[EmbeddedBroker]:
 
 
 def got(url: str, path: str) -> str:
-    with urllib.request.urlopen(f"{url}/{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/{path}", timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -102,15 +103,15 @@ def test_top_prints_the_same_of_any_cluster_and_the_loads_of_a_ledger(
 
 
 def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBroker) -> None:
-    (port,) = free_ports(1)
     running = subprocess.Popen(
-        [*COMMAND, "dashboard", "-b", watched.bootstrap_servers, "--listen", f"127.0.0.1:{port}"],
+        [*COMMAND, "dashboard", "-b", watched.bootstrap_servers, "--listen", "127.0.0.1:0"],
         env=environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert running.stderr is not None
-        assert running.stderr.readline() == f"http://127.0.0.1:{port} (Ctrl-C ends it)\n"
-        url = f"http://127.0.0.1:{port}"
+        said = running.stderr.readline()
+        assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d* \(Ctrl-C ends it\)\n", said), said
+        url = said.split()[0]
         until(lambda: "flights" in topics_at(url))
         now = now_at(url)
         assert {"flights", "__consumer_offsets"} <= topics_at(url).keys()
@@ -118,7 +119,7 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
         assert topics_at(url)["flights"]["bytes"] > 100_000
     finally:
         running.send_signal(2)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=180)
     assert (running.returncode, out, err) == (0, "", "")
 
 
@@ -144,25 +145,27 @@ def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
 
 
 def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
-    with start_cluster(2, {"metrics.listener": "127.0.0.1:0"}) as cluster:
+    with start_cluster(2, {**PATIENT, "metrics.listener": "127.0.0.1:0"}) as cluster:
+        await_all(cluster)
         servers = cluster.bootstrap_servers
         kafkalog.create_topics(servers, [kafkalog.NewTopic("flights", 4)])
         urls = {number: broker.status_url for number, broker in cluster.brokers.items()}
         assert len(set(urls.values())) == 2
-        for number, url in urls.items():
-            until(lambda: "flights" in topics_at(url))  # noqa: B023
-            flights, now = topics_at(url)["flights"], now_at(url)
-            assert (now["broker"], flights["partitions"], flights["of"], flights["offline"]) == (
-                number,
-                2,
-                4,
-                0,
+
+        def shown(url: str) -> tuple[Any, ...]:
+            now = now_at(url)
+            flights = [topic for topic in now["topics"]["rows"] if topic["name"] == "flights"]
+            return (
+                now.get("broker"),
+                [(topic["partitions"], topic["of"], topic["offline"]) for topic in flights],
+                [(b["id"], b["partitions"], b["live"]) for b in now["brokers"]],
             )
-            assert [(b["id"], b["partitions"], b["live"]) for b in now["brokers"]] == [
-                (1, 2, True),
-                (2, 2, True),
-            ]
+
+        for number, url in urls.items():
+            expected = (number, [(2, 4, 0)], [(1, 2, True), (2, 2, True)])
+            until(lambda url=url, expected=expected: shown(url) == expected)
         cluster.brokers[2].kill()
+        expire_broker(cluster.zookeeper_connect, 2)
 
         def away() -> list[tuple[int, int]]:
             return [(b["id"], b["partitions"]) for b in now_at(urls[1])["brokers"] if not b["live"]]
@@ -183,17 +186,19 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
             ]
         )  # fmt: skip
         assert got(urls[1], "health") == "ok\n"
+        for broker in cluster.brokers.values():
+            broker.kill()  # a stop would wait for ZooKeeper
 
 
 def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> None:
-    with start_cluster(1, {"metrics.listener": "127.0.0.1:0"}, data_dir=tmp_path) as cluster:
+    given = {**PATIENT, "metrics.listener": "127.0.0.1:0"}
+    with start_cluster(1, given, data_dir=tmp_path) as cluster:
         (broker,) = cluster.brokers.values()
         assert got(broker.status_url, "health") == "ok\n"
         os.kill(broker.pid, signal.SIGSTOP)
         try:
-            with Session(cluster.zookeeper_connect) as session:
-                until(lambda: session.read("/kafka/brokers/ids/1") is None)
-            own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect}
+            expire_broker(cluster.zookeeper_connect, 1)
+            own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect, **PATIENT}
             with start_broker(own, data_dir=tmp_path / "rival") as rival:
                 os.kill(broker.pid, signal.SIGCONT)
 

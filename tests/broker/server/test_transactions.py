@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransact
 from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import IsolationLevel
-from tests.support.protocol.raw_client import RawClient, batch, decode, versions
+from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request, versions
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
 from tests.support.until import until
 
@@ -93,23 +91,15 @@ def test_readers_of_committed_data_wait_for_the_end(
     assert ends == [4, 1]
     data = client.fetch(topic, 3, isolation_level=COMMITTED)
     assert (data.error_code, bytes(data.records or b""), data.last_stable_offset) == (ErrorCode.NONE, b"", 1)
-    answers: list[object] = []
     with RawClient(running_broker.port) as waiting:
-        reader = threading.Thread(
-            target=lambda: answers.append(
-                waiting.fetch(topic, 1, isolation_level=COMMITTED, max_wait_ms=20_000, min_bytes=1)
-            )
-        )
-        began = time.monotonic()
-        reader.start()
+        # Longer than any test waits: it is woken, or not answered.
+        waiting.send(fetch_request({(topic, 0): 1}, isolation_level=COMMITTED, max_wait_ms=600_000))
         client.produce(topic, batch(b"does not wake it"))
         assert txn.end(commit=commit) == ErrorCode.NONE
-        reader.join()
-        assert time.monotonic() - began < 15
-    (found,) = answers
-    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]  # type: ignore[attr-defined]
+        found = waiting.receive().responses[0].partitions[0]
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
     assert aborted == ([] if commit else [(txn.producer[0], 1)])
-    assert [r.value for r in decode(found)] == [b"a", b"b", b"after", b"does not wake it"]  # type: ignore[arg-type]
+    assert [r.value for r in decode(found)] == [b"a", b"b", b"after", b"does not wake it"]
 
 
 def test_a_new_producer_aborts_what_the_old_one_left_open(client: RawClient, topic: str) -> None:
@@ -181,16 +171,20 @@ def test_open_transactions_and_their_ids_survive_the_broker(tmp_path: Path, kill
             broker.kill()
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         txn.client = client
-        while (found := stored_offset(client, "g", "t"))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            time.sleep(0.01)
-        assert found == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        until(lambda: stored_offset(client, "g", "t")[0] != loading)
+        assert stored_offset(client, "g", "t") == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
         assert client.offset_at("t", -1, isolation_level=COMMITTED).offset == 0
-        while (code := txn.send("t", b"two")) == ErrorCode.NOT_ENOUGH_REPLICAS:
-            time.sleep(0.01)
-        assert code == ErrorCode.NONE
+        codes = until(lambda: [c for c in [txn.send("t", b"two")] if c != ErrorCode.NOT_ENOUGH_REPLICAS])
+        assert codes == [ErrorCode.NONE]
         assert txn.end() == ErrorCode.NONE
         assert seen(client, "t") == [b"one", b"two"]
         assert stored_offset(client, "g", "t") == (ErrorCode.NONE, 7)
+
+
+def _state(client: RawClient, name: str) -> str:
+    (found,) = client.ask(DescribeTransactionsRequest((name,))).transaction_states
+    return str(found.transaction_state)
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
@@ -200,14 +194,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
         txn = RawTransactions(client, "id", timeout_ms=1).begun("t")
         txn.send("t", b"x")
 
-        def fenced() -> bool:
-            if txn.end(commit=False) == ErrorCode.PRODUCER_FENCED:
-                return True
-            txn.begun("t")
-            time.sleep(0.05)
-            return False
-
-        until(fenced)
+        until(lambda: _state(client, "id") not in ("Ongoing", "PrepareAbort"))
         assert txn.end() == ErrorCode.PRODUCER_FENCED
         end_offset = client.offset_at("t", -1).offset
         until(lambda: client.offset_at("t", -1, isolation_level=COMMITTED).offset >= end_offset)

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
@@ -35,6 +36,7 @@ from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT
 
 
 def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
@@ -48,14 +50,14 @@ def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partiti
             number: int, topic: str = topic, ready: threading.Barrier = ready,
             answers: dict[int, ErrorCode] = answers,
         ) -> None:  # fmt: skip
-            ready.wait(30)
+            ready.wait(120)
             answers[number] = two.clients[number].create_topic(topic, partitions=3).error_code
 
         threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert sorted(answers.values()) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
         owners, seen_by_2 = (until(partial(all_led, two, number, topic)) for number in (1, 2))
         assert owners == seen_by_2
@@ -66,6 +68,7 @@ def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partiti
 
 def test_every_broker_names_all_brokers_and_the_smallest_id_as_the_controller(two: Two) -> None:
     for number in (1, 2):
+        until(lambda n=number: len(two.clients[n].ask(MetadataRequest(topics=())).brokers) == 2)
         told = two.clients[number].ask(MetadataRequest(topics=()))
         ports = {broker.node_id: broker.port for broker in told.brokers}
         assert ports == {n: two.brokers[n].port_of("PLAINTEXT") for n in (1, 2)}
@@ -96,14 +99,14 @@ def test_a_topic_is_made_widened_changed_and_deleted_at_any_broker(two: Two, tmp
     for number in (1, 2):
         record = tmp_path / str(number) / ".topics" / "t.topic"
         until(lambda record=record: "config.retention.ms=777" in record.read_text())
-        (told,) = (
-            two.clients[number]
-            .ask(
-                DescribeConfigsRequest(resources=(DescribeConfigsResource(configuration_keys=None, **named),))
-            )
-            .results
-        )
-        assert {e.name: e.value for e in told.configs}["retention.ms"] == "777"
+        resources = (DescribeConfigsResource(configuration_keys=("retention.ms",), **named),)
+
+        def shown(number: int = number, resources: Any = resources) -> str:
+            (told,) = two.clients[number].ask(DescribeConfigsRequest(resources=resources)).results
+            (entry,) = told.configs
+            return str(entry.value)
+
+        until(lambda shown=shown: shown() == "777")
     deleted = other.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
     assert deleted.responses[0].error_code == ErrorCode.NONE
     for number in (1, 2):
@@ -131,6 +134,7 @@ def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_
     until(lambda: leaders(two.describe(1, "t")) == [1, 2])
     assert [r.value for r in two.clients[2].read("t", partition=1)] == [b"before"]
     two.stop(2)
+    until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     two.clients[1].ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
     assert list((tmp_path / "2").glob("t_1"))
     assert two.clients[1].create_topic("t", partitions=2).error_code == ErrorCode.NONE
@@ -148,7 +152,7 @@ def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_alr
     assert two.clients[2].produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE
     port = two.brokers[2].port_of("PLAINTEXT")
     two.brokers[2].kill()
-    # The node of the one that was killed is there until its session expires.
+    # The node of the one that was killed is there until its session ends.
     starting = threading.Thread(target=two.brokers[2].start)
     starting.start()
     with connected(port) as early:
@@ -156,6 +160,7 @@ def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_alr
         refused = early.produce("t", batch(b"x"), 1).error_code
         unknown = early.create_topic("new").error_code
         (kept,) = early.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5).responses
+    two.miss(2)
     starting.join()
     assert (told.error_code, leaders(told)) == (ErrorCode.NONE, [1, -1])
     assert (refused, unknown) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -235,24 +240,34 @@ def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordina
         assert "__transaction_state.topic" in {path.name for path in aside.iterdir()}
         # Broker 1 brought what the cluster goes on with: there the id is as it was.
         asked = FindCoordinatorRequest(key_type=1, coordinator_keys=("id",))
-        assert {each.ask(asked).coordinators[0].node_id for each in two.clients.values()} == {1}
+        until(lambda: {each.ask(asked).coordinators[0].node_id for each in two.clients.values()} == {1})
         new = RawTransactions(two.clients[1], "id")
-        assert new.initialize() == ErrorCode.CONCURRENT_TRANSACTIONS
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert until(lambda: [c for c in [new.initialize()] if c != loading]) == [
+            ErrorCode.CONCURRENT_TRANSACTIONS
+        ]
         until(lambda: new.initialize() == ErrorCode.NONE)
         assert new.add("of-2", 0) == new.add("of-1", 0) == ErrorCode.NONE
         at_two = RawTransactions(two.clients[2], "id")
         at_two.producer = new.producer
         assert at_two.send("of-2", b"new") == new.send("of-1", b"new") == ErrorCode.NONE
         assert new.end() == ErrorCode.NONE
-        assert two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 4
+        until(lambda: two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 4)
 
 
 def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twice(two: Two) -> None:
     """With one id for two, a record of one would pass for a duplicate of the other's."""
-    ids = [two.clients[n].ask(InitProducerIdRequest(None, 1000)).producer_id for n in (1, 2, 1, 2)]
+
+    def new_id(client: RawClient) -> int:
+        answers = until(
+            lambda: [a for a in [client.ask(InitProducerIdRequest(None, 1000))] if a.error_code == 0]
+        )
+        return int(answers[0].producer_id)
+
+    ids = [new_id(two.clients[n]) for n in (1, 2, 1, 2)]
     assert len(set(ids)) == 4
     two.stop(1)
-    ids.append(two.start(1).ask(InitProducerIdRequest(None, 1000)).producer_id)
+    ids.append(new_id(two.start(1)))
     assert len(set(ids)) == 5
 
 
@@ -263,8 +278,9 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
     two.create("t", 1, 2)
     assert client.produce("t", batch(b"before")).error_code == ErrorCode.NONE
     os.kill(two.brokers[1].pid, signal.SIGSTOP)
+    two.miss(1)
     until(lambda: leaders(two.describe(2, "t")) == [-1, 2])
-    own = {"node.id": 1, "zookeeper.connect": zookeeper_connect}
+    own = {"node.id": 1, "zookeeper.connect": zookeeper_connect, **PATIENT}
     with start_broker(own, data_dir=tmp_path / "rival") as rival, RawClient(rival.port) as of_rival:
         os.kill(two.brokers[1].pid, signal.SIGCONT)
         until(lambda: client.produce("t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -323,7 +339,7 @@ def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: 
 
             def work(client: RawClient, topic: str = topic, ready: threading.Barrier = ready) -> None:
                 request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
-                ready.wait(30)
+                ready.wait(120)
                 (told,) = client.ask(request).topics
                 assert told.error_code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,30 +173,21 @@ def test_a_long_poll_ends_when_messages_reach_the_disk(topic_name: str) -> None:
         RawClient(broker.port_of("PLAINTEXT")) as reader,
     ):
         assert reader.create_topic(topic_name, configs={"generation": "0.7"}).error_code == 0
+        reader.send(fetch_request({(topic_name, 0): 0}, max_wait_ms=600_000))
         began = time.monotonic()
-        reader.send(fetch_request({(topic_name, 0): 0}, max_wait_ms=15_000))
-        time.sleep(0.1)  # until it is parked; else it is answered as well, at once or by the second look
         wire.send(produce(topic_name, 0, entry(b"late")))
-        assert wire.ask(fetch(topic_name, 0, 0, 100)) == b"\0\0"
         (answered,) = reader.receive().responses
-        waited = time.monotonic() - began
         assert pairs(decode(answered.partitions[0])) == [(0, b"late")]
-        assert 0.4 < waited < 10
+        assert time.monotonic() - began > 0.4, "not before the flush"
 
 
 def test_a_long_poll_at_the_end_of_a_deleted_topic_ends(
     broker: EmbeddedBroker, modern: RawClient, topic: str
 ) -> None:
     with RawClient(broker.port_of("PLAINTEXT")) as reader:
-        reader.send(fetch_request({(topic, 0): END + 13}, max_wait_ms=15_000))
-        timer = threading.Timer(
-            0.2,
-            modern.ask,
-            (DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=5000),),
-        )
-        timer.start()
+        reader.send(fetch_request({(topic, 0): END + 13}, max_wait_ms=600_000))
+        modern.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),)))
         (answered,) = reader.receive().responses
-        timer.join()
     assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -216,7 +206,7 @@ def test_a_far_offset_is_found_in_turns(topic_name: str) -> None:
             assert end == [180_000 * len(one)]
         target = 179_990 * len(one)
         with RawClient(broker.port_of("PLAINTEXT")) as client:
-            data = client.fetch(topic_name, target + 3, max_wait_ms=15_000)
+            data = client.fetch(topic_name, target + 3, max_wait_ms=600_000)
             assert [record.offset for record in decode(data)][:2] == [target, target + len(one)]
             while not (data := client.fetch(topic_name, target + 3, 1, max_wait_ms=0)).records:
                 assert (

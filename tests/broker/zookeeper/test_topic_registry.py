@@ -29,6 +29,7 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.two_brokers import empty
 from tests.support.until import until
+from tests.support.zookeeper import patient_session
 
 Made = Callable[[int], TopicRegistry]
 
@@ -39,7 +40,7 @@ def made(zookeeper_connect: str) -> Iterator[Made]:
     sessions: list[Session] = []
 
     def make(broker: int) -> TopicRegistry:
-        session = Session(zookeeper_connect).start()
+        session = patient_session(zookeeper_connect).start()
         sessions.append(session)
         ids = (f"registry-{broker}-{number}" for number in itertools.count())
         registry = TopicRegistry(session, JsonLayout(), Ownership(broker), ids.__next__)
@@ -89,7 +90,7 @@ def test_of_many_who_make_one_name_at_once_one_makes_it(made: Made) -> None:
         ready = threading.Barrier(3)
 
         def work(number: int, name: str, done: list[int] = done, ready: Any = ready) -> None:
-            ready.wait(30)
+            ready.wait(120)
             try:
                 create(registries[number], name, number)
             except TopicAlreadyExists:
@@ -100,7 +101,7 @@ def test_of_many_who_make_one_name_at_once_one_makes_it(made: Made) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(180)
         (winner,) = done
         assert {owners(each.sync())[f"t-{round_}"] for each in registries} == {(winner,)}
 
@@ -116,7 +117,7 @@ def test_changes_of_many_at_once_are_all_made(made: Made) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     wanted = {f"t-{number}-{n}": (number,) for number in range(2) for n in range(20)}
     assert owners(registries[0].sync()) == owners(registries[1].sync()) == wanted
 
@@ -191,7 +192,7 @@ def test_a_registry_that_was_removed_is_made_again_with_another_id_and_its_broke
     other.join(2)
     note = RegistryNote(old.registry, old.version, frozenset({1, 2}))
     mine = StoredTopic(create(one, "t", 1, 2), (0,), total=2)
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         empty(session, "/kafka/brokers/topics")
         with pytest.raises(ServerError, match="there is no registry of topics"):
             create(one, "u")
@@ -219,7 +220,7 @@ def test_who_makes_a_registry_is_always_another_and_it_has_its_id_from_the_first
 ) -> None:
     ids = (f"r{number}" for number in itertools.count())
     seen: list[str] = []
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         registry = TopicRegistry(session, JsonLayout(), Ownership(1), ids.__next__)
         for _ in range(3):
             registry.open(())
@@ -251,7 +252,7 @@ def test_an_older_state_of_a_registry_is_refused(made: Made, zookeeper_connect: 
     view = registry.sync()
     with pytest.raises(OlderRegistry, match="has version 1, but this broker has seen version 2"):
         made(2).open([RegistryNote(view.registry, view.version + 1, frozenset())])
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         node = session.read("/kafka/brokers/topics")
         assert node is not None
         session.delete("/kafka/brokers/topics/t")
@@ -313,7 +314,7 @@ def test_ids_of_producers_go_on_far_above_if_zookeeper_has_lost_them(
 ) -> None:
     one, other = made(1), made(2)
     assert [one.take_ids(0, 1000), other.take_ids(0, 1000)] == [0, 1000]
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         session.delete("/kafka/latest_producer_id_block")
     # Broker 1 does not know of the block that broker 2 took.
     assert one.take_ids(1000, 1000) > 1 << 30
@@ -347,7 +348,7 @@ def test_nothing_stays_of_a_topic_that_is_no_more_and_it_can_be_made_again(
     one, other = made(1), made(2)
     one.delete("t", create(one, "t"))
     other.sync()
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         session.create("/kafka/brokers/topics/t/partitions/0/state", b"{}", ephemeral=True)
         one.tidy()
         assert session.children("/kafka/brokers/topics") == ["t"]
@@ -375,7 +376,7 @@ def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
     made: Made, zookeeper_connect: str
 ) -> None:
     registry = made(1)
-    with Session(zookeeper_connect) as session:
+    with patient_session(zookeeper_connect) as session:
         session.create("/kafka/config/topics/left", b'{"version":1,"config":{"a":"b"}}')
         create(registry, "left")
         topic_id = create(registry, "t")
@@ -390,9 +391,10 @@ def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
 
 
 def test_while_zookeeper_is_away_nothing_is_changed_and_nobody_waits(own_zookeeper: ZooKeeperServer) -> None:
-    with Session(own_zookeeper.connect, connection_timeout_ms=5000) as session:
+    with patient_session(own_zookeeper.connect) as session:
         registry = TopicRegistry(session, JsonLayout(), Ownership(1), lambda: "r")
         registry.open(())
+        session._connect_ms = 500  # from now on: before that it is to wait for its answers
         own_zookeeper.kill()
         until(lambda: not session.connected)
         with pytest.raises(ServerError, match="ZooKeeper does not answer") as refused:
@@ -419,7 +421,7 @@ def test_no_producer_id_is_in_two_blocks(made: Made) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     assert sorted(taken) == list(range(0, 40_000, 1000))
     assert registries[0].take_ids(123_456, 1000) == 123_456
     assert registries[1].take_ids(0, 1000) == 124_456

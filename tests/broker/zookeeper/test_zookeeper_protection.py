@@ -29,8 +29,9 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, session_of
 from tests.support.network.certificates import Authority
 from tests.support.until import until
-from tests.support.zookeeper import server_in
+from tests.support.zookeeper import PATIENT, server_in
 
+TEXTS = {name: str(value) for name, value in PATIENT.items()}
 SECRET = "kafka's secret"
 LOGINS = """\
 Server {
@@ -53,7 +54,7 @@ class Secured(NamedTuple):
             "zookeeper.ssl.client.enable": "true",
             "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
             "zookeeper.ssl.truststore.location": str(self.authority.file),
-            "zookeeper.connection.timeout.ms": "4000",
+            **TEXTS,
             **more,
         }
 
@@ -80,7 +81,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 def acls(secured: Secured, path: str) -> set[tuple[str, str, tuple[str, ...]]]:
     options = {"mechanism": "DIGEST-MD5", "username": "kafka", "password": SECRET}
     client = KazooClient(secured.server.connect, sasl_options=options)
-    client.start(10)
+    client.start(60)
     try:
         found, _ = client.get_acls(path)
     finally:
@@ -94,10 +95,9 @@ OURS, WORLD = ("sasl", "kafka", ("ALL",)), ("world", "anyone")
 
 def test_nodes_belong_to_the_login_that_made_them(secured: Secured) -> None:
     given = secured.tls(**login()) | {"zookeeper.set.acl": "true"}
-    plain = {"zookeeper.connection.timeout.ms": "4000"}
     with (
         secured.session("/a/b", given) as ours,
-        secured.session("/a/b", login("eve", "eve") | plain, plain=True) as eves,
+        secured.session("/a/b", login("eve", "eve") | TEXTS, plain=True) as eves,
     ):
         ours.create("/kafka/config/users/alice", b"secret")
         ours.create("/kafka/brokers/ids/1", b"one", ephemeral=True)
@@ -128,7 +128,7 @@ def test_a_certificate_is_an_identity_too(secured: Secured) -> None:
 def test_nodes_from_before_are_protected_when_brokers_connect(secured: Secured) -> None:
     """Credentials that the world could read until then, and a parent in which it could remove them."""
     credential = ScramCredential.of_salted("SCRAM-SHA-256", b"s" * 32, b"salt", 4096)
-    with secured.session("/d", {}, plain=True) as session:
+    with secured.session("/d", TEXTS, plain=True) as session:
         before = ZooKeeperUsers(session, JsonLayout())
         before.connect()
         before.change([Change("alice", "SCRAM-SHA-256", credential)])
@@ -187,7 +187,7 @@ class Cutter:
 def test_a_login_that_the_server_did_not_live_to_answer_is_tried_again(secured: Secured) -> None:
     """For kazoo that is a wrong password, and the end: the broker would never be registered again."""
     proxy = Cutter(secured.server.connect)
-    properties = login() | {"zookeeper.connect": f"{proxy.address}/h", "zookeeper.set.acl": "true"}
+    properties = login() | TEXTS | {"zookeeper.connect": f"{proxy.address}/h", "zookeeper.set.acl": "true"}
     events: list[SessionEvent] = []
     with session_of(parse(ZooKeeperConfig, properties, source="test")) as session:
         session.listen(events.append)
@@ -215,15 +215,15 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     trusting = ssl.create_default_context(cafile=secured.authority.file)
-    connector = Connector(lambda: trusting, answer_seconds=30, connecting=lambda: None)
+    connector = Connector(lambda: trusting, answer_seconds=60, connecting=lambda: None)
     with connector.create_connection(
-        address=listener.getsockname(), hostname="127.0.0.1", timeout=10
+        address=listener.getsockname(), hostname="127.0.0.1", timeout=60
     ) as connection:
         assert connection.recv(3) == b"one"
-        assert connector.select([connection], [], [], 30) == ([connection], [], [])
+        assert connector.select([connection], [], [], 60) == ([connection], [], [])
         assert connection.recv(3) == b"two"
         assert connector.select([connection], [], [], 0) == ([], [], [])
-    thread.join(10)
+    thread.join(60)
     listener.close()
 
 
@@ -231,7 +231,8 @@ def test_what_tls_has_decrypted_already_is_ready_to_be_read(secured: Secured) ->
 def test_a_refused_login_is_named_also_if_we_look_when_all_is_over(
     secured: Secured, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    limit = {"zookeeper.connection.timeout.ms": "3000"}
+    # The one that waits for the connection again would do so until its time is over.
+    limit = {**TEXTS, "zookeeper.connection.timeout.ms": "3000" if step == "start_async" else "120000"}
     session = secured.session("/i", login(password="wrong") | limit, plain=True)
     begin = getattr(session._client, step)
 
@@ -250,7 +251,12 @@ def test_what_is_wrong_is_named(secured: Secured, zookeeper: ZooKeeperServer, tm
         said: str, properties: dict[str, Any], *, plain: bool = False, server: Secured = secured
     ) -> str:
         text = ""
-        for limit_ms in (700, 5000, 30_000):  # it waits that long in any case; a slow machine needs longer
+        for limit_ms in (
+            700,
+            5000,
+            30_000,
+            120_000,
+        ):  # it waits that long in any case; a slow machine needs longer
             limit = dict.fromkeys(
                 ("zookeeper.connection.timeout.ms", "zookeeper.session.timeout.ms"), str(limit_ms)
             )
@@ -332,7 +338,7 @@ def round_trips(port: int) -> bool:
         }
     )  # fmt: skip
     try:
-        client.list_topics(timeout=2)
+        client.list_topics(timeout=10)
     except KafkaException:
         return False
     return True

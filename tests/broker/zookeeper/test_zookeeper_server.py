@@ -16,9 +16,8 @@ import pytest
 
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.until import until
-from tests.support.zookeeper import server_in
+from tests.support.zookeeper import patient_session, server_in
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli", "zookeeper", "start"]
@@ -68,11 +67,11 @@ def test_it_says_where_it_listens_and_ends_with_its_jvm(
 ) -> None:
     process = start()
     address = ready(process, tmp_path / "data")
-    with Session(address) as session:
+    with patient_session(address) as session:
         session.create("/x", b"1")
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert (process.returncode, errors) == (0, "")
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
@@ -80,11 +79,11 @@ def test_it_says_where_it_listens_and_ends_with_its_jvm(
 def test_it_keeps_its_data(start: Start, tmp_path: Path) -> None:
     for number in range(2):
         process = start()
-        with Session(ready(process, tmp_path / "data")) as session:
+        with patient_session(ready(process, tmp_path / "data")) as session:
             assert len(session.children("/kept")) == number
             session.create(f"/kept/{number}", b"")
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
 
 
 def test_no_jvm_outlives_a_command_that_is_killed(start: Start, tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path
     process = start()
     ready(process, tmp_path / "data")
     jvm_of(process).kill()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 1
     assert "ZooKeeper exited with code -9" in errors
 
@@ -111,7 +110,7 @@ def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start(clientPort=port)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=180)
     assert (process.returncode, out) == (1, "")
     assert f"ZooKeeper cannot listen on 127.0.0.1:{port} (clientPortAddress, clientPort)" in errors
 
@@ -127,7 +126,7 @@ def test_a_wrong_property_is_reported_before_anything_starts(
     start: Start, tmp_path: Path, properties: dict[str, object], told: str
 ) -> None:
     process = start(**properties)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=180)
     assert (process.returncode, out) == (2, "")
     assert told in errors
     assert not (tmp_path / "data").exists()
@@ -149,14 +148,14 @@ def test_it_listens_on_this_machine_only_by_default() -> None:
 
 def test_a_killed_server_comes_back_with_its_data_on_its_port(own_zookeeper: ZooKeeperServer) -> None:
     address, pid = own_zookeeper.connect, own_zookeeper.pid
-    with Session(address) as session:
+    with patient_session(address) as session:
         session.create("/x", b"1")
     own_zookeeper.kill()
     assert not own_zookeeper.running
     own_zookeeper.start()
     assert own_zookeeper.connect == address
     assert own_zookeeper.pid != pid
-    with Session(address) as session:
+    with patient_session(address) as session:
         assert session.children("/") == ["x", "zookeeper"]
     with pytest.raises(ZooKeeperNotStarted, match="is already running"):
         own_zookeeper.start()

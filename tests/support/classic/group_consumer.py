@@ -1,8 +1,8 @@
 """A consumer in a process of its own that journals each message as it is given out: ``python -m`` this.
 
-Arguments: ZooKeeper, protocol, consumer id, journal. The journal's lines are ``time partition offset next
-payload``, the time being the machine's monotonic one in seconds. Its first line is the session's id and
-password. Ends cleanly on SIGTERM.
+Arguments: ZooKeeper, protocol, consumer id, journal, the session's time in ms. The journal's lines are
+``time partition offset next payload``, the time being the machine's monotonic one in seconds. Its first line
+is the session's id and password. Ends cleanly on SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from tests.support.until import until
+from tests.support.zookeeper import PATIENT, PATIENT_MS
 
-SESSION_TIMEOUT_MS = 2000
 TOPIC = "t"
 GROUP = "g"
 
@@ -36,13 +36,13 @@ class Delivery(NamedTuple):
 class GroupConsumer:
     """*Not thread-safe.* The process, and what it has journalled so far."""
 
-    def __init__(self, zookeeper: str, name: str, directory: Path, protocol: str = "0.7") -> None:
+    def __init__(self, zookeeper: str, name: str, directory: Path, session_ms: int = PATIENT_MS) -> None:
         self.name, self.thread = name, f"{GROUP}_{name}-0"
         self._journal = directory / f"{name}.journal"
-        with (directory / f"{name}.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, zookeeper, protocol, name, str(self._journal)], stderr=log
-            )
+        self._log = directory / f"{name}.log"
+        given = [zookeeper, "0.7", name, str(self._journal), str(session_ms)]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", __name__, *given], stderr=log)
         until(lambda: self._journal.exists() and b"\n" in self._journal.read_bytes())
 
     @property
@@ -50,6 +50,11 @@ class GroupConsumer:
         """Id and password of its first session."""
         number, password = self._journal.read_text().splitlines()[0].split()
         return int(number), bytes.fromhex(password)
+
+    @property
+    def losses(self) -> int:
+        """How many sessions it has lost: the processes log warnings."""
+        return self._log.read_text().count(" is lost")
 
     @property
     def deliveries(self) -> list[Delivery]:
@@ -72,14 +77,14 @@ class GroupConsumer:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=180)
 
 
-def main(zookeeper: str, protocol: str, name: str, journal: str) -> None:
+def main(zookeeper: str, protocol: str, name: str, journal: str, session_ms: str) -> None:
     properties = {
         "zk.connect": zookeeper, "protocol": protocol, "groupid": GROUP, "consumerid": name,
-        "zk.sessiontimeout.ms": SESSION_TIMEOUT_MS, "autocommit.interval.ms": 200, "fetcher.backoff.ms": 50,
-        "rebalance.backoff.ms": 200,
+        **PATIENT, "zookeeper.session.timeout.ms": session_ms,
+        "autocommit.interval.ms": 200, "fetcher.backoff.ms": 50, "rebalance.backoff.ms": 200,
     }  # fmt: skip
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with ConsumerConnector(properties) as connector:

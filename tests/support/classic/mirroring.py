@@ -16,14 +16,15 @@ from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import NewRecord, Record
 from tests.support.command_line import COMMAND, environment
+from tests.support.zookeeper import PATIENT
 
 BROKER: dict[str, object] = {
     "listeners": "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0", "node.id": 1, "log.flush.interval": 1,
-    "zookeeper.session.timeout.ms": 1500,
+    **PATIENT,
 }  # fmt: skip
-PROMPT = {
+PROMPT: dict[str, object] = {
     "groupid": "mirror", "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100,
-    "zookeeper.session.timeout.ms": 1500,
+    **PATIENT,
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ class Side:
         """The same without ZooKeeper."""
         given = {
             "bootstrap.servers": "{}:{}".format(*self.address), "group.id": "mirror",
-            "session.timeout.ms": 6000, "heartbeat.interval.ms": 100, "metadata.max.age.ms": 200,
+            "session.timeout.ms": 120_000, "heartbeat.interval.ms": 100, "metadata.max.age.ms": 200,
         } | properties  # fmt: skip
         return {f"source.{name}.{key}": value for key, value in given.items()}
 

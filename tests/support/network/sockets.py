@@ -7,10 +7,12 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from broker.network.connection import Entrance
 from broker.network.processor import Handler
 from broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 
 def frame(body: bytes) -> bytes:
@@ -115,15 +117,16 @@ class Client:
     def __init__(
         self,
         port: int,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
         receive_buffer_bytes: int = 0,
         tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.sock = socket.socket()
         if receive_buffer_bytes:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.sock.settimeout(timeout)
-        self.sock.connect(("127.0.0.1", port))
+        self.sock.connect((host, port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
@@ -165,6 +168,22 @@ class Client:
         self.close()
 
 
+class Rounds:
+    """How many events the selector of a server's first processor reports, in each round from now on."""
+
+    def __init__(self, server: SocketServer) -> None:
+        self.events: list[int] = []
+        selector = server._processors[0]._selector
+        select = selector.select
+
+        def counted(timeout: float | None = None) -> list[Any]:
+            found = select(timeout)
+            self.events.append(len(found))
+            return found
+
+        selector.select = counted  # type: ignore[method-assign]
+
+
 DEFAULTS = NetworkConfig(port=0)
 
 
@@ -175,12 +194,13 @@ def serving(
     sessions: Sessions = lambda _: None,
     entrance: Entrance | None = None,
     addresses: AddressLimits | None = None,
+    clock: Clock = SYSTEM_CLOCK,
     **settings: object,
 ) -> Iterator[SocketServer]:
     """A started server on a free port, stopped at the end; ``settings`` are fields of NetworkConfig."""
     config = replace(DEFAULTS, **settings)  # type: ignore[arg-type]
     server = SocketServer(
-        config, handler, Counts(), sessions=sessions, entrance=entrance, addresses=addresses
+        config, handler, Counts(), clock, sessions=sessions, entrance=entrance, addresses=addresses
     )
     server.start()
     try:
