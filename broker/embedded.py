@@ -69,7 +69,8 @@ class EmbeddedBroker:
         self._reserved: list[int] = []
         weakref.finalize(self, _close_all, self._reserved)
         for name in (_LISTENERS, _METRICS_LISTENER):
-            if name in self._properties:
+            # Elsewhere than on Linux two sockets cannot be bound to one port like this; the broker chooses then.
+            if name in self._properties and sys.platform == "linux":
                 self._properties[name] = _ANY_PORT.sub(self._reserve, self._properties[name])
         self.data_dir = data_dir
         self.log_file = data_dir / "broker.log"
