@@ -69,7 +69,7 @@ class EmbeddedBroker:
         self._reserved: list[int] = []
         weakref.finalize(self, _close_all, self._reserved)
         for name in (_LISTENERS, _METRICS_LISTENER):
-            # Elsewhere than on Linux two sockets cannot be bound to one port like this; the broker chooses then.
+            # On other systems two sockets cannot share a port like this: there the broker chooses one.
             if name in self._properties and sys.platform == "linux":
                 self._properties[name] = _ANY_PORT.sub(self._reserve, self._properties[name])
         self.data_dir = data_dir
