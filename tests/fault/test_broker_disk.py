@@ -19,7 +19,11 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.protocol.raw_client import RawClient, batch
@@ -62,9 +66,15 @@ def commit(client: RawClient, offset: int) -> ErrorCode:
     return code
 
 
+def _loaded(client: RawClient, request: OffsetFetchRequest) -> OffsetFetchResponseGroup | None:
+    """The group's offsets; None while the coordinator reads them after a start."""
+    (group,) = client.ask(request).groups
+    return None if group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
+
+
 def committed(client: RawClient) -> list[int]:
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup("g", topics=None),))
-    (group,) = client.ask(request).groups
+    group = until(lambda: _loaded(client, request))
     assert group.error_code == ErrorCode.NONE
     return [p.committed_offset for t in group.topics for p in t.partitions]
 

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from broker.embedded import EmbeddedCluster, start_cluster
+from tests.support.stopping import stop_process
 from tests.support.until import until
 
 BROKERS = 3
@@ -144,7 +145,7 @@ def stop_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> No
 
 
 def stop(pid: int, seconds: float) -> None:
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
         time.sleep(seconds)
     finally:

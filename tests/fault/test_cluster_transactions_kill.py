@@ -15,6 +15,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.peers.test_transactions_kill import PARTITIONS, Work, check
+from tests.support.stopping import stop_process
 
 PRODUCERS = 3
 WAIT_SECONDS = 120.0
@@ -37,7 +38,7 @@ def disturb(victim: EmbeddedBroker, chance: random.Random) -> None:
     elif what == "restart":
         victim.restart()
     else:
-        os.kill(victim.pid, signal.SIGSTOP)
+        stop_process(victim.pid)
         try:
             time.sleep(away)
         finally:

@@ -16,6 +16,7 @@ import broker
 from broker.cli import main
 from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
 from broker.disk.process_lock import hold
+from tests.support.stopping import stop_process
 from tests.support.until import until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -107,7 +108,7 @@ def test_a_holder_without_a_name_is_reported(data: Path, capsys: pytest.CaptureF
 def test_a_broker_that_does_not_stop_in_time_is_reported(
     running: subprocess.Popen[str], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    os.kill(running.pid, signal.SIGSTOP)
+    stop_process(running.pid)
     began = time.monotonic()
     assert main(["stop", str(data), "--timeout", "2.5"]) == 1
     assert 2.5 <= time.monotonic() - began < 10

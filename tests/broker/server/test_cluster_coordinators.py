@@ -33,6 +33,7 @@ from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
+from tests.support.stopping import stop_process
 from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
@@ -108,7 +109,7 @@ def test_a_coordinator_that_was_forgotten_while_it_was_stopped_coordinates_nothi
         until(lambda: stored_code(old, other) == ErrorCode.NONE)
         waiting.send(joining(other), 3)
         until(lambda: len(old.ask(ListGroupsRequest()).groups) == 2)
-        os.kill(two.brokers[2].pid, signal.SIGSTOP)
+        stop_process(two.brokers[2].pid)
         expire_broker(two.zookeeper_connect, 2)
         until(lambda: -1 in leaders(one, "t"))
         assert coordinator(one, group) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), "its owner is away"
@@ -143,7 +144,7 @@ def test_a_broker_whose_id_was_taken_sends_its_groups_away_and_an_empty_one_of_i
         until(lambda: commit(old, group, "t", 5) == ErrorCode.NONE)
         txn = RawTransactions(old, name)
         until(lambda: txn.initialize() == ErrorCode.NONE)
-        os.kill(two.brokers[2].pid, signal.SIGSTOP)
+        stop_process(two.brokers[2].pid)
         expire_broker(two.zookeeper_connect, 2)
         until(lambda: -1 in leaders(one, "t"))
         own = {"node.id": 2, "zookeeper.connect": two.zookeeper_connect, **PATIENT}
@@ -221,7 +222,7 @@ def test_a_zookeeper_that_hangs_keeps_no_client_waiting_but_those_who_want_new_i
     with start_broker(own) as broker, RawClient(broker.port) as client, RawClient(broker.port) as other:
         assert other.create_topic("t").error_code == ErrorCode.NONE
         ids = [_id_of(client.ask(InitProducerIdRequest(None, 1000)))]
-        os.kill(own_zookeeper.pid, signal.SIGSTOP)
+        stop_process(own_zookeeper.pid)
         try:
             while len(ids) < 1000:
                 ids.append(_id_of(client.ask(InitProducerIdRequest(None, 1000))))

@@ -13,6 +13,7 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from tests.support.protocol.raw_client import batch
 from tests.support.protocol.raw_transactions import RawTransactions
+from tests.support.stopping import stop_process
 from tests.support.two_brokers import SOON_MISSED, Two, leaders, write_everywhere
 from tests.support.until import until
 from tests.support.zookeeper import patient_session
@@ -87,7 +88,7 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
     client = two.start(2, SOON_MISSED)
     until(lambda: client.produce("t", batch(b"before"), 1).error_code == ErrorCode.NONE)
     until(lambda: leaders(two.describe(1, "t")) == [1, 2])
-    os.kill(two.brokers[2].pid, signal.SIGSTOP)
+    stop_process(two.brokers[2].pid)
     until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     assert two.forget(2, "--yes")[0] == 0
     answers: list[ErrorCode] = []
@@ -111,7 +112,7 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
 def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(two: Two) -> None:
     two.create("t", 1, 2)
     client = two.clients[2]
-    os.kill(two.brokers[2].pid, signal.SIGSTOP)
+    stop_process(two.brokers[2].pid)
     two.miss(2)
     until(lambda: leaders(two.describe(1, "t")) == [1, -1])
     os.kill(two.brokers[2].pid, signal.SIGCONT)

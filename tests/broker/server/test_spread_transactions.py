@@ -21,6 +21,7 @@ from pyspark_kafkalog.protocol.api.write_txn_markers import (
 from pyspark_kafkalog.types import IsolationLevel
 from tests.support.protocol.raw_client import RawClient, decode
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
+from tests.support.stopping import stop_process
 from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
@@ -216,7 +217,7 @@ def test_an_owner_that_was_stopped_gets_each_marker_once(clients: Clients, topic
     txn = clients.transaction(topic, away_from=owners[0]).begun(topic, 0)
     assert clients.through(txn, owners[0]).send(topic, b"a") == ErrorCode.NONE
     pid = clients.cluster.brokers[owners[0]].pid
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
         assert txn.end() == ErrorCode.NONE
         assert txn.add(topic, 0) == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -22,6 +22,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command
 from tests.support.ledger.plans import P0, facts, loaded
+from tests.support.stopping import stop_process
 from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
@@ -195,7 +196,7 @@ def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> Non
     with start_cluster(1, given, data_dir=tmp_path) as cluster:
         (broker,) = cluster.brokers.values()
         assert got(broker.status_url, "health") == "ok\n"
-        os.kill(broker.pid, signal.SIGSTOP)
+        stop_process(broker.pid)
         try:
             expire_broker(cluster.zookeeper_connect, 1)
             own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect, **PATIENT}

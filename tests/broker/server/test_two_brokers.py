@@ -34,6 +34,7 @@ from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_groups import commit, committed, group_at
 from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
+from tests.support.stopping import stop_process
 from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT
@@ -277,7 +278,7 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
     client = two.clients[1]
     two.create("t", 1, 2)
     assert client.produce("t", batch(b"before")).error_code == ErrorCode.NONE
-    os.kill(two.brokers[1].pid, signal.SIGSTOP)
+    stop_process(two.brokers[1].pid)
     two.miss(1)
     until(lambda: leaders(two.describe(2, "t")) == [-1, 2])
     own = {"node.id": 1, "zookeeper.connect": zookeeper_connect, **PATIENT}

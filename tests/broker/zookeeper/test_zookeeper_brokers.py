@@ -20,6 +20,7 @@ from pyspark_kafkalog.zookeeper.registries import brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.stopping import stop_process
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker, impatient_broker, patient_session
 
@@ -173,7 +174,7 @@ def test_a_broker_that_was_stopped_for_too_long_registers_again(
     with with_zookeeper(zookeeper_connect) as broker:
         create_topics(broker.bootstrap_servers, [NewTopic("old", 1, configs={"generation": "0.7"})])
         until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])
-        os.kill(broker.pid, signal.SIGSTOP)
+        stop_process(broker.pid)
         try:
             expire_broker(zookeeper_connect, 1)
             until(lambda: brokers(session, PLAIN) == {})
