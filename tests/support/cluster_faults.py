@@ -18,7 +18,7 @@ from tests.support.zookeeper import expire_owner
 LONG_SESSIONS = {"zookeeper.session.timeout.ms": 60_000}
 """For a cluster whose sessions with ZooKeeper end when a test says so, and not because something was slow."""
 
-_IDS = "/brokers/ids"
+_IDS = "/kafka/brokers/ids"
 _SECONDS = 60
 
 
