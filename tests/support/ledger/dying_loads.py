@@ -6,6 +6,7 @@ process dies at that call; a write is done by half. The last one came to its end
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
@@ -75,6 +76,7 @@ def _die_at(number: int) -> None:
 
 
 def main(root: Path) -> None:
+    importlib.import_module("pandas")  # pyarrow looks for it: once, and not in each process
     ledger.check_store = lambda _store: None  # type: ignore[assignment]  # dozens of calls, in each of them
     for number in itertools.count():
         own = root / str(number)
