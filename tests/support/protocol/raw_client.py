@@ -36,7 +36,6 @@ from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, api_of, decode_resp
 from pyspark_kafkalog.types import NewRecord, Record
 
 TIMEOUT_SECONDS = 60.0
-"""The patience of a wait for an answer: a busy machine may take half a minute."""
 
 NEWEST_BY_NAME = {ApiKey.FETCH: 12}
 """The newest version that names topics, where later ones have their ids."""

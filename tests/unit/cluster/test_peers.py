@@ -152,7 +152,7 @@ def test_who_is_silent_is_asked_no_second_time_before_it_is_at_another_address(
 
 def test_a_connection_ends_when_the_other_machine_is_silent_for_a_minute() -> None:
     with ScriptedBroker() as server:
-        transport = Transport.connect(HOST, server.port, Deadline.after(5), max_frame_bytes=1000)
+        transport = Transport.connect(HOST, server.port, Deadline.after(60), max_frame_bytes=1000)
         transport.end_if_silent(60)
         with socket.socket(fileno=os.dup(transport.fileno())) as there:
             names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
