@@ -169,7 +169,7 @@ def test_a_deletion_that_hangs_does_not_delay_the_flush(tmp_path: Path) -> None:
         def rename(self, source: Path, target: Path) -> None:
             if target.suffix == ".deleted":
                 hangs.set()
-                go_on.wait(60)
+                go_on.wait(600)
             super().rename(source, target)
 
     broker = started(
@@ -183,7 +183,7 @@ def test_a_deletion_that_hangs_does_not_delay_the_flush(tmp_path: Path) -> None:
             client.create_topic("old", configs={"retention.ms": "1"})
             client.create_topic("kept")
             client.produce("old", batch(b"long ago"))
-            assert hangs.wait(30)
+            assert hangs.wait(60)
             client.produce("kept", batch(b"now"))
             log = broker._logs.log(TopicPartition("kept", 0))
             until(lambda: log.flushed_offset == 1)

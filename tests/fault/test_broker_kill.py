@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from tests.support.protocol.raw_client import RawClient, batch, produce_request
+from tests.support.until import until
 
 FLUSH_SETTINGS = {
     "each append": {"log.flush.interval.messages": 1},
@@ -24,6 +24,8 @@ FLUSH_SETTINGS = {
 }
 PARTITIONS = 3
 IN_FLIGHT = 5
+BATCHES_BEFORE_A_KILL = (1, 60)
+"""At least and at most so many answers each producer has had by then, whatever the time they took."""
 
 
 class Load(threading.Thread):
@@ -94,12 +96,14 @@ def run_round(broker: EmbeddedBroker, rng: random.Random, first: list[int], ids:
     loads = [Load(broker.port, p, ids[p], first[p], rng) for p in range(PARTITIONS)]
     for load in loads:
         load.start()
-    time.sleep(rng.uniform(0.02, 0.3))
+    enough = rng.randint(*BATCHES_BEFORE_A_KILL)
+    until(lambda: all(len(load.acknowledged) >= enough or not load.is_alive() for load in loads))
     broker.kill()
     for load in loads:
-        load.join(20)
+        load.join(60)
         assert not load.is_alive()
         assert load.failures == []
+        assert len(load.acknowledged) >= enough
     broker.start()
     following = []
     with RawClient(broker.port) as client:

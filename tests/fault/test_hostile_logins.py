@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -17,8 +18,10 @@ from tests.support.network.broker_process import MIB, growing_less_than, socket_
 from tests.support.network.certificates import Authority
 from tests.support.until import until
 
-SECONDS = 4
-"""Time for handshake and login."""
+SHORT_SECONDS, LONG_SECONDS = 4, 600
+"""Time for handshake and login: for clients that let it pass, and for all others."""
+
+PATIENCE_SECONDS = 60
 
 HALF_OPEN_BYTES = 64 << 10
 """What a connection that never finishes its handshake may cost."""
@@ -31,17 +34,28 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return made
 
 
-@pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[EmbeddedBroker]:
+def started(authority: Authority, seconds: int) -> EmbeddedBroker:
     properties = {
         "listeners": "SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "ssl.keystore.location": authority.directory / "server.pem",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": 'PlainLoginModule required user_a="secret";',
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": 'PlainLoginModule required user_a="secret";',
-        "connection.authentication.timeout.ms": SECONDS * 1000,
+        "connection.authentication.timeout.ms": seconds * 1000,
     }
-    with start_broker(properties) as running:
+    return start_broker(properties)
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[EmbeddedBroker]:
+    with started(authority, LONG_SECONDS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hasty_broker(authority: Authority) -> Iterator[EmbeddedBroker]:
+    """One at which a client that is held up for long must try again."""
+    with started(authority, SHORT_SECONDS) as running:
         yield running
 
 
@@ -58,7 +72,7 @@ METADATA = frame(3, 0, b"\x00\x00\x00\x00")
 
 
 def connect(broker: EmbeddedBroker, listener: str = "SASL_PLAINTEXT") -> socket.socket:
-    return socket.create_connection(("127.0.0.1", broker.port_of(listener)), timeout=20)
+    return socket.create_connection(("127.0.0.1", broker.port_of(listener)), timeout=PATIENCE_SECONDS)
 
 
 def receive(sock: socket.socket) -> bytes:
@@ -88,12 +102,15 @@ def ended(sock: socket.socket) -> bool:
 
 
 def logs_in(sock: socket.socket) -> bool:
-    sock.sendall(HANDSHAKE)
-    assert receive(sock)[4:6] == b"\0\0"
-    sock.sendall(RIGHT)
-    if receive(sock)[4:6] != b"\0\0":
+    """False where the broker has closed the connection."""
+    try:
+        for asked in (HANDSHAKE, RIGHT):
+            sock.sendall(asked)
+            if receive(sock)[4:6] != b"\0\0":
+                return False
+        sock.sendall(METADATA)
+    except ConnectionError:
         return False
-    sock.sendall(METADATA)
     return receive(sock)[:4] == b"\0\0\0\x07"
 
 
@@ -124,7 +141,7 @@ def others_log_in(broker: EmbeddedBroker, authority: Authority) -> Iterator[None
 def test_whatever_is_out_of_order_ends_the_connection(broker: EmbeddedBroker, sent: bytes) -> None:
     with connect(broker) as sock:
         sock.sendall(sent)
-        sock.settimeout(SECONDS - 1)  # at once, and not because its time is over
+        # At once: its time is longer than our patience.
         assert ended(sock)
 
 
@@ -134,13 +151,12 @@ def test_all_may_be_sent_in_one_go(broker: EmbeddedBroker) -> None:
         assert [receive(sock)[:4] for _ in range(1)] == [b"\0\0\0\x07"]
 
 
-def test_who_says_nothing_or_drips_is_closed_in_time(broker: EmbeddedBroker) -> None:
-    silent, half, dripping = connect(broker), connect(broker), connect(broker)
+def test_who_says_nothing_or_drips_is_closed_in_time(hasty_broker: EmbeddedBroker) -> None:
+    silent, half, dripping = connect(hasty_broker), connect(hasty_broker), connect(hasty_broker)
     half.sendall(HANDSHAKE)
     dripping.sendall(HANDSHAKE + struct.pack(">i", 400_000))
     for sock in (silent, half, dripping):
         with sock:
-            sock.settimeout(SECONDS + 4)
             assert ended(sock)
 
 
@@ -179,9 +195,18 @@ def test_garbage_within_tls_ends_the_connection(broker: EmbeddedBroker, authorit
         with context.wrap_socket(raw, server_hostname="127.0.0.1") as tls:
             plain = socket.socket(fileno=socket.dup(tls.fileno()))
             with plain:
-                plain.settimeout(20)
+                plain.settimeout(PATIENCE_SECONDS)
                 plain.sendall(b"\x17\x03\x03" + struct.pack(">H", 100) + rng.randbytes(100))
                 assert ended(plain)
+
+
+def a_good_client_logs_in(broker: EmbeddedBroker, context: ssl.SSLContext) -> bool:
+    """False where its time was over: it tries again."""
+    try:
+        with context.wrap_socket(connect(broker, "SASL_SSL"), server_hostname="127.0.0.1") as tls:
+            return logs_in(tls)
+    except (ConnectionError, ssl.SSLError):
+        return False
 
 
 def half_open(broker: EmbeddedBroker, authority: Authority, count: int) -> None:
@@ -196,21 +221,21 @@ def half_open(broker: EmbeddedBroker, authority: Authority, count: int) -> None:
         clients = []
         for number in range(count):
             sock = connect(broker, "SASL_SSL")
-            sock.sendall(hello if number % 2 else hello[: number % len(hello)])
+            with suppress(ConnectionError):  # its time may be over already
+                sock.sendall(hello if number % 2 else hello[: number % len(hello)])
             clients.append(sock)
-        with context.wrap_socket(connect(broker, "SASL_SSL"), server_hostname="127.0.0.1") as tls:
-            assert logs_in(tls)
-            until(lambda: socket_count(broker.pid) <= before + 1)
+        until(lambda: a_good_client_logs_in(broker, context))
+        until(lambda: socket_count(broker.pid) <= before)
     for sock in clients:
         sock.close()
 
 
 def test_half_open_handshakes_are_small_and_closed_in_time(
-    broker: EmbeddedBroker, authority: Authority
+    hasty_broker: EmbeddedBroker, authority: Authority
 ) -> None:
-    half_open(broker, authority, 300)
+    half_open(hasty_broker, authority, 300)
 
 
 @pytest.mark.soak
-def test_2000_half_open_handshakes(broker: EmbeddedBroker, authority: Authority) -> None:
-    half_open(broker, authority, 2000)
+def test_2000_half_open_handshakes(hasty_broker: EmbeddedBroker, authority: Authority) -> None:
+    half_open(hasty_broker, authority, 2000)

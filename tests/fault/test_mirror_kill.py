@@ -7,14 +7,32 @@ import threading
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.until import until
+from tests.support.zookeeper import expire_owner
 
 PARTITIONS = 2
 SETS, PER_SET = 60, 20
+LONG_SESSIONS = {"zookeeper.session.timeout.ms": 60_000}
+MEMBERS = {"0.7": "/consumers/mirror/ids", "0.8": "/kafka/consumers/mirror/ids"}
+
+
+def end_sessions(source_at: str, of: str) -> None:
+    """Those of a mirror that was killed: what it owned is free again."""
+    client = KazooClient(hosts=source_at)
+    client.start(timeout=60)
+    try:
+        members = client.get_children(MEMBERS[of])
+    finally:
+        client.stop()
+        client.close()
+    assert members
+    for member in members:
+        expire_owner(source_at, f"{MEMBERS[of]}/{member}")
 
 
 def write_all(here: Side, partition: int, rng: random.Random, killed: threading.Event) -> None:
@@ -22,7 +40,7 @@ def write_all(here: Side, partition: int, rng: random.Random, killed: threading.
     with here.producer() as producer:
         for number in range(SETS):
             if number == SETS - 1:
-                killed.wait(60)
+                killed.wait(120)
             payloads = [b"%d:%06d" % (partition, number * PER_SET + place) for place in range(PER_SET)]
             producer.send("t", payloads, partition, rng.choice((Codec.NONE, Codec.GZIP)))
 
@@ -34,13 +52,15 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
     rng = random.Random(seed)
     source_at, target_at = f"{zookeeper_connect}/source", f"{zookeeper_connect}/target"
     with (
-        start_broker(BROKER | {"num.partitions": PARTITIONS, "zookeeper.connect": source_at}) as one,
-        start_broker(BROKER | {"zookeeper.connect": target_at}) as other,
+        start_broker(
+            BROKER | LONG_SESSIONS | {"num.partitions": PARTITIONS, "zookeeper.connect": source_at}
+        ) as one,
+        start_broker(BROKER | LONG_SESSIONS | {"zookeeper.connect": target_at}) as other,
     ):
         here, there = Side(one, source_at, of), Side(other, target_at, to)
         properties = (
             {"sources": "main", "whitelist": "t", "num.streams": 2, "offset.commit.interval.ms": 100},
-            here.as_source("main"),
+            here.as_source("main", **LONG_SESSIONS),
             there.as_target(**({"batch.size": 50} if to == "0.7" else {"linger.ms": 0})),
         )
         killed = threading.Event()
@@ -57,6 +77,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
         until(lambda: len(there.values("t")) > some)
         mirror.kill()
         mirror.communicate()
+        end_sessions(source_at, of)
         at_the_kill = len(there.values("t"))
         killed.set()
         mirror = start_mirror(tmp_path, *properties)
@@ -68,7 +89,7 @@ def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_pa
             until(lambda: len(set(there.values("t"))) == total or mirror.poll() is not None)
         finally:
             mirror.terminate()
-            _, err = mirror.communicate(timeout=30)
+            _, err = mirror.communicate(timeout=120)
         assert mirror.returncode == 0, err
         found = there.values("t")
         assert len(set(found)) == total

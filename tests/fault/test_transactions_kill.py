@@ -17,7 +17,7 @@ from tests.peers.test_transactions import ours
 from tests.peers.test_transactions_kill import PARTITIONS, Work, check
 
 PRODUCERS = 2
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 class Reader(threading.Thread):
@@ -71,7 +71,7 @@ def rounds(path: Path, seed: int, kills: int) -> None:
         for _ in range(kills):
             for work in works:
                 work.go_on()
-            time.sleep(rng.random() / 10)
+            rng.choice(works).come_to(rng.randrange(60))  # anywhere in a transaction
             broker.kill()
             broker.start()
         for work in works:

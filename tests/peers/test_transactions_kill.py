@@ -46,6 +46,8 @@ class Work(threading.Thread):
         self.failures: list[KafkaError] = []
         self.unexpected: list[BaseException] = []
         self.stopping = threading.Event()
+        self.calls = 0
+        """How often it has sent or begun to end a transaction."""
 
     def run(self) -> None:
         out = self.producer()
@@ -66,6 +68,11 @@ class Work(threading.Thread):
         done = len(self.outcomes)
         until(lambda: len(self.outcomes) > done + 10 or not self.is_alive())
 
+    def come_to(self, calls: int) -> None:
+        """Wait until it has made so many more calls: that is somewhere in a transaction."""
+        done = self.calls
+        until(lambda: self.calls >= done + calls or not self.is_alive())
+
     def producer(self) -> Producer:
         out = Producer(
             {
@@ -84,8 +91,10 @@ class Work(threading.Thread):
             try:
                 for i in range(self.rng.randrange(1, 30)):
                     out.send(self.topic, b"%d %d" % (number, i), partition=i % PARTITIONS)
+                    self.calls += 1
                 offset = CommittedOffset(number, -1, f"transaction {number}")
                 out.send_offsets_to_transaction({TopicPartition(self.topic, 0): offset}, self.topic)
+                self.calls += 1
                 if self.rng.random() < 0.3:
                     again(out.abort_transaction)
                     return ABORTED
@@ -119,12 +128,12 @@ def test_killing_kafka_leaves_every_transaction_whole_or_not_there(mortal_kafka:
     work.start()
     for _ in range(KILLS):
         work.go_on()
-        time.sleep(rng.random() / 10)
+        work.come_to(rng.randrange(60))
         mortal_kafka.kill()
         mortal_kafka.start()
     work.go_on()
     work.stopping.set()
-    work.join(60)
+    work.join(120)
     assert work.unexpected == []
     assert not work.is_alive()
     check(servers, topic, work.outcomes)

@@ -39,7 +39,7 @@ def brokers07(zookeeper: ZooKeeperServer) -> Iterator[TwoBrokers07]:
     place = zookeeper.connect + "/spark-07"
     settings: dict[str, object] = {
         "listeners": "KAFKA07://127.0.0.1:0", "zookeeper.connect": place, "num.partitions": 2,
-        "log.flush.interval": 1, "log.file.size": 1000,
+        "log.flush.interval": 1, "log.file.size": 1000, "zookeeper.session.timeout.ms": 60_000,
     }  # fmt: skip
     with (
         broker.start_broker({**settings, "node.id": 1}) as one,

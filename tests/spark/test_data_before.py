@@ -18,7 +18,7 @@ from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.spark.frame_rows import assert_rows
 from tests.support.written_before import BROKER_PROPERTIES, copied, lines
 
-SECONDS = 60
+SECONDS = 150
 SCHEMA = "load int, partition int, offset bigint, value string"
 
 

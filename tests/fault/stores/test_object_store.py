@@ -167,7 +167,7 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_RENEWAL_S", 0.1)
-    monkeypatch.setattr(lease, "_LEASE_S", 1.0)
+    monkeypatch.setattr(lease, "_LEASE_S", 600.0)  # nobody alive is too late
     code = (
         "import sys, time\n"
         "from pyspark_kafkalog.stores import lease, object_store\n"
@@ -188,7 +188,9 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     finally:
         other.kill()
         other.communicate()
+    monkeypatch.setattr(lease, "_LEASE_S", 0.3)
     with s3.hold(".lock", "driver 18"):
+        monkeypatch.setattr(lease, "_LEASE_S", 600.0)
         with pytest.raises(LoadBusy, match="held by driver 18"), s3.hold(".lock", "driver 19"):
             pass
         with s3.hold("another", "driver 19"):

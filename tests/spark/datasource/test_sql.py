@@ -60,7 +60,7 @@ def test_a_stream_of_a_table(spark: Any, table: str, tmp_path: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )  # fmt: skip
-    query.awaitTermination(60)
+    query.awaitTermination(150)
     assert sorted(bytes(row["value"]).decode() for row in found) == ["a", "b", "c", "d"]
 
 

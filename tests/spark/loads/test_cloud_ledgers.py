@@ -100,7 +100,7 @@ def test_plain_reads_and_streams_have_sparks_keys_where_they_are_asked_to(lake: 
         )
         writer = frame.load().writeStream.foreachBatch(take).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(lake.root / "checkpoint")).start()
-        query.awaitTermination(60)
+        query.awaitTermination(150)
 
     with pytest.raises(StreamingQueryException, match="the sink fails"):
         run()

@@ -8,7 +8,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ class CommandLine:
     def __init__(self, server: str, topic: Topic, root: Path) -> None:
         self.topic, self.table, self.offsets = topic, root / "table", root / "_offsets"
         self.options: dict[str, Any] = {"kafka.bootstrap.servers": server, "subscribe": topic.name}
-        self._environment = dict(os.environ, COLUMNS="160", NO_COLOR="1", KAFKALOG_BOOTSTRAP_SERVER=server)
+        self.environment = dict(os.environ, COLUMNS="160", NO_COLOR="1", KAFKALOG_BOOTSTRAP_SERVER=server)
 
     def __call__(self, command: str, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
         line = [
@@ -43,7 +42,7 @@ class CommandLine:
             str(self.offsets),
         ]
         return subprocess.run(
-            [*line, *arguments], env=self._environment, input=said,
+            [*line, *arguments], env=self.environment, input=said,
             capture_output=True, text=True, timeout=150, check=False,
         )  # fmt: skip
 
@@ -190,20 +189,19 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
 def test_a_wrong_command_is_reported_before_spark_starts(
     kafkalog: CommandLine, arguments: tuple[str, ...], said: str
 ) -> None:
-    started = time.monotonic()
+    kafkalog.environment["SPARK_HOME"] = "/nonexistent"  # no session could start
     ran = kafkalog.load(*arguments)
     assert (ran.returncode, said in " ".join(ran.stderr.split())) == (2, True), ran.stderr
-    assert time.monotonic() - started < 10
     assert not kafkalog.offsets.exists()
 
 
-def test_a_cluster_that_is_not_there_is_given_up_after_one_timeout(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_reported_in_a_line_before_spark_starts(tmp_path: Path) -> None:
+    """For how long it is tried: tests/unit/client/test_first_contact.py."""
     nobody = CommandLine("127.0.0.1:1", Topic(None, "t"), tmp_path)  # type: ignore[arg-type]
-    started = time.monotonic()
+    nobody.environment["SPARK_HOME"] = "/nonexistent"  # no session could start
     ran = nobody.load("--option", "kafka.request.timeout.ms=2000")
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
     assert "cannot connect to 127.0.0.1:1: connection refused" in ran.stderr
-    assert time.monotonic() - started < 7
 
 
 def test_a_load_that_runs_is_not_rewound(kafkalog: CommandLine) -> None:
@@ -234,5 +232,7 @@ def test_asking_a_ledger_imports_neither_spark_nor_arrow(kafkalog: CommandLine) 
         f"app(['history', 'events', '--offsets', {str(kafkalog.offsets)!r}], standalone_mode=False);"
         "print(sorted({'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150
+    )
     assert ran.stdout.splitlines()[-1] == "[]"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import time
 import uuid
@@ -15,11 +14,12 @@ from pathlib import Path
 
 from pyspark_kafkalog.types import encode_id
 from tests.support.foreign.fetched import ROOT, announce, with_maven
+from tests.support.foreign.ports import free_ports
 
 POM = ROOT / "tests" / "peers" / "pom.xml"
 WHAT = "Apache Kafka"
 
-_START_SECONDS = 60
+_START_SECONDS = 120
 _TOOL_SECONDS = 120
 _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
 _STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
@@ -159,15 +159,6 @@ class ApacheKafka:
         assert process is not None
         process.kill()
         process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now: Kafka must know its controller's before it starts."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.support.foreign.fetched import NotAvailable
+from tests.support.foreign.ports import free_ports
 
 REALM = "KAFKALOG.TEST"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
@@ -28,8 +29,7 @@ class Realm:
         self._programs = {name: str(program) for name, program in found.items()}
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
+        (port,) = free_ports(1)
         self.configuration = directory / "krb5.conf"
         self.configuration.write_text(
             f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
@@ -66,10 +66,10 @@ class Realm:
                 [self._programs["krb5kdc"], "-n", "-r", REALM],
                 env=os.environ | self.environment, stdout=log, stderr=log,
             )  # fmt: skip
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
+                socket.create_connection(("127.0.0.1", self._port), 60).close()
                 return self
             except OSError:
                 if self._kdc.poll() is not None or time.monotonic() > deadline:
@@ -79,12 +79,12 @@ class Realm:
     def stop(self) -> None:
         """Stop the KDC."""
         if self._kdc is not None:
-            self._kdc.terminate()
-            self._kdc.wait(20)
+            self._kdc.kill()  # nothing of it is kept
+            self._kdc.wait()
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [self._programs[program], *arguments], env=os.environ | self.environment,
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

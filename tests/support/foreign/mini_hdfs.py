@@ -9,8 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.foreign.apache_kafka import free_ports
 from tests.support.foreign.fetched import ROOT, announce, fetched
+from tests.support.foreign.ports import free_ports
 
 _SOURCES = ROOT / "tests" / "peers" / "hdfs"
 _MAIN = "MiniHdfs"

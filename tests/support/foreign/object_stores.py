@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from tests.support.foreign.apache_kafka import free_ports
 from tests.support.foreign.fetched import ROOT, announce, fetched, with_maven
+from tests.support.foreign.ports import free_ports
 from tests.support.ledger.s3_server import BUCKET, KEYS
 from tests.support.network.certificates import Authority
 
 _AZURITE = "azurite@3.35.0"
 _GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
-_START_SECONDS = 60
+_START_SECONDS = 120
 
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = base64.b64encode(b"not to be seen".ljust(64)).decode()
@@ -169,9 +169,9 @@ def _ask(
     tls: ssl.SSLContext | None = None,
 ) -> tuple[int, list[tuple[str, str]], bytes]:
     if tls is None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     else:
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=120, context=tls)
     try:
         connection.request(method, path, body, dict(headers))
         answer = connection.getresponse()

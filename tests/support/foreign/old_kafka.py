@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.foreign.apache_kafka import free_ports
 from tests.support.foreign.fetched import ROOT, announce, fetched
+from tests.support.foreign.ports import free_ports
 
 _POM = ROOT / "tests" / "peers" / "old_kafka" / "pom.xml"
 _LOG4J = _POM.with_name("log4j.properties")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_START_SECONDS = 60
+_START_SECONDS = 120
 _STARTED = "], started (kafka.server.KafkaServer)"
 _OPENED = ("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED")
 """What they use of Java's own insides, which later Java has closed."""

@@ -63,6 +63,6 @@ def _run(program: str, *arguments: str) -> None:
     done = subprocess.run(
         [str(binaries / program), *arguments],
         user=user, group=user, cwd="/", stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{program}: {done.stderr}"

@@ -90,7 +90,7 @@ class Running:
         """Nothing once it has ended."""
         self._process.send_signal(number)
 
-    def leave(self, seconds: float = 20.0) -> None:
+    def leave(self, seconds: float = 60.0) -> None:
         """End its input and wait until it has ended. It must do so, and without an error."""
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.foreign.apache_kafka import QUICK, ApacheKafka, free_ports
+from tests.support.foreign.apache_kafka import QUICK, ApacheKafka
+from tests.support.foreign.ports import free_ports
 from tests.support.network.certificates import Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support.foreign.apache_kafka import free_ports
+from tests.support.foreign.ports import free_ports
 
 BUCKET = "ledgers"
 KEYS = {
@@ -37,7 +37,7 @@ def s3_server() -> Iterator[int]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while True:
             try:
                 assert _ask(port, "PUT", f"/{BUCKET}", b"", {})[0] == 200
@@ -55,7 +55,7 @@ def s3_server() -> Iterator[int]:
 def _ask(
     port: int, method: str, path: str, body: bytes, headers: dict[str, str]
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()

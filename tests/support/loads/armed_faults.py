@@ -20,7 +20,7 @@ from pathlib import Path
 FAULTS_VARIABLE = "KAFKALOG_TEST_FAULTS"
 """The environment variable with the directory, for Spark's workers."""
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ Each takes and returns what JSON can hold. Rows are ``[partition, offset, value]
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import decoding
+from tests.support.until import until
 
 Options = dict[str, str]
-SECONDS = 60
+SECONDS = 150
 
 
 def kind(spark: Any) -> str:
@@ -122,9 +122,7 @@ def stream(
     )  # fmt: skip
     assert query.awaitTermination(SECONDS)
     counts = [progress.numInputRows for progress in query.recentProgress]
-    deadline = time.monotonic() + SECONDS
-    while len(seen) < len(counts) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: len(seen) >= len(counts))
     return {"batches": counts, "behind": seen}
 
 

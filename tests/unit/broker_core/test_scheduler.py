@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from broker.scheduler import Scheduler
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 
 
 def test_tasks_run_at_their_time_and_in_order() -> None:
@@ -126,13 +126,13 @@ def test_stop_waits_for_the_task_that_runs_and_drops_the_rest() -> None:
 
     def task() -> None:
         running.set()
-        time.sleep(0.05)
+        until(lambda: scheduler._stopped)
         ran.append("running")
 
     scheduler.start()
     scheduler.after(0, task)
-    scheduler.after(0.01, lambda: ran.append("waiting"))
     assert running.wait(60)
+    scheduler.after(0, lambda: ran.append("waiting"))
     scheduler.stop()
     assert ran == ["running"]
     scheduler.after(0, lambda: ran.append("late"))

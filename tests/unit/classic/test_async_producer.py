@@ -20,6 +20,7 @@ from pyspark_kafkalog.classic.producer.async_producer import (
 from pyspark_kafkalog.classic.producer.router import Encoder
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
+from tests.support.until import until
 
 NEVER_MS = 3_600_000
 
@@ -41,7 +42,7 @@ class Recorder(EventHandler):
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
         self.entered.release()
-        assert self.may_go.wait(10)
+        assert self.may_go.wait(60)
         if self.failure is not None:
             raise self.failure
         self.batches.append([event.data for event in events])
@@ -99,9 +100,9 @@ def test_a_batch_leaves_when_it_is_full(handler: Recorder) -> None:
     with producer_of(handler, batch_size=3) as producer:
         for n in range(7):
             producer.send("t", n)
-        assert handler.entered.acquire(timeout=10)
-        assert handler.entered.acquire(timeout=10)
-        producer.flush(10)
+        assert handler.entered.acquire(timeout=60)
+        assert handler.entered.acquire(timeout=60)
+        producer.flush(60)
     assert handler.batches == [[0, 1, 2], [3, 4, 5], [6]]
     assert producer.lost_count == 0
 
@@ -109,7 +110,7 @@ def test_a_batch_leaves_when_it_is_full(handler: Recorder) -> None:
 def test_a_batch_leaves_after_the_queue_time(handler: Recorder) -> None:
     with producer_of(handler, queue_time=50) as producer:
         producer.send("t", "alone")
-        assert handler.entered.acquire(timeout=10)
+        assert handler.entered.acquire(timeout=60)
     assert handler.batches == [["alone"]]
 
 
@@ -127,9 +128,9 @@ def test_closing_sends_what_is_left(handler: Recorder) -> None:
 
 def test_flushing_waits_for_no_full_batch(handler: Recorder) -> None:
     with producer_of(handler) as producer:
-        producer.flush(10)
+        producer.flush(60)
         producer.send("t", 1)
-        producer.flush(10)
+        producer.flush(60)
         assert handler.batches == [[1]]
         handler.may_go.clear()
         producer.send("t", 2)
@@ -143,7 +144,7 @@ def fill(producer: AsyncProducer, handler: Recorder) -> None:
     """One event in the handler, which is stopped, and two in the queue, which holds no more."""
     handler.may_go.clear()
     producer.send("t", "in hand")
-    assert handler.entered.acquire(timeout=10)
+    assert handler.entered.acquire(timeout=60)
     producer.send("t", 1)
     producer.send("t", 2)
 
@@ -176,7 +177,7 @@ def test_a_full_queue_may_be_waited_for_without_end(handler: Recorder) -> None:
         waiting.join(0.1)
         assert waiting.is_alive()
         handler.may_go.set()
-        waiting.join(10)
+        waiting.join(60)
         assert not waiting.is_alive()
     assert handler.batches == [["in hand"], [1], [2], ["patient"]]
 
@@ -196,7 +197,7 @@ def test_who_waits_for_room_learns_that_the_producer_was_closed(handler: Recorde
     waiting.start()
     with pytest.raises(TimeoutError, match="are not sent yet"):
         producer.close(0.05)
-    waiting.join(10)
+    waiting.join(60)
     assert len(told) == 1
     handler.may_go.set()
     producer.close()
@@ -235,7 +236,7 @@ def test_a_handler_that_fails_loses_its_batch_and_is_logged(
         handler.failure = ConnectionLost("gone")
         producer.send("t", 1)
         producer.send("t", 2)
-        producer.flush(10)
+        producer.flush(60)
         handler.failure = None
         producer.send("t", 3)
     assert handler.batches == [[3, "last"]]
@@ -287,7 +288,7 @@ def test_a_hook_may_flush_without_waiting_for_itself(handler: Recorder) -> None:
     with producer_of(handler, hooks) as producer:
         hooks.producer = producer
         producer.send("t", 1)
-        producer.flush(10)
+        producer.flush(60)
     assert handler.batches == [[1]]
 
 
@@ -296,7 +297,7 @@ def test_a_retired_producer_gives_back_what_it_did_not_send(handler: Recorder) -
     producer = producer_of(handler, hooks, batch_size=2)
     for n in range(5):
         producer.send("t", n)
-    producer.flush(10)
+    producer.flush(60)
     handler.may_go.clear()
     handler.failure = ConnectionLost("gone")
     for n in range(5, 10):
@@ -318,8 +319,7 @@ def test_a_retired_producer_hands_over_no_batch_that_was_not_full(handler: Recor
     producer = producer_of(handler, hooks)
     for n in range(3):
         producer.send("t", n)
-    while ("after_dequeuing", 2) not in hooks.calls:
-        threading.Event().wait(0.01)
+    until(lambda: ("after_dequeuing", 2) in hooks.calls)
     assert [item.data for item in producer.retire()] == [0, 1, 2]
     assert handler.batches == []
 

@@ -80,7 +80,7 @@ def test_a_broker_at_another_address_has_another_channel() -> None:
     assert made.pool.channel(node(1, "new")) is made.channels[1]
     made.pool.keep({1: node(1, "newest")})
     assert [channel.broker.host for channel in made.channels] == ["old", "new", "newest"]
-    made.pool.close(10)
+    made.pool.close(60)
     assert [channel.retired for channel in made.channels] == [1, 1, 0]
 
 
@@ -88,7 +88,7 @@ def test_what_waits_for_a_moved_broker_is_handed_over() -> None:
     made = Made()
     made.pool.keep({1: node(1, "full")})
     made.pool.channel(node(1, "new"))
-    assert made.handed_over.wait(10)
+    assert made.handed_over.wait(60)
     assert made.elsewhere == ITEMS
 
 
@@ -96,7 +96,7 @@ def test_what_a_broker_that_is_gone_had_queued_is_handed_over() -> None:
     made = Made()
     made.pool.keep({1: node(1, "full"), 2: node(2)})
     made.pool.keep({2: node(2)})
-    assert made.handed_over.wait(10)
+    assert made.handed_over.wait(60)
     assert made.pool.brokers == [2]
     assert made.elsewhere == ITEMS
     assert [channel.retired for channel in made.channels] == [1, 0]
@@ -126,7 +126,7 @@ def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
     calls = itertools.count()
 
     def send_elsewhere(items: Sequence[QueueItem]) -> None:
-        closing.wait(10)
+        closing.wait(60)
         if next(calls) == 0:
             pool.channel(node(2, "new"))  # so broker 2 has moved, and what waits for it is handed over too
         else:
@@ -141,7 +141,7 @@ def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
     pool.keep({1: node(1, "full"), 2: node(2, "full")})
     pool.keep({2: node(2, "full")})
     threading.Timer(0.05, closing.set).start()
-    pool.close(10)
+    pool.close(60)
     assert arrived == [*ITEMS, *ITEMS]
 
 
@@ -152,7 +152,7 @@ def test_flushing_waits_for_what_is_moved_off_a_broker_that_is_gone_and_then_for
 
     def send_elsewhere(items: Sequence[QueueItem]) -> None:
         moving.set()
-        assert may_arrive.wait(10)
+        assert may_arrive.wait(60)
         flushed_before.append(made[1].flushed)
 
     def make(broker: BrokerNode) -> Channel:
@@ -162,13 +162,13 @@ def test_flushing_waits_for_what_is_moved_off_a_broker_that_is_gone_and_then_for
     pool = ProducerPool(make, send_elsewhere)
     pool.keep({1: node(1, "full"), 2: node(2)})
     pool.keep({2: node(2)})
-    assert moving.wait(10)
+    assert moving.wait(60)
     with pytest.raises(TimeoutError, match="a dead broker have not been moved to another one yet"):
         pool.flush(0.05)
     threading.Timer(0.05, may_arrive.set).start()
-    pool.flush(10)
+    pool.flush(60)
     assert (flushed_before, made[1].flushed) == ([0], 1)
-    pool.close(10)
+    pool.close(60)
 
 
 def test_flushing_begins_again_when_a_broker_goes_meanwhile() -> None:
@@ -189,7 +189,7 @@ def test_flushing_begins_again_when_a_broker_goes_meanwhile() -> None:
 
     pool = ProducerPool(make, arrived.extend)
     pool.keep({1: node(1), 2: node(2)})
-    pool.flush(10)
+    pool.flush(60)
     assert arrived == ITEMS
     assert [channel.flushed for channel in made] == [2, 1]
 
@@ -200,15 +200,15 @@ def test_a_hook_of_a_broker_that_is_gone_may_flush_without_waiting_for_itself() 
             return threading.current_thread() is sender
 
         def retire(self) -> list[QueueItem]:
-            sender.join(10)
+            sender.join(60)
             return super().retire()
 
     pool = ProducerPool(Here, lambda items: None)
     pool.keep({1: node(1)})
-    sender = threading.Thread(target=lambda: (may_flush.wait(10), pool.flush(None)))
+    sender = threading.Thread(target=lambda: (may_flush.wait(60), pool.flush(None)))
     may_flush = threading.Event()
     sender.start()
     pool.keep({})
     may_flush.set()
-    sender.join(10)
+    sender.join(60)
     assert not sender.is_alive()

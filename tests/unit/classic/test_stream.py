@@ -21,6 +21,7 @@ from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import zipped
+from tests.support.until import until
 
 KEY = PartitionKey("t", "1-0", 0)
 
@@ -90,9 +91,8 @@ def test_a_reader_is_given_time_to_finish_before_its_partition_goes() -> None:
     def read() -> None:
         next(stream)
         got.set()
-        while not partition.revoked:
-            time.sleep(0.001)
-        time.sleep(0.05)
+        until(lambda: partition.revoked)
+        time.sleep(0.05)  # long enough for who does not wait
         with pytest.raises(ConsumerTimeout):
             next(stream)
         done.set()
@@ -100,7 +100,7 @@ def test_a_reader_is_given_time_to_finish_before_its_partition_goes() -> None:
     reader = threading.Thread(target=read)
     reader.start()
     assert got.wait(60)
-    stream.revoke(partition, 5)
+    stream.revoke(partition, 60)
     assert partition.done == 11, "what it had in hand need not come again"
     reader.join()
     assert done.is_set()
@@ -147,10 +147,9 @@ def test_a_waiting_reader_is_woken_by_messages_and_by_the_end() -> None:
     reader = threading.Thread(target=lambda: found.extend(message for message, _ in stream))
     reader.start()
     stream.put(partition, messages(encode_set([b"a"])))
-    while not found:
-        time.sleep(0.001)
+    until(lambda: found)
     stream.close()
-    reader.join(5)
+    reader.join(60)
     assert not reader.is_alive()
     assert found == [b"a"]
 

@@ -59,7 +59,7 @@ def test_the_version_is_shown_by_both_programs(capsys: pytest.CaptureFixture[str
 def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
     program = "import sys; import pyspark_kafkalog.cli.app; print(*sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     ).stdout.split()
     heavy = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "pyspark_kafkalog.producer.producer"}
     assert heavy & set(loaded) == set()

@@ -199,7 +199,7 @@ def test_a_round_over_many_logs_syncs_each_once_and_their_parent_once_for_all(tm
 
 
 def test_many_logs_are_synced_by_several_threads(tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=60)
     met = threading.Event()
 
     class Meeting(FaultyFiles):

@@ -37,7 +37,7 @@ class Rounds:
     def connect(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
-        ours.settimeout(5)
+        ours.settimeout(60)
         self._ends.append(ours)
         self.processor.adopt(theirs, f"peer {len(self._ends)}")
         return ours
@@ -360,7 +360,7 @@ def test_a_job_whose_client_has_left_is_waited_for_and_its_request_ended() -> No
     begin, ended = threading.Event(), threading.Event()
 
     def job() -> bytes:
-        begin.wait(5)
+        begin.wait(60)
         ended.set()
         return b"late"
 

@@ -47,7 +47,7 @@ def test_no_wakeup_is_lost_between_two_threads() -> None:
         t.start()
     seen = 0
     while seen < 2 * total:
-        ready = select.select([wakeup], [], [], 5)[0]
+        ready = select.select([wakeup], [], [], 60)[0]
         assert ready, f"waited in vain with {len(queue)} items queued after {seen}"
         wakeup.clear()
         while queue:

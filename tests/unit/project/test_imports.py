@@ -25,7 +25,7 @@ def imported_by(statement: str) -> list[str]:
     """The modules that ``statement`` loads in a fresh interpreter."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(statement=statement)],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     loaded: list[str] = json.loads(ran.stdout)
     return loaded
@@ -46,7 +46,7 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
 def test_importing_the_package_changes_no_environment_variable() -> None:
     # A driver's own interpreter in PYSPARK_PYTHON would break executors on other machines.
     program = "import os; b = dict(os.environ); from pyspark_kafkalog import *; assert dict(os.environ) == b"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -67,7 +69,7 @@ def server(health: Health) -> Iterator[StatusServer]:
 def asked(
     server: StatusServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], str]:
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     found = answer.status, dict(answer.getheaders()), answer.read().decode()
@@ -245,16 +247,24 @@ def test_a_client_that_does_not_read_its_answer_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(status_server, "_REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(server, "_page", b"x" * (64 << 20))
+    begun, plain = threading.Event(), server._server.process_request
+
+    def process(*request: Any) -> None:
+        plain(*request)
+        begun.set()
+
+    monkeypatch.setattr(server._server, "process_request", process)
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as one:
         one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: len(server._server._due) == 1)
+        assert begun.wait(60)
         until(lambda: not server._server._due)
 
 
-def test_stopping_ends_the_requests_in_hand(server: StatusServer) -> None:
+def test_stopping_ends_the_requests_in_hand(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server, "_REQUEST_SECONDS", 600)
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as one:
+    with socket.create_connection((host, int(port)), timeout=60) as one:
         one.sendall(b"GET / HTTP/1.1\r\n")
         until(lambda: len(server._server._due) == 1)
         server.stop()
@@ -272,7 +282,7 @@ def test_stopping_ends_the_requests_in_hand(server: StatusServer) -> None:
 )
 def test_what_is_no_request_is_refused(server: StatusServer, request_bytes: bytes) -> None:
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request_bytes + b"\r\n\r\n")
         assert b"HTTP/1.1 200" not in connection.recv(1000)
     assert asked(server, "/health")[0] == 200

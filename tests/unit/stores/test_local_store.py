@@ -249,7 +249,7 @@ def test_a_store_whose_create_only_looks_before_it_writes_is_refused() -> None:
         def create(self, name: str, data: bytes) -> bool:
             free = name not in self.records
             if "race" in name:
-                self._all_looked.wait(timeout=10)
+                self._all_looked.wait(timeout=60)
             if free:
                 self.records[name] = data
             return free

@@ -38,7 +38,7 @@ def next_of(ids: ProducerIds) -> int:
         except NoProducerId:
             reserved = threading.Event()
             ids.reserve(reserved.set)
-            assert reserved.wait(20)
+            assert reserved.wait(60)
     return ids.next()
 
 
@@ -121,18 +121,18 @@ def test_nobody_waits_while_a_block_is_reserved_and_all_who_asked_hear_of_it(tmp
 
     def take(at_least: int, _count: int) -> int:
         begun.set()
-        assert goes_on.wait(20)
+        assert goes_on.wait(60)
         return at_least
 
     ids = ProducerIds([tmp_path], OsFileSystem(), take)
     for _ in range(3):
         ids.reserve(heard.release)
-    assert begun.wait(20)
+    assert begun.wait(60)
     with pytest.raises(NoProducerId, match="not reserved yet"):
         ids.next()
     goes_on.set()
     for _ in range(3):
-        assert heard.acquire(timeout=20)
+        assert heard.acquire(timeout=60)
     ids.reserve(heard.release)
     assert heard.acquire(blocking=False), "one is reserved: there is nothing to wait for"
     assert ids.next() == 0

@@ -67,7 +67,7 @@ def test_a_marker_waits_for_the_batch_that_is_being_written() -> None:
     with known.writing(A, 1, 0):
         ending = threading.Thread(target=end)
         ending.start()
-        time.sleep(0.05)
+        time.sleep(0.05)  # long enough for who does not wait
         order.append("batch")
     ending.join()
     assert order == ["batch", "marker"]
