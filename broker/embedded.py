@@ -43,6 +43,8 @@ _STOP_SECONDS = 60.0
 _CLUSTER_TICK_MS = 200
 _CLUSTER_SESSION_MS = 4000
 """A broker of a cluster for tests that was killed is missed after so long."""
+_CLUSTER_MAX_SESSION_MS = 3_600_000
+"""Whoever asks for longer sessions gets them."""
 
 _OF_ONE_BROKER = ("node.id", "broker.id", "brokerid", "zookeeper.connect", "zk.connect")
 _LOG_TAIL_BYTES = 4000
@@ -327,7 +329,10 @@ def start_cluster(
     path = Path(tempfile.mkdtemp(prefix="kafkalog-") if data_dir is None else data_dir).absolute()
     path.mkdir(parents=True, exist_ok=True)
     settings = ZooKeeperServerConfig(
-        data_dir=str(path / "zookeeper"), client_port=0, tick_time_ms=_CLUSTER_TICK_MS
+        data_dir=str(path / "zookeeper"),
+        client_port=0,
+        tick_time_ms=_CLUSTER_TICK_MS,
+        max_session_timeout_ms=_CLUSTER_MAX_SESSION_MS,
     )
     zookeeper = ZooKeeperServer(settings, log=path / "zookeeper.log")
     cluster = EmbeddedCluster(zookeeper, path, temporary=data_dir is None)
