@@ -120,6 +120,7 @@ def run_round(broker: EmbeddedBroker, rng: random.Random, first: list[int], ids:
     return following
 
 
+@pytest.mark.long("brokers that are killed many times")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("flush", FLUSH_SETTINGS)
 def test_no_acknowledged_record_is_lost(flush: str, seed: int) -> None:

@@ -75,6 +75,7 @@ def check(
     crash(manager)
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("chance", [None, 1])
 def test_a_power_cut_at_any_call_leaves_a_whole_log(tmp_path: Path, chance: int | None) -> None:
     for number in count():
@@ -130,6 +131,7 @@ def test_a_power_cut_while_a_start_finishes_a_swap(tmp_path: Path, chance: int |
     assert interrupted > 3
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("what", ["write_fails", "sync_fails", "open_fails", "truncate_fails"])
 def test_a_disk_that_fails_leaves_a_whole_log(tmp_path: Path, what: str) -> None:
     failures = 0

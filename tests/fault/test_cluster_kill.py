@@ -211,6 +211,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Disturbance, Away]]:
         )
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 @pytest.mark.parametrize(
     ("cluster", "soak"),
     [(LONG_SESSIONS, False), pytest.param({}, True, marks=pytest.mark.soak)],

@@ -61,6 +61,7 @@ def disturb_for_seconds(cluster: EmbeddedCluster, chance: random.Random) -> None
             time.sleep(away)
 
 
+@pytest.mark.long("brokers that are killed many times")
 @pytest.mark.parametrize(
     ("cluster", "disturbed", "rounds"),
     [(LONG_SESSIONS, disturb, 2), pytest.param({}, disturb_for_seconds, 100, marks=pytest.mark.soak)],

@@ -46,6 +46,7 @@ def _recovers_to(path: Path, wanted: tuple[bytes, ...], size: int, segment: Path
     crash(manager)
 
 
+@pytest.mark.long("the disk fails at every call")
 def test_a_tail_torn_at_any_byte_loses_only_the_torn_batch(tmp_path: Path) -> None:
     segment, data, second = _crashed_log(tmp_path)
     for size in range(second, len(data) + 1):
@@ -63,6 +64,7 @@ def test_a_file_torn_in_its_only_batch_is_an_empty_log(tmp_path: Path) -> None:
         _recovers_to(tmp_path, (), 0, segment)
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("garbage", GARBAGE, ids=["zeros", "ones", "random", "a batch out of order"])
 def test_nonsense_from_any_byte_of_the_last_batch_on_is_cut_off(tmp_path: Path, garbage: bytes) -> None:
     segment, data, second = _crashed_log(tmp_path)
@@ -74,6 +76,7 @@ def test_nonsense_from_any_byte_of_the_last_batch_on_is_cut_off(tmp_path: Path, 
             _recovers_to(tmp_path, FIRST_BATCH, second, segment)
 
 
+@pytest.mark.long("the disk fails at every call")
 def test_any_flipped_byte_in_the_last_batch_is_found_unless_nothing_covers_it(tmp_path: Path) -> None:
     segment, data, second = _crashed_log(tmp_path)
     leader_epoch = range(second + 12, second + 16)  # not under the checksum, and of no meaning here
@@ -84,6 +87,7 @@ def test_any_flipped_byte_in_the_last_batch_is_found_unless_nothing_covers_it(tm
         _recovers_to(tmp_path, FIRST_BATCH, second, segment)
 
 
+@pytest.mark.long("the disk fails at every call")
 def test_nonsense_of_any_length_after_the_last_batch_is_cut_off(tmp_path: Path) -> None:
     segment, data, _ = _crashed_log(tmp_path)
     chance = random.Random(7)

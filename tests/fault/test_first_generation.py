@@ -57,6 +57,7 @@ def test_a_tail_torn_at_any_byte_loses_only_the_torn_entry(tmp_path: Path) -> No
         _recovers_to(tmp_path, FIRST_SET + LAST if size == len(FIRST_SET + LAST) else FIRST_SET)
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize(
     "garbage", GARBAGE, ids=["zeros", "ones", "random", "half an entry", "an entry with a bad checksum"]
 )
@@ -181,6 +182,7 @@ def log_of(broker: EmbeddedBroker, partition: int) -> bytes:
     return data
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_what_was_read_before_a_kill_stays_and_a_whole_message_is_last(flush: str, seed: int) -> None:

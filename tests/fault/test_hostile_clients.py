@@ -58,6 +58,7 @@ def drain(client: RawClient, seconds: float = 2) -> None:
         pass
 
 
+@pytest.mark.long("thousands of hostile requests")
 def test_random_bytes(broker: EmbeddedBroker) -> None:
     rng = random.Random(1)
     for _ in range(300):
@@ -68,6 +69,7 @@ def test_random_bytes(broker: EmbeddedBroker) -> None:
                 pass
 
 
+@pytest.mark.long("thousands of hostile requests")
 @pytest.mark.parametrize("key", [*map(int, APIS), 4, 21, 999, -1])
 def test_random_bodies_of_every_api_in_every_version(broker: EmbeddedBroker, key: int) -> None:
     rng = random.Random(key)

@@ -85,6 +85,7 @@ def test_requests_with_a_changed_byte_are_answered_or_closed(broker: EmbeddedBro
             assert answer is None or len(answer) >= 2
 
 
+@pytest.mark.long("thousands of hostile requests")
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_bomb_is_dropped_before_it_is_unfolded(broker: EmbeddedBroker, depth: int) -> None:
     bomb = entry(bytes(100 * MIB))
@@ -134,6 +135,7 @@ def test_a_count_without_parts_takes_no_memory(broker: EmbeddedBroker, kind: int
         assert wire.ask(framed(struct.pack(">hh", kind, 32767))) is None
 
 
+@pytest.mark.long("thousands of hostile requests")
 def test_the_largest_multi_fetch_is_answered_part_by_part(broker: EmbeddedBroker) -> None:
     with Wire07(broker.port) as wire:
         answer = wire.ask(multi_fetch(*[("t", 0, 0, len(HERE))] * 32767))

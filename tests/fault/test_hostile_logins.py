@@ -126,6 +126,7 @@ def others_log_in(broker: EmbeddedBroker, authority: Authority) -> Iterator[None
     until(lambda: socket_count(broker.pid) <= 6)
 
 
+@pytest.mark.long("thousands of hostile requests")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -230,6 +231,7 @@ def half_open(broker: EmbeddedBroker, authority: Authority, count: int) -> None:
         sock.close()
 
 
+@pytest.mark.long("thousands of hostile requests")
 def test_half_open_handshakes_are_small_and_closed_in_time(
     hasty_broker: EmbeddedBroker, authority: Authority
 ) -> None:

@@ -45,6 +45,7 @@ def write_all(here: Side, partition: int, rng: random.Random, killed: threading.
             producer.send("t", payloads, partition, rng.choice((Codec.NONE, Codec.GZIP)))
 
 
+@pytest.mark.long("brokers that are killed many times")
 @pytest.mark.parametrize(("of", "to", "seed"), [("0.7", "0.8", 1), ("0.8", "0.7", 2)])
 def test_after_a_kill_nothing_is_missing_and_the_order_is_that_of_each_source_partition(
     zookeeper_connect: str, tmp_path: Path, of: str, to: str, seed: int

@@ -424,6 +424,7 @@ def check_kept(broker: EmbeddedBroker, count: int) -> None:
                 decode(data)
 
 
+@pytest.mark.long("thousands of hostile requests")
 def test_mutated_requests_do_no_harm() -> None:
     assert attacked(seed=1, count=3_000)
 

@@ -102,6 +102,7 @@ def interrupted(
             return
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("act", [roll, retire, retire_all, delete_some, delete_all])
 def test_a_killed_broker_finds_every_segment(tmp_path: Path, act: Callable[[LogManager, Log], None]) -> None:
     for root, _, _, end in interrupted(tmp_path, act):
@@ -117,6 +118,7 @@ def test_a_killed_broker_finds_every_segment(tmp_path: Path, act: Callable[[LogM
         crash(manager)
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("act", [roll, retire, retire_all, delete_some, delete_all])
 @pytest.mark.parametrize("seed", [None, 1, 2])
 def test_after_a_power_cut_the_log_is_there_as_far_as_it_was_on_the_disk(
@@ -135,6 +137,7 @@ def test_after_a_power_cut_the_log_is_there_as_far_as_it_was_on_the_disk(
             crash(manager)
 
 
+@pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
 def test_a_start_that_goes_on_after_a_hole_may_be_interrupted_anywhere(
     tmp_path: Path, power_cut: bool

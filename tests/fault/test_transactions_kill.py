@@ -88,6 +88,7 @@ def rounds(path: Path, seed: int, kills: int) -> None:
             assert [[value for _, value in reader.found[number]] for number in range(PARTITIONS)] == committed
 
 
+@pytest.mark.long("brokers that are killed many times")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_broker_loses_no_transaction_and_shows_none_twice(tmp_path: Path, seed: int) -> None:
     rounds(tmp_path, seed, 3)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long("each notebook is a Spark driver")
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 QUICKSTART, STREAMING = "01_quickstart.ipynb", "02_streaming.ipynb"

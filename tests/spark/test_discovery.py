@@ -76,6 +76,7 @@ def path_without_java(tmp_path: Path) -> Path:
     return tools
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_a_session_elsewhere_finds_the_source_by_its_name_where_the_machine_has_no_java(
     server: Any, topic: Topic, path_without_java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_examples_of_the_front_page(
     assert copied(load, topics) == 9
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_what_the_front_page_says_of_databases(
     spark: Any, server: EmbeddedBroker, topics: dict[str, Topic], tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_what_the_front_page_says_of_databases(
     assert kafkalog.audit_sql("flights", str(tmp_path / "_offsets"), url) == []
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_the_examples_of_the_way_from_sparks_connector(
     spark: Any, run: Run, load: Callable[..., Any], topics: dict[str, Topic], tmp_path: Path
 ) -> None:

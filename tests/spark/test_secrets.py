@@ -120,6 +120,7 @@ def config_file(properties: dict[str, str], authority: Authority) -> Path:
     return file
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_all_jobs_run_secured_and_leave_no_secret(
     do: Errand, options: Callable[..., dict[str, str]], config_file: Path, place: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyspark_kafkalog.classic.producer.router import BrokerPartition, ClusterDirectory, ZooKeeperDirectory
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -13,6 +15,7 @@ from tests.support.zookeeper import patient_session
 LAYOUT = JsonLayout("/kafka")
 
 
+@pytest.mark.long("brokers that die and return")
 def test_partitions_are_ordered_by_number_whichever_broker_leads_them(zookeeper_connect: str) -> None:
     with patient_session(zookeeper_connect) as session:
         for broker in (1, 2):

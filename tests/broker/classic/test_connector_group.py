@@ -118,6 +118,7 @@ def group(zookeeper_connect: str, tmp_path: Path) -> Iterator[Group]:
         group.close()
 
 
+@pytest.mark.long("a group whose members die and return")
 def test_every_message_comes_through_deaths_returns_and_expired_sessions(group: Group) -> None:
     for name in ("a", "b", "c", "d"):
         group.add(name)

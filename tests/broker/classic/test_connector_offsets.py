@@ -38,6 +38,7 @@ def patiently(call: Callable[[], T]) -> T:
     return found[0]
 
 
+@pytest.mark.long("a group whose members die and return")
 def test_the_coordinator_is_found_again_after_it_moved(tmp_path: Path) -> None:
     addresses: list[tuple[str, int]] = []
     offsets = KafkaOffsets(CONFIG, lambda: addresses)

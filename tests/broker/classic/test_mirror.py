@@ -192,6 +192,7 @@ def test_partitions_keep_their_numbers_where_that_is_asked_for(
     until(lambda: [set(there.values(topic_name, partition)) for partition in range(2)] == expected)
 
 
+@pytest.mark.long("brokers that die and return")
 def test_two_sources_are_mirrored_at_once_and_topics_join_as_they_appear(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_blacklist_leaves_topics_out(
     assert there.values(f"{topic_name}-b") == []
 
 
+@pytest.mark.long("brokers that die and return")
 @pytest.mark.parametrize("by_brokers", [False, True])
 def test_two_mirrors_of_a_group_share_the_work_and_hand_over_in_peace(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, by_brokers: bool
@@ -250,6 +252,7 @@ def test_two_mirrors_of_a_group_share_the_work_and_hand_over_in_peace(
     assert len(there.values(topic_name)) == 1003
 
 
+@pytest.mark.long("brokers that die and return")
 @pytest.mark.parametrize("by_brokers", [False, True])
 def test_aborted_transactions_are_not_mirrored_unless_asked_for(
     run: Run, sides: Callable[[str, str], tuple[Side, Side]], topic_name: str, by_brokers: bool
@@ -324,6 +327,7 @@ def test_the_lag_goes_down_to_nothing(
     until(lambda: measured() == 0)
 
 
+@pytest.mark.long("brokers that die and return")
 @pytest.mark.parametrize("to", [OLD, NEW])
 def test_a_target_that_goes_away_and_returns_is_waited_for(
     run: Run,

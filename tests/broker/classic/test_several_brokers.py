@@ -29,6 +29,8 @@ from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker, patient_session
 
+pytestmark = pytest.mark.long("several brokers and their ZooKeeper")
+
 PARTITIONS = 6
 MESSAGES = 300
 PROMPT = {

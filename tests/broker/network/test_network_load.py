@@ -113,6 +113,7 @@ def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one(
         until(lambda: server.connection_count == 1)
 
 
+@pytest.mark.long("thousands of requests")
 def test_many_clients_at_once_each_get_their_own_answers() -> None:
     def talk(port: int, name: int, failures: list[object]) -> None:
         try:

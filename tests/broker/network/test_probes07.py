@@ -76,6 +76,7 @@ def counted(*values: int) -> bytes:
     return EMPTY + struct.pack(f">i{len(values)}q", len(values), *values)
 
 
+@pytest.mark.long("thousands of requests")
 @pytest.mark.parametrize(
     ("request_frame", "answer"),
     [

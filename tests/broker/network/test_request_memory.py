@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.exchange import encode_request
 from tests.support.network.broker_process import MIB, growing_less_than
 from tests.support.protocol.raw_client import RawClient, batch, produce_request
+
+pytestmark = pytest.mark.long("thousands of requests")
 
 LARGEST = 10 * MIB
 

@@ -30,6 +30,8 @@ from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
 from tests.support.protocol.raw_client import RawClient, fetch_request, produce_request
 from tests.support.until import until
 
+pytestmark = pytest.mark.long("seconds of work beside small requests")
+
 MESSAGES = 60_000
 """Some 0.3 s of work in Python."""
 

@@ -131,6 +131,7 @@ def test_a_change_that_is_only_validated_is_not_made(client: RawClient, topic: s
     assert own(client, topic) == {}
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_a_change_is_in_force_at_once_and_after_a_restart(tmp_path: Path) -> None:
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         client.create_topic("t")
@@ -157,6 +158,7 @@ def in_force(client: RawClient, kind: int, name: str, key: str) -> list[tuple[st
     return [(each.name, each.value, each.source) for each in found.synonyms]
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_the_brokers_properties_are_changed_at_once_and_after_a_restart(tmp_path: Path) -> None:
     key, topic_key = "message.max.bytes", "max.message.bytes"
     with start_broker({key: 5000}, data_dir=tmp_path) as broker, RawClient(broker.port) as client:
@@ -195,6 +197,7 @@ def test_the_brokers_properties_are_changed_at_once_and_after_a_restart(tmp_path
         client.close()
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_words_are_appended_to_the_brokers_list(tmp_path: Path) -> None:
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         client.create_topic("t")

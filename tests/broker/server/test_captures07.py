@@ -36,6 +36,7 @@ def wire(broker: EmbeddedBroker) -> Iterator[Wire07]:
         yield wire
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize(
     ("capture", "answer"),
     [
@@ -80,6 +81,7 @@ def test_every_captured_question_is_answered(wire: Wire07, capture: str) -> None
     assert answer[:2] in (EMPTY, b"\0\1")
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_every_captured_produce_is_taken() -> None:
     with (
         start_broker({"listeners": "KAFKA07://127.0.0.1:0", "num.partitions": 2}) as broker,

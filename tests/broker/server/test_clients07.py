@@ -57,6 +57,7 @@ def everything(consumer: SimpleConsumer, topic: str, partition: int) -> list[byt
     return found
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
 def test_what_is_sent_is_read_on_the_same_wire(
     wire: tuple[int, dict[str, object]], topic_name: str, codec: Codec
@@ -162,6 +163,7 @@ def test_a_key_chooses_by_murmur2_on_today_s_wire_and_goes_with_the_message(
     assert found == expected
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("producer_type", ["sync", "async"])
 def test_brokers_found_by_zookeeper_share_the_keys(
     zookeeper_connect: str, tmp_path: Path, producer_type: str
@@ -202,6 +204,7 @@ def test_brokers_found_by_zookeeper_share_the_keys(
         assert {b"after %d" % n for n in range(10)} <= found
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_today_s_wire_is_found_by_zookeeper_too(zookeeper_connect: str, tmp_path: Path) -> None:
     settings = {**SETTINGS, **PATIENT, "zookeeper.connect": zookeeper_connect}
     with (

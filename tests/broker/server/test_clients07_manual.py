@@ -25,6 +25,7 @@ def run(example: str, port: int, zookeeper_connect: str) -> None:
     exec(compile(code, "docs/clients.md", "exec"), {})
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_the_examples_do_what_they_say(
     zookeeper_connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,8 @@ from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
 
+pytestmark = pytest.mark.long("several brokers and their ZooKeeper")
+
 GROUP, TRANSACTION = 0, 1
 
 

@@ -36,6 +36,7 @@ def sizes(response: DescribeLogDirsResponse) -> list[tuple[str, dict[tuple[str, 
     ]
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
 def test_directories_are_told_with_the_bytes_of_their_partitions(tmp_path: Path, version: int) -> None:
     place = str(tmp_path)

@@ -67,12 +67,14 @@ def stored(restarted: Restarted, topic: str, partition: int) -> bytes:
     return data[: -CUT if cut else None]
 
 
+@pytest.mark.long("every directory of an older release")
 def test_what_was_left_is_sound(restarted: Restarted, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify-log", str(restarted.written)]) == 0
     told = capsys.readouterr().out
     assert ("torn tail" in told) == (restarted.written.name == "killed")
 
 
+@pytest.mark.long("every directory of an older release")
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_record_is_read_as_it_was(restarted: Restarted, topic: str) -> None:
     ran = kafkalog("consume", topic, "--format", "json", server=restarted.server.bootstrap_servers)

@@ -71,6 +71,7 @@ def test_stopping_twice_changes_nothing() -> None:
     running.stop()
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_records_of_long_ago_stay_unless_retention_is_asked_for() -> None:
     often = {"log.retention.check.interval.ms": 20}
     long_ago = batch(b"x", timestamp=1_370_000_000_000)
@@ -89,6 +90,7 @@ def test_records_of_long_ago_stay_unless_retention_is_asked_for() -> None:
         assert [r.value for r in kept.read("t")] == [b"x"]
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_a_retention_policy_of_the_users_own_is_the_one_that_deletes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_property_that_there_is_not_is_an_error_that_names_the_nearest(
     assert str(raised.value) == f"start_broker: the broker has no property {name}{hint}"
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_kill_leaves_the_data_for_a_new_start() -> None:
     with start_broker() as running:
         with RawClient(running.port) as client:
@@ -176,6 +179,7 @@ def test_the_package_is_imported_without_the_broker_or_spark() -> None:
     assert imported("import broker", "broker.embedded", "broker.server", "pyspark", "pyarrow") == []
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_the_brokers_process_imports_nothing_heavy() -> None:
     heavy = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "asyncio")
     assert imported("import broker.server.broker", *heavy) == []

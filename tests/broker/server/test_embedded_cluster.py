@@ -35,6 +35,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_records_with_keys_are_all_read_from_any_broker(cluster: EmbeddedCluster) -> None:
     one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
     assert cluster.bootstrap_servers == f"{one},{two},{three}"
@@ -147,6 +148,7 @@ def committed(client: RawClient, group: str) -> int | None:
     return int(partition.committed_offset)
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_one_broker_dies_and_returns_while_the_others_serve(cluster: EmbeddedCluster) -> None:
     second = cluster.brokers[2]
     with RawClient(cluster.brokers[1].port) as client:

@@ -16,6 +16,8 @@ from tests.support.two_brokers import SOON_MISSED, Two, empty, leaders, write_ev
 from tests.support.until import until
 from tests.support.zookeeper import patient_session
 
+pytestmark = pytest.mark.long("ZooKeeper, stopped and started")
+
 
 def test_of_topics_that_zookeeper_lost_while_nobody_ran_the_owners_bring_theirs_and_others_wait(
     own_zookeeper: ZooKeeperServer, tmp_path: Path

@@ -294,6 +294,7 @@ def test_a_torn_tail_is_left_out_and_reported(
     assert main(["verify-log", str(target)]) == 0
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_a_running_brokers_directory_is_refused_unless_live_is_said(
     tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_running_brokers_directory_is_refused_unless_live_is_said(
     assert ours.startswith(theirs)
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_no_broker_starts_on_a_directory_that_is_being_exported(
     partition: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

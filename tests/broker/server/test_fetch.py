@@ -175,6 +175,7 @@ class TestLimits:
 
 
 class TestManyPartitions:
+    @pytest.mark.long("a broker that is started more than once")
     def test_all_of_2000_partitions_come_though_the_client_asks_the_same_each_time(
         self, client: RawClient, topic_name: str
     ) -> None:
@@ -285,6 +286,7 @@ class TestWaiting:
         client.produce(topic, batch(b"x"))
         assert [r.value for r in client.read(topic)] == [b"x"]
 
+    @pytest.mark.long("a broker that is started more than once")
     def test_stopping_answers_what_is_parked(self) -> None:
         with start_broker() as broker, RawClient(broker.port) as consumer:
             consumer.create_topic("t")

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
@@ -19,6 +21,7 @@ from tests.support.until import until
 from tests.support.zookeeper import patient_session
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_aside_when_it_returns(
     two: Two,
 ) -> None:
@@ -66,6 +69,7 @@ def test_a_deletion_waits_no_longer_for_a_broker_that_is_forgotten(two: Two, zoo
     assert two.aside(2) == ["t.topic", "t_1"]
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_place_without_a_cluster_is_one_clear_error(two: Two, tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     given = properties.read_text()
@@ -82,6 +86,7 @@ def test_a_place_without_a_cluster_is_one_clear_error(two: Two, tmp_path: Path) 
     assert two.forget(-2, "--yes")[0] == 2
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_goes_on(two: Two) -> None:
     two.create("t", 1, 2)
     two.stop(2)
@@ -109,6 +114,7 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
     until(lambda: two.aside(2) == ["t.topic", "t_1"])
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(two: Two) -> None:
     two.create("t", 1, 2)
     client = two.clients[2]
@@ -120,6 +126,7 @@ def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(t
     until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE)
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
     tmp_path: Path, zookeeper_connect: str
 ) -> None:

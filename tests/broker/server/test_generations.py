@@ -131,6 +131,7 @@ def test_a_topic_of_07_is_deleted_by_todays_protocol(
     assert not list(broker.data_dir.glob(f"{topic_name}*"))
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_what_is_not_flushed_is_not_seen() -> None:
     with (
         start_broker(

@@ -171,6 +171,7 @@ def stable(member: Make) -> tuple[Member, Member]:
     return leader, follower
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
 def test_a_member_lives_in_every_version(member: Make, version: int) -> None:
     """Those of the other calls go along, as far as they go."""
@@ -350,6 +351,7 @@ def test_members_of_another_protocol_do_not_say_what_they_read(member: Make) -> 
     assert delete_offsets(one.client, one.group, ("t", 0)).error_code == ErrorCode.NON_EMPTY_GROUP
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_restart_keeps_members_and_assignments_without_a_rebalance(end: str) -> None:
     with start_broker() as broker, ExitStack() as stack:
@@ -382,6 +384,7 @@ def test_a_restart_keeps_members_and_assignments_without_a_rebalance(end: str) -
         assert follower.commit("t", 43) == NONE
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_who_waits_is_answered_when_the_broker_stops() -> None:
     with start_broker() as broker, RawClient(broker.port) as first, RawClient(broker.port) as second:
         leader, follower = Member(first, "g"), Member(second, "g")

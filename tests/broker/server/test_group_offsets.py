@@ -200,6 +200,7 @@ class TestStorage:
         expires = [v.expire_timestamp_ms for k, v in stored(client) if k and v and k.group == group]
         assert expires == [2**63 - 1]
 
+    @pytest.mark.long("a broker that is started more than once")
     @pytest.mark.parametrize("partitions", [1, 7])
     def test_offsets_survive_a_restart_and_a_crash(self, partitions: int) -> None:
         groups = [f"group-{i}" for i in range(20)]
@@ -218,6 +219,7 @@ class TestStorage:
                         expected = {("t", 0): (i + 100, ""), ("t", 1): (2 * i, f"m{i}")}
                         assert fetch_loaded(client, group) == expected
 
+    @pytest.mark.long("a broker that is started more than once")
     def test_a_deleted_topics_offsets_are_gone_also_after_a_restart(self) -> None:
         with start_broker() as broker:
             with RawClient(broker.port) as client:
@@ -243,6 +245,7 @@ class TestStorage:
             assert fetch(client, "g") == {("t", 1): (2, "")}
             assert (OffsetKey("g", TopicPartition("t", 0)), None) in stored(client)
 
+    @pytest.mark.long("a broker that is started more than once")
     def test_a_commit_larger_than_a_batch_is_stored_whole(self) -> None:
         with start_broker({"offset.metadata.max.bytes": 30_000}) as broker:
             offsets = {("t", p): p for p in range(30)}

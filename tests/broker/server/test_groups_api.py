@@ -91,6 +91,7 @@ def test_operations_are_answered_when_asked_for(client: RawClient) -> None:
     )
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_before_the_first_commit_there_are_no_groups_and_a_group_ends_with_its_last_offset() -> None:
     with start_broker() as broker, RawClient(broker.port) as client:
         assert client.ask(ListGroupsRequest()).groups == ()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.embedded import start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from tests.support.protocol.raw_client import RawClient
 
 
+@pytest.mark.long("a broker that is started more than once")
 def test_clients_stay_with_the_listener_that_they_came_to() -> None:
     properties = {
         "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",

@@ -101,6 +101,7 @@ def test_the_command_reads_them_as_records(running_broker: EmbeddedBroker, writt
     assert [(r.offset, r.key, r.value, r.timestamp) for r in found] == [r[:4] for r in expected_rows(1, 35)]
 
 
+@pytest.mark.long("megabytes are converted")
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
 def test_an_entry_that_is_cut_is_asked_for_with_more_room_or_refused(codec: Codec, magic: int) -> None:

@@ -143,6 +143,7 @@ class TestLimits:
             request = fetch_request({("t", 0): 0, ("t", 1): 0}, 50_000)
             assert [len(decode(t.partitions[0])) for t in client.ask(request, version).responses] == [1, 0]
 
+    @pytest.mark.long("megabytes are converted")
     @pytest.mark.parametrize("version", [0, 2])
     def test_a_batch_that_outgrows_an_entry_in_the_clients_format_is_read_to_its_end(
         self, client: RawClient, topic: str, version: int
@@ -198,6 +199,7 @@ class TestWaiting:
         data = client.ask(request, 2).responses[0].partitions[0]
         assert [r.value for r in decode(data)] == [b"a"]
 
+    @pytest.mark.long("megabytes are converted")
     def test_others_are_served_while_one_has_much_converted(
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
     ) -> None:

@@ -228,6 +228,7 @@ class TestZooKeeper:
         assert client.receive().error_code == ErrorCode.NONE
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_while_zookeeper_is_away_old_offsets_are_refused_and_others_are_served(
     own_zookeeper: ZooKeeperServer,
 ) -> None:

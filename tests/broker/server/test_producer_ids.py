@@ -80,6 +80,7 @@ def kill_and_start(broker: EmbeddedBroker) -> None:
     broker.start()
 
 
+@pytest.mark.long("a broker that is started more than once")
 @pytest.mark.parametrize("again", [EmbeddedBroker.restart, kill_and_start])
 def test_producers_and_ids_survive_a_restart_and_a_crash(again: Callable[[EmbeddedBroker], object]) -> None:
     with start_broker({"log.segment.bytes": 300}) as broker:

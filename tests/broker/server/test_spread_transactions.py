@@ -107,6 +107,7 @@ def seen(clients: Clients, topic: str) -> dict[int, list[bytes | None]]:
     return found
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_has_partitions_of_every_broker(clients: Clients, topic: str, commit: bool) -> None:
     owners, txn = clients.owners(topic), clients.transaction(topic)
@@ -196,6 +197,7 @@ def test_offsets_of_a_group_at_another_broker_change_with_the_transaction(
     assert at_keeper.commit_offset(topic, topic, 6) == ErrorCode.TRANSACTION_ABORTABLE
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_dead_owner_gets_its_markers_when_it_returns(clients: Clients, topic: str) -> None:
     owners = clients.owners(topic)
     txn = clients.transaction(topic, away_from=owners[0]).begun(topic, 0, 1, 2)
@@ -231,6 +233,7 @@ def test_an_owner_that_was_stopped_gets_each_marker_once(clients: Clients, topic
     assert data.high_watermark == 4, "two records, two markers"
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_marker_of_an_older_epoch_ends_nothing(clients: Clients, topic: str) -> None:
     owners = clients.owners(topic)
     txn = clients.transaction(topic, away_from=owners[0]).begun(topic, 0)

@@ -103,6 +103,7 @@ def test_top_prints_the_same_of_any_cluster_and_the_loads_of_a_ledger(
     assert next(line for line in lines if line[:1] == ["nightly"])[1] == "1"
 
 
+@pytest.mark.long("brokers that come and go")
 def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBroker) -> None:
     running = subprocess.Popen(
         [*COMMAND, "dashboard", "-b", watched.bootstrap_servers, "--listen", "127.0.0.1:0"],
@@ -124,6 +125,7 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
     assert (running.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.long("brokers that come and go")
 def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
     with start_broker({"metrics.listener": "127.0.0.1:0"}) as broker:
         servers = broker.bootstrap_servers
@@ -145,6 +147,7 @@ def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
         assert json.loads(found.stdout)["lag"] == 10
 
 
+@pytest.mark.long("brokers that come and go")
 def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
     with start_cluster(2, {**PATIENT, "metrics.listener": "127.0.0.1:0"}) as cluster:
         await_all(cluster)
@@ -191,6 +194,7 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
             broker.kill()  # a stop would wait for ZooKeeper
 
 
+@pytest.mark.long("brokers that come and go")
 def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> None:
     given = {**PATIENT, "metrics.listener": "127.0.0.1:0"}
     with start_cluster(1, given, data_dir=tmp_path) as cluster:
@@ -223,6 +227,7 @@ def test_without_a_listener_there_is_no_status() -> None:
         _ = broker.status_url
 
 
+@pytest.mark.long("brokers that come and go")
 @pytest.mark.parametrize(
     ("listener", "said"),
     [("9308", "allowed: host:port"), ("nowhere.invalid:0", "cannot listen on nowhere.invalid:0")],

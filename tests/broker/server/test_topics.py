@@ -309,6 +309,7 @@ class TestDeleteTopics:
         ).responses
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
+    @pytest.mark.long("a broker that is started more than once")
     @pytest.mark.parametrize(
         ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
     )

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.alter_configs import (
@@ -40,6 +42,7 @@ from tests.support.until import until
 from tests.support.zookeeper import PATIENT
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
     two: Two,
 ) -> None:
@@ -67,6 +70,7 @@ def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partiti
         assert {n: [p for p, owner in enumerate(owners) if owner == n] for n in (1, 2)} == taken
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_every_broker_names_all_brokers_and_the_smallest_id_as_the_controller(two: Two) -> None:
     for number in (1, 2):
         until(lambda n=number: len(two.clients[n].ask(MetadataRequest(topics=())).brokers) == 2)
@@ -118,6 +122,7 @@ def test_a_topic_is_made_widened_changed_and_deleted_at_any_broker(two: Two, tmp
     assert one.offset_at("t", -1).offset == 0
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_their_records(
     two: Two, tmp_path: Path
 ) -> None:
@@ -145,6 +150,7 @@ def test_partitions_of_a_broker_that_is_away_are_unavailable_and_come_back_with_
     assert [r.value for r in two.clients[1].read("t", partition=1)] == []
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_broker_that_waits_until_it_may_register_knows_the_clusters_topics_already(two: Two) -> None:
     """A producer that is told that its topic does not exist gives up the records it holds; and a deletion
     would remove this broker's part alone.
@@ -185,6 +191,7 @@ def connected(port: int) -> RawClient:
     return client
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_an_owner_that_comes_with_an_empty_directory_does_not_pass_for_having_lost_nothing(
     two: Two, tmp_path: Path
 ) -> None:
@@ -201,6 +208,7 @@ def test_an_owner_that_comes_with_an_empty_directory_does_not_pass_for_having_lo
     assert two.start(2).produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_what_two_brokers_brought_under_one_name_is_the_firsts_and_the_others_is_set_aside(
     zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -221,6 +229,7 @@ def test_what_two_brokers_brought_under_one_name_is_the_firsts_and_the_others_is
         assert b"of 2" in (aside / "both_0" / "00000000000.kafka").read_bytes()
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordinated_by_key(
     zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -256,6 +265,7 @@ def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordina
         until(lambda: two.clients[2].offset_at("of-2", -1, isolation_level=1).offset == 4)
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twice(two: Two) -> None:
     """With one id for two, a record of one would pass for a duplicate of the other's."""
 
@@ -272,6 +282,7 @@ def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twi
     assert len(set(ids)) == 5
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_it_is_its_own_again(
     two: Two, tmp_path: Path, zookeeper_connect: str
 ) -> None:
@@ -294,6 +305,7 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
     assert {b"before", b"after"} <= {r.value for r in client.read("t")}
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_name_that_a_topic_of_07_has_at_any_broker_is_given_to_no_other_topic(two: Two) -> None:
     with Wire07(two.brokers[1].port_of("KAFKA07")) as wire:
         wire.send(produce("old", 0, entry(b"of 1")))
@@ -311,6 +323,7 @@ def test_a_name_that_a_topic_of_07_has_at_any_broker_is_given_to_no_other_topic(
     until(lambda: two.clients[2].create_topic("old").error_code == ErrorCode.NONE)
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_offsets_of_a_topic_that_was_deleted_while_the_coordinator_was_away_are_forgotten(two: Two) -> None:
     two.create("t", 1)
     one, other = two.clients[1], two.clients[2]
@@ -329,6 +342,7 @@ def test_offsets_of_a_topic_that_was_deleted_while_the_coordinator_was_away_are_
     assert until(lambda: committed(back, group, "t")) == 1, "of the new topic it is kept"
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: Two) -> None:
     """Metadata makes topics; Produce does not, as in Kafka."""
     clients = [RawClient(two.brokers[number].port_of("PLAINTEXT")) for number in (1, 2) * 4]
@@ -357,6 +371,7 @@ def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: 
             client.close()
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
     for number in (1, 2):
         with Wire07(two.brokers[number].port_of("KAFKA07")) as wire:

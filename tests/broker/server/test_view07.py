@@ -80,6 +80,7 @@ def pairs(records: list[Record], start: int = 0) -> list[tuple[int, bytes | None
 ALL = [*expected(), (END, b"end")]
 
 
+@pytest.mark.long("megabytes are converted")
 def test_at_every_byte_the_entry_around_it_is_given(modern: RawClient, topic: str) -> None:
     for offset in range(END):
         data = modern.fetch(topic, offset)
@@ -191,6 +192,7 @@ def test_a_long_poll_at_the_end_of_a_deleted_topic_ends(
     assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.long("megabytes are converted")
 def test_a_far_offset_is_found_in_turns(topic_name: str) -> None:
     """A walk over 20 MiB is more than is done at a time: it goes on, parked, whether one waits or not."""
     one = entry(bytes(90))

@@ -255,6 +255,7 @@ def test_a_topic_that_cannot_be_a_znode_keeps_no_other_from_being_registered(
     assert "topic 'a/b' is not registered" in caplog.text
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_topics_that_were_made_while_zookeeper_was_away_are_registered_when_it_is_back(
     own_zookeeper: ZooKeeperServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -279,6 +280,7 @@ def test_topics_that_were_made_while_zookeeper_was_away_are_registered_when_it_i
         assert brokers(session, PLAIN) == {}
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_no_zookeeper_is_reported_at_the_start(own_zookeeper: ZooKeeperServer) -> None:
     own_zookeeper.kill()
     config = BrokerConfig(zookeeper_connect=own_zookeeper.connect, zookeeper_connection_timeout_ms=200)

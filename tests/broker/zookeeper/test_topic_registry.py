@@ -122,6 +122,7 @@ def test_changes_of_many_at_once_are_all_made(made: Made) -> None:
     assert owners(registries[0].sync()) == owners(registries[1].sync()) == wanted
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_who_has_missed_more_changes_than_are_kept_reads_everything(made: Made) -> None:
     one, late = made(1), made(2)
     for n in range(CHANGES_KEPT // 2 + 5):
@@ -390,6 +391,7 @@ def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
     assert "foreign" not in made(2).sync().topics
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_while_zookeeper_is_away_nothing_is_changed_and_nobody_waits(own_zookeeper: ZooKeeperServer) -> None:
     with patient_session(own_zookeeper.connect) as session:
         registry = TopicRegistry(session, JsonLayout(), Ownership(1), lambda: "r")

@@ -64,6 +64,7 @@ def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
     assert partitions(session, JSON, "new") == []
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_restart_shows_the_topics_that_are_there(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_restart_shows_the_topics_that_are_there(
         assert [p.name for p in partitions(session, PLAIN, "old")] == ["1-0", "1-1"]
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_broker_that_was_killed_comes_back_once_zookeeper_has_missed_it(
     session: Session, zookeeper_connect: str
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_broker_that_was_killed_comes_back_once_zookeeper_has_missed_it(
         assert after.since_ms > before.since_ms
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_brokers_that_join_are_of_one_cluster_and_an_id_in_use_is_refused(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -111,6 +114,7 @@ def test_brokers_that_join_are_of_one_cluster_and_an_id_in_use_is_refused(
         assert list(brokers(session, PLAIN)) == [1]
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_data_of_another_cluster_is_refused(zookeeper_connect: str, tmp_path: Path) -> None:
     start_broker(data_dir=tmp_path / "alone").stop()
     with (
@@ -120,6 +124,7 @@ def test_data_of_another_cluster_is_refused(zookeeper_connect: str, tmp_path: Pa
         with_zookeeper(zookeeper_connect, 0, tmp_path / "alone")
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_cluster_that_was_there_before_gives_its_id_to_zookeeper(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -132,6 +137,7 @@ def test_a_cluster_that_was_there_before_gives_its_id_to_zookeeper(
     )
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_without_zookeeper_a_broker_does_not_start_and_leaves_nothing_behind(
     own_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -144,6 +150,7 @@ def test_without_zookeeper_a_broker_does_not_start_and_leaves_nothing_behind(
         pass
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: ZooKeeperServer) -> None:
     own = {"zookeeper.connect": own_zookeeper.connect, "listeners": BOTH, "node.id": 1}
     with impatient_broker({**own, "zookeeper.connection.timeout.ms": 3000}) as broker:
@@ -168,6 +175,7 @@ def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: Zoo
         assert psutil.wait_procs([process], timeout=60)[1] == []
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_broker_that_was_stopped_for_too_long_registers_again(
     session: Session, zookeeper_connect: str
 ) -> None:

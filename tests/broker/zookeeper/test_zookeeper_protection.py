@@ -93,6 +93,7 @@ def acls(secured: Secured, path: str) -> set[tuple[str, str, tuple[str, ...]]]:
 OURS, WORLD = ("sasl", "kafka", ("ALL",)), ("world", "anyone")
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_nodes_belong_to_the_login_that_made_them(secured: Secured) -> None:
     given = secured.tls(**login()) | {"zookeeper.set.acl": "true"}
     with (
@@ -306,6 +307,7 @@ def test_properties_that_cannot_work_are_refused(given: dict[str, str], message:
         session_of(parse(ZooKeeperConfig, {"zookeeper.connect": "h:1", **given}, source="test"))
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_brokers_and_consumers_of_a_protected_zookeeper(secured: Secured, tmp_path: Path) -> None:
     """Users are shared without being asked for, and the password is in no file that the broker writes."""
     place = {"zookeeper.connect": f"{secured.server.secure_connect}/g"}

@@ -76,6 +76,7 @@ def test_it_says_where_it_listens_and_ends_with_its_jvm(
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_it_keeps_its_data(start: Start, tmp_path: Path) -> None:
     for number in range(2):
         process = start()
@@ -86,6 +87,7 @@ def test_it_keeps_its_data(start: Start, tmp_path: Path) -> None:
         process.communicate(timeout=180)
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_no_jvm_outlives_a_command_that_is_killed(start: Start, tmp_path: Path) -> None:
     process = start()
     ready(process, tmp_path / "data")
@@ -95,6 +97,7 @@ def test_no_jvm_outlives_a_command_that_is_killed(start: Start, tmp_path: Path) 
     assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path) -> None:
     process = start()
     ready(process, tmp_path / "data")
@@ -104,6 +107,7 @@ def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path
     assert "ZooKeeper exited with code -9" in errors
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(
     start: Start, tmp_path: Path
 ) -> None:
@@ -115,6 +119,7 @@ def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(
     assert f"ZooKeeper cannot listen on 127.0.0.1:{port} (clientPortAddress, clientPort)" in errors
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 @pytest.mark.parametrize(
     ("properties", "told"),
     [
@@ -146,6 +151,7 @@ def test_it_listens_on_this_machine_only_by_default() -> None:
     assert ZooKeeperServerConfig().client_port_address == "127.0.0.1"
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_killed_server_comes_back_with_its_data_on_its_port(own_zookeeper: ZooKeeperServer) -> None:
     address, pid = own_zookeeper.connect, own_zookeeper.pid
     with patient_session(address) as session:
@@ -167,6 +173,7 @@ def test_a_data_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> Non
         server_in(tmp_path).start()
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_damaged_data_is_reported_with_what_the_server_said(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "version-2").write_text("no directory")
@@ -185,6 +192,7 @@ def test_no_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         server_in(tmp_path / "z").start()
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_the_servers_process_is_not_of_our_process_group(own_zookeeper: ZooKeeperServer) -> None:
     assert os.getpgid(own_zookeeper.pid) != os.getpgid(0), "Ctrl-C would end it before us"
     until(lambda: own_zookeeper.wait(0) is None)

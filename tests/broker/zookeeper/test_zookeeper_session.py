@@ -143,6 +143,7 @@ def test_an_expired_session_is_reported_and_renewed_and_its_watches_look_again(
     assert told.get(timeout=60) == ["e", "other"]
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_session_outlives_its_server_if_it_is_back_in_time(own_zookeeper: ZooKeeperServer) -> None:
     events: queue.Queue[SessionEvent] = queue.Queue()
     told: queue.Queue[list[str]] = queue.Queue()
@@ -183,6 +184,7 @@ def test_a_connection_that_nobody_answers_is_left_while_a_session_would_live() -
         until(came_again)  # another time, if this process stood still for most of the first
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
     own_zookeeper: ZooKeeperServer,
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_call_waits_for_a_server_that_comes_back_and_gives_up_in_time(
         assert session.read("/y").data == b"1"  # type: ignore[union-attr]
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_server_that_was_emptied_is_used_once_the_session_must_have_ended(
     own_zookeeper: ZooKeeperServer,
 ) -> None:
@@ -232,6 +235,7 @@ def _try_to_write(session: Session) -> bool:
     return True
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_no_server_is_an_error_that_names_it(own_zookeeper: ZooKeeperServer) -> None:
     own_zookeeper.kill()
     session = Session(own_zookeeper.connect, connection_timeout_ms=300)

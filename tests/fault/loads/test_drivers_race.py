@@ -40,6 +40,7 @@ def both_load(
         return loading.result(), of_quick
 
 
+@pytest.mark.long("Spark drivers that are killed")
 @pytest.mark.parametrize("lockless", [False, True], ids=["locks", "no locks"])
 def test_two_drivers_never_commit_the_same_load(local: Drivers, lockless: bool, tmp_path: Path) -> None:
     rng = random.Random("two drivers")

@@ -15,6 +15,8 @@ from tests.support.loads.growing_topic import growing
 from tests.support.loads.load_rounds import BY_HOUR, ORC_FILES, LoadRound
 from tests.support.loads.spark_drivers import LOCAL_CLUSTER, Drivers
 
+pytestmark = pytest.mark.long("Spark drivers that are killed")
+
 ROUNDS = {
     1: [
         *("worker killed at its receipt", "task fails for good", "broker away", "rival", "discarded"),

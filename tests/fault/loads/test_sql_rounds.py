@@ -20,6 +20,7 @@ ROUNDS = {
 }
 
 
+@pytest.mark.long("Spark drivers that are killed")
 @pytest.mark.parametrize("seed", ROUNDS)
 def test_every_offset_is_in_the_table_once_whatever_is_killed(
     seed: str, local: Drivers, tmp_path: Path

@@ -9,6 +9,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.embedded import start_broker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.loads.armed_faults import Fault
@@ -22,6 +24,7 @@ KILLED_FOR_GOOD = ("before commit", "row", "after receipt")
 """One after the other: all receipts are there already when the second kill comes."""
 
 
+@pytest.mark.long("Spark drivers that are killed")
 def test_a_map_only_write_arrives_once_in_mode_stage(local: Drivers, tmp_path: Path) -> None:
     rng = random.Random("stage")
     ledger, table, seen = Ledger.at(tmp_path / "offsets", "staged"), tmp_path / "table", tmp_path / "seen"

@@ -19,6 +19,7 @@ from tests.support.spark.spark_environments import s3a_keys
 STEPS = ["worker killed at its receipt", "store away"]
 
 
+@pytest.mark.long("Spark drivers that are killed")
 def test_every_offset_is_loaded_once_with_a_ledger_in_an_object_store(
     local: Drivers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def s3(url: str) -> FileStore:
     return open_store(url)
 
 
+@pytest.mark.long("many writers at one store")
 def test_a_record_is_created_once_and_keeps_its_first_content(store: Store) -> None:
     assert store.create("plans/1.json", b"first")
     assert not store.create("plans/1.json", b"second, and longer")
@@ -44,6 +45,7 @@ def test_a_record_is_created_once_and_keeps_its_first_content(store: Store) -> N
     assert store.read("plans/2.json") is None
 
 
+@pytest.mark.long("many writers at one store")
 def test_of_fifty_creators_one_wins(store: Store) -> None:
     start, won = threading.Barrier(50), []
 
@@ -219,6 +221,7 @@ def test_given_settings_open_a_store_without_the_environment(
     assert open_store(url).create("load.json", b"data")
 
 
+@pytest.mark.long("many writers at one store")
 def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
     found = kafkalog("verify", "--store", s3.location)
     assert (found.returncode, found.stdout) == (
@@ -232,6 +235,7 @@ def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
     assert s3.names("") == []
 
 
+@pytest.mark.long("many writers at one store")
 @pytest.mark.parametrize("arguments", [("flights",), ("--store", "/x", "flights"), ()])
 def test_a_check_is_of_a_ledger_or_of_a_store(arguments: tuple[str, ...]) -> None:
     assert kafkalog("verify", *arguments).returncode == 2

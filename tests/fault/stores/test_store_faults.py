@@ -55,6 +55,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.long("many writers at one store")
 def test_of_four_processes_one_creates_each_record(tmp_path: Path) -> None:
     processes = [started(CREATE, str(tmp_path), who) for who in "abcd"]
     try:

@@ -65,6 +65,7 @@ def left(table: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
+@pytest.mark.long("many writers at one store")
 def test_files_are_listed_as_spark_reads_them_and_verified(ledger: Ledger, table: str) -> None:
     claim_path(table, ledger)
     write(table, *(f"load=00000001/kl_run=won/{name}" for name in ("_SUCCESS", "_temporary/0/x", ".a.crc")))
@@ -121,6 +122,7 @@ def test_gc_removes_what_no_commit_names_and_what_was_compacted(ledger: Ledger, 
     assert verify_outputs(ledger.lineage()) == []
 
 
+@pytest.mark.long("many writers at one store")
 def test_a_table_belongs_to_one_load(ledger: Ledger, table: str) -> None:
     claim_path(table, ledger)
     other = Ledger.at(f"{table}/_offsets", "trains")

@@ -325,6 +325,7 @@ def test_r16_a_topic_that_is_not_there_is_named(load: Load) -> None:
         load(subscribe="not-there", **{"fetchOffset.numRetries": "0"}).collect()
 
 
+@pytest.mark.long("several Spark jobs")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_is_read(new_topic: NewTopic, load: Load, codec: Codec) -> None:
     topic = new_topic()

@@ -39,6 +39,7 @@ def options(secured: EmbeddedBroker, reference: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.long("several Spark jobs")
 def test_sink_batch_and_stream_log_in_with_a_password_in_a_file(
     spark: Any, secured: EmbeddedBroker, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_w8_a_stream_goes_on_from_its_checkpoint_and_counts_what_it_wrote(
     assert values(load, topic) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.long("several Spark jobs")
 def test_in_complete_mode_each_batch_is_the_whole_result(
     lines: tuple[Any, Callable[..., None]], new_topic: NewTopic, load: Load, stream_to: Callable[..., Any]
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_stream_of_a_table(spark: Any, table: str, tmp_path: Path) -> None:
     assert sorted(bytes(row["value"]).decode() for row in found) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.long("several Spark jobs")
 def test_rows_are_inserted_into_a_view(
     spark: Any, options: str, new_topic: Callable[..., Topic], load: Callable[..., Any]
 ) -> None:

@@ -64,6 +64,7 @@ def positions(ledger: Ledger) -> dict[int, int]:
     return {p.partition: p.next for p in head.positions}
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_frame_that_is_joined_with_itself_is_one_load(
     two: Topic, stage: Load, ledger: Ledger, spark: Any
 ) -> None:

@@ -88,6 +88,7 @@ def test_s2_available_now_and_s13_a_restart_and_once(new_topic: NewTopic, query:
     assert query.run(frame, once=True) == [numbers(range(15, 27))]  # S9: without limits
 
 
+@pytest.mark.long("several Spark jobs")
 def test_s6_the_first_batch_is_repeated_from_where_it_began(new_topic: NewTopic, query: Query) -> None:
     topic = new_topic()
     topic.add(1)
@@ -146,6 +147,7 @@ def test_s11_s35_s38_a_running_query_tells_its_lag_and_stops_promptly(
     assert running.exception() is None
 
 
+@pytest.mark.long("several Spark jobs")
 def test_s23_two_sources_in_a_union_and_s26_a_join_with_itself(
     new_topic: NewTopic, query: Query, tmp_path: Path
 ) -> None:
@@ -168,6 +170,7 @@ def test_s23_two_sources_in_a_union_and_s26_a_join_with_itself(
     assert joined.run(left.join(right, left["offset"] == right["at"])) == [["1", "2", "3"]]
 
 
+@pytest.mark.long("several Spark jobs")
 def test_s21_times_make_windows_and_watermarks(new_topic: NewTopic, query: Query, spark: Any) -> None:
     topic = new_topic()
     topic.add(*range(6), timestamp=1_700_000_000_000, step=5000)

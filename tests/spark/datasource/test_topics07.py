@@ -46,6 +46,7 @@ def load(spark: Any, brokers: TwoBrokers07) -> Load:
     return read
 
 
+@pytest.mark.long("several Spark jobs")
 def test_each_row_tells_its_broker_and_its_place(load: Load) -> None:
     frame = load(subscribe="clicks", includeBroker="true")
     assert frame.rdd.getNumPartitions() == 4

@@ -18,6 +18,8 @@ from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.loads.file_lake import NAME, Lake
 from tests.support.spark.spark_environments import s3a_configs
 
+pytestmark = pytest.mark.long("several Spark jobs")
+
 
 class CloudLake(Lake):
     """A table at a path, and its ledger in a bucket."""

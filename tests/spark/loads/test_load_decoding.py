@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
@@ -25,6 +26,7 @@ FLIGHT = {
 }  # fmt: skip
 
 
+@pytest.mark.long("several Spark jobs")
 def test_avro_is_decoded_in_the_tasks_and_what_is_none_becomes_a_dead_letter(
     spark: Any, server: Any, new_topic: Callable[..., Topic], tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
         load.dead_letters(load.df.select("topic", f.lit("x").alias("reason")))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_an_earlier_load_is_read_again_from_the_topic_and_from_the_table(lake: Lake) -> None:
     for values in (range(3), range(3, 5), range(5, 9)):
         lake.topic.add(*values)
@@ -182,6 +183,7 @@ def test_an_earlier_load_is_read_again_from_the_topic_and_from_the_table(lake: L
     assert audit.where("load = 1").first().first_timestamp.timestamp() == 1.0
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_compaction_leaves_rows_loads_and_values_as_they_are(lake: Lake) -> None:
     """Values of directories that look like numbers too, and columns that came later."""
 

@@ -162,6 +162,7 @@ def test_what_an_attempt_read_that_failed_does_not_count_for_the_next_one(lake: 
     assert lake.run().records == 15
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_transformation_is_published_by_its_partitions(lake: Lake) -> None:
     for start in (15, 18):
         with lake.load() as load:
@@ -212,6 +213,7 @@ def test_files_of_another_attempt_are_never_read(lake: Lake) -> None:
     lake.assert_published(rows(1, range(15)))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_loads_of_older_releases_and_new_ones_are_one_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +249,7 @@ def test_two_tables_are_published_by_one_commit(lake: Lake) -> None:
     assert kafkalog.read_load(lake.spark, lake.root / "keys").count() == 15
 
 
+@pytest.mark.long("several Spark jobs")
 def test_after_a_rewind_the_same_offsets_are_read_again_and_nothing_is_there_twice(lake: Lake) -> None:
     lake.run()
     lake.topic.add(15, 16)
@@ -263,6 +266,7 @@ def test_after_a_rewind_the_same_offsets_are_read_again_and_nothing_is_there_twi
     lake.assert_published(rows(6, range(18)))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_without_receipts_the_same_ranges_are_read(lake: Lake) -> None:
     with lake.load(receipts=False, minPartitions=4, startingOffsets=lake.topic.offsets(p0=2, p1=-2)) as load:
         assert load.df.rdd.getNumPartitions() >= 4
@@ -300,6 +304,7 @@ def test_a_second_driver_learns_who_has_the_load(lake: Lake) -> None:
     assert lake.run().number == 2
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_driver_killed_between_write_and_commit_leaves_no_duplicate(lake: Lake) -> None:
     lake.run()
     lake.topic.add(15, 16)
@@ -318,6 +323,7 @@ def test_a_driver_killed_between_write_and_commit_leaves_no_duplicate(lake: Lake
     assert lake.ledger.verify() == []
 
 
+@pytest.mark.long("several Spark jobs")
 def test_hundreds_of_commits_are_read_as_one_table(lake: Lake) -> None:
     lake.run()
     for n in range(15, 315):
@@ -358,6 +364,7 @@ def test_a_recreated_topic_stops_the_load(lake: Lake, client: RawClient) -> None
     lake.assert_published(rows(1, range(15)) + rows(2, range(100, 101)))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> None:
     with broker.start_broker(**{"log.retention.check.interval.ms": "100"}) as own, RawClient(own.port) as raw:
         small = {"segment.bytes": "200", "retention.bytes": "400", "retention.ms": "-1"}

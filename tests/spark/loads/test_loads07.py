@@ -95,6 +95,7 @@ def lake(spark: Any, brokers07: TwoBrokers07, tmp_path: Path) -> Lake:
     return lake
 
 
+@pytest.mark.long("several Spark jobs")
 def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) -> None:
     first = lake.run()
     assert (first.mode, first.records) == ("dir", 5)
@@ -111,6 +112,7 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
     assert output_files.verify_outputs(lake.ledger.lineage()) == []
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_driver_stopped_between_write_and_commit_leaves_no_duplicate(lake: Lake) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_and_be_stopped(lake)

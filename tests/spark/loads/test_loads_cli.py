@@ -69,6 +69,7 @@ def cells(text: str) -> list[list[str]]:
     return [row for row in rows if row]
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, spark: Any) -> None:
     planned = kafkalog("load", "--topic", kafkalog.topic.name, "--dry-run")
     assert planned.returncode == 0, planned.stderr
@@ -128,6 +129,7 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     assert re.search(rf"^load 1: {file} is missing; it had \d+ rows\n$", found.stdout)
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/warehouse.db"
     to = ["--topic", kafkalog.topic.name, "--to", url, "--table", "flights", "--master", "local[2]"]
@@ -142,6 +144,7 @@ def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: P
     assert checked.stdout.startswith("sound: 1 commit in effect with 15 records"), checked.stderr
 
 
+@pytest.mark.long("Spark drivers of its own")
 def test_a_plan_that_was_left_is_shown_and_replayed(kafkalog: CommandLine) -> None:
     ours = {"loadName": "events", "offsetsPath": str(kafkalog.offsets)}
     options = parse_batch_options({**kafkalog.options, **ours})
@@ -174,6 +177,7 @@ def test_a_wrong_property_of_the_client_is_one_line(kafkalog: CommandLine) -> No
     assert ran.stderr.count("\n") == 1
 
 
+@pytest.mark.long("Spark drivers of its own")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -73,6 +73,7 @@ def counts(rows: Any) -> Any:
     return rows.groupBy("partition").agg(f.count("*").alias("n"), f.max("timestamp").alias("last"))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_rows_of_a_query_are_one_transaction_with_all_offsets(warehouse: Warehouse) -> None:
     with warehouse.load("query") as load:
         with pytest.raises(IncompleteLoad, match="were not read in this run"):

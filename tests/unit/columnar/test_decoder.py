@@ -319,6 +319,7 @@ def test_record_batches_have_up_to_a_mebibyte_and_a_quarter(engine: str) -> None
     assert offsets(decoded) == list(range(6000))
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_batch_larger_than_that_is_cut(engine: str) -> None:
     values = [b"%06d" % i * 50 for i in range(10_000)]
     decoded = decode(encode_batch([NewRecord(v, v[:6]) for v in values], codec=Codec.ZSTD), engine)
@@ -328,6 +329,7 @@ def test_a_batch_larger_than_that_is_cut(engine: str) -> None:
     assert offsets(decoded) == list(range(10_000))
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_batch_of_many_small_records_is_cut(engine: str) -> None:
     block = b"".join(raw_record(delta=i) for i in range(70_000))
     decoded = decode(raw_batch(block, 70_000), engine, columns=["offset"])
@@ -344,6 +346,7 @@ def test_a_record_larger_than_a_record_batch_is_whole(engine: str) -> None:
     assert [found.num_rows for found in decoded.batches] == [1, 1, 1]
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_more_headers_than_usual_are_all_there(engine: str) -> None:
     many = tuple(("h", b"%d" % i) for i in range(70_000))
     records = [NewRecord(b"", headers=many[:count]) for count in (40_000, 40_000, 70_000)]
@@ -354,6 +357,7 @@ def test_more_headers_than_usual_are_all_there(engine: str) -> None:
     assert HEADER_COUNT < 70_000
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:
     large = bytes(2 << 20)
     headers = tuple(("h", b"") for _ in range(70_000))

@@ -89,6 +89,7 @@ def test_a_numba_that_does_not_compile_is_as_good_as_none(tmp_path: Path) -> Non
     assert run(script, tmp_path, NUMBA_DISABLE_JIT="1") == "None"
 
 
+@pytest.mark.long("compiles the decoder")
 def test_the_real_kernel_is_cached_under_the_temporary_directory_as_a_last_resort(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(PACKAGE, copy / "pyspark_kafkalog", ignore=shutil.ignore_patterns("__pycache__"))
@@ -208,6 +209,7 @@ def test_a_cache_that_cannot_be_written_in_the_end_does_no_harm(
     assert outcome(toy) == "compiled"
 
 
+@pytest.mark.long("compiles the decoder")
 def test_processes_that_compile_at_once_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "toy_module.py").write_text(TOY)
     script = """

@@ -52,6 +52,7 @@ def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPat
     assert len(large) >= 2 * arena._KEPT_BYTES
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_was_decoded_stays_when_more_is_decoded(engine: str) -> None:
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset", "value", "topic"], engine=engine)  # type: ignore[arg-type]
@@ -89,6 +90,7 @@ def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatc
     assert values == [b"%d" % n for n in range(300)]
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_neither_pandas_nor_numba_is_imported_before_it_is_needed() -> None:
     script = """if True:
         import sys

@@ -112,6 +112,7 @@ def test_a_time_that_leaves_64_bits_wraps_around_as_kafkas_does(base: int, delta
     assert [r.timestamp for r in decode(batch)] == [time]
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_times_cost_no_memory_beyond_the_block() -> None:
     # 100,000 records of eight bytes, two kilobytes when compressed: as objects they would be 20 MB.
     body = b"\0\0%s\1\1\0"

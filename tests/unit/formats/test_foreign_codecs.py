@@ -76,6 +76,7 @@ def kafka_python_batch(new: Sequence[NewRecord], codec: Codec, producer: Sequenc
     return bytes(builder.build())
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @every_sample
 @every_codec
 def test_kafka_python_reads_what_we_write(new: list[NewRecord], codec: Codec) -> None:
@@ -105,6 +106,7 @@ def test_kafka_python_reads_what_we_write(new: list[NewRecord], codec: Codec) ->
     assert [NewRecord(r.value, r.key, r.timestamp, tuple(r.headers)) for r in found] == new
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @every_sample
 @every_codec
 def test_we_read_what_kafka_python_writes(new: list[NewRecord], codec: Codec) -> None:

@@ -109,6 +109,7 @@ def test_they_read_what_we_write(peer: Any, magic: int, codec: Codec, new: list[
     assert their_reading(peer, data, magic) == told(new, magic, 500)
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @every_sample
 @every_kind
 def test_we_read_what_they_write(peer: Any, magic: int, codec: Codec, new: list[NewRecord]) -> None:

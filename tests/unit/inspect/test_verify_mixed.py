@@ -144,6 +144,7 @@ def test_a_torn_tail_is_cut_by_the_next_start(tmp_path: Path) -> None:
     assert checked(path, deep=True).findings == []
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_zeros_and_small_numbers_after_damage_cost_no_long_search(tmp_path: Path) -> None:
     path = tmp_path / "00000000000.kafka"
     # As a table of numbers looks: offsets and lengths that may be, magic 0 everywhere.

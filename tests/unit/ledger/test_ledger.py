@@ -343,6 +343,7 @@ def with_commits(count: int) -> MemoryStore:
     return store
 
 
+@pytest.mark.long("thousands of ledger operations")
 def test_ten_thousand_commits_plan_and_commit_with_the_operations_of_ten() -> None:
     costs = []
     for count in (10, 10_000):
@@ -356,6 +357,7 @@ def test_ten_thousand_commits_plan_and_commit_with_the_operations_of_ten() -> No
     assert costs[0]["names"] == 1
 
 
+@pytest.mark.long("thousands of ledger operations")
 def test_a_thousand_partitions_are_planned_read_and_committed_in_linear_time() -> None:
     keys = [TopicPartition("clicks", i) for i in range(1000)]
     costs = []

@@ -51,6 +51,7 @@ def load(store: Store, run: str) -> Commit | None:
         return None
 
 
+@pytest.mark.long("thousands of ledger operations")
 @pytest.mark.parametrize("first", range(0, WHOLE_LOAD, 2))
 def test_of_two_drivers_one_commits_wherever_they_meet(first: int) -> None:
     for second in range(WHOLE_LOAD):

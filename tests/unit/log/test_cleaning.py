@@ -137,6 +137,7 @@ def test_message_sets_stay_in_their_format(tmp_path: Path, magic: int, codec: Co
     assert {data[f.position + 16] for f in frames(memoryview(data), start_offset=0)} == {magic}
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_what_does_not_fit_the_map_is_left_for_the_next_round(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_log(tmp_path, clock=clock, **COMPACT)

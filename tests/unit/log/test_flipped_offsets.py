@@ -94,6 +94,7 @@ def served(log: Log, offset: int) -> bool:
     return True
 
 
+@pytest.mark.long("every bit of every offset")
 @pytest.mark.parametrize("kind", KINDS)
 def test_verify_log_finds_every_flip(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, KINDS[kind])
@@ -108,6 +109,7 @@ def test_verify_log_finds_every_flip(tmp_path: Path, kind: str) -> None:
     assert damages(checked(path)) == []
 
 
+@pytest.mark.long("every bit of every offset")
 @pytest.mark.parametrize("indexes", [True, False], ids=["with indexes", "without"])
 @pytest.mark.parametrize("kind", ["v2", "v0", "v1"])
 def test_only_what_is_in_the_changed_batch_is_refused(tmp_path: Path, kind: str, indexes: bool) -> None:

@@ -93,6 +93,7 @@ def _foreign(path: Path) -> None:
     shutil.copy(other, path)
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", [_remove, _cut, _zero, _grow, _empty, _foreign])

@@ -87,6 +87,7 @@ def test_times_in_any_order_are_found_through_any_index_and_after_a_restart(
         )
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None:
     # Half a megabyte when opened; as objects, 10 MB.
     _, log = open_log(tmp_path)

@@ -43,12 +43,14 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     assert len(loaded) <= MORE_MODULES
 
 
+@pytest.mark.long("a process for each case")
 def test_importing_the_package_changes_no_environment_variable() -> None:
     # A driver's own interpreter in PYSPARK_PYTHON would break executors on other machines.
     program = "import os; b = dict(os.environ); from pyspark_kafkalog import *; assert dict(os.environ) == b"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
+@pytest.mark.long("a process for each case")
 @pytest.mark.parametrize(
     "statement",
     [

@@ -176,6 +176,7 @@ def all_of(api: Api) -> set[int]:
     return set(range(api.versions.min, api.versions.max + 1))
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @pytest.mark.parametrize(("api", "cls"), MESSAGES, ids=lambda value: getattr(value, "__name__", ""))
 def test_every_field_is_as_kafka_defines_it(api: Api, cls: Any) -> None:
     json_of = definition(cls)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @pytest.mark.parametrize(
     "module", ["broker.server.broker", "pyspark_kafkalog.cli.app", "pyspark_kafkalog.zookeeper.paths"]
 )

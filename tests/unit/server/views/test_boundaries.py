@@ -47,6 +47,7 @@ def test_every_byte_leads_to_the_entry_that_holds_it(tmp_path: Path) -> None:
                 assert boundaries.find(log, offset, Allowance()) == start
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
@@ -60,6 +61,7 @@ def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> N
         assert PLENTY - warm._left <= 3 * SPACING_BYTES / 8
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_what_is_known_is_not_read_for_and_a_walk_begins_with_its_segment(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=500_000)
     boundaries = Boundaries()
@@ -78,6 +80,7 @@ def test_what_is_known_is_not_read_for_and_a_walk_begins_with_its_segment(tmp_pa
     assert allowance._left == PLENTY
 
 
+@pytest.mark.long("many megabytes, or many cases")
 def test_a_walk_stops_with_its_allowance_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()

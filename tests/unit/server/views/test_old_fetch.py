@@ -308,6 +308,7 @@ SETS = st.lists(
 )
 
 
+@pytest.mark.long("many megabytes, or many cases")
 @examples(60, suppress_health_check=list(HealthCheck))
 @given(SETS, st.integers(0, 9), st.data())
 def test_whatever_lies_there_everybody_reads_the_same_records(
