@@ -75,7 +75,8 @@ class Budget:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         # All but the first setup of a file is cheap; what happens between tests counts for the next one.
         now = processor_seconds()
-        item.user_properties.append((_PROPERTY, now - self._before))
+        # Less than nothing where a process was killed whose parent never waited for it.
+        item.user_properties.append((_PROPERTY, max(0.0, now - self._before)))
         self._before = now
         report = yield
         item.user_properties.pop()
@@ -91,9 +92,9 @@ class Budget:
         self._seconds[_COLLECTING] += getattr(node, "workeroutput", {}).get(_COLLECTING, 0.0)
 
     def pytest_sessionfinish(self) -> None:
-        if not self._is_worker and self._config.cache is not None and len(self._seconds) > 1:
-            run = {"wall": time.monotonic() - self._started, "tests": dict(self._seconds)}
-            self._config.cache.set(_KEY, run)
+        cache = getattr(self._config, "cache", None)
+        if not self._is_worker and cache is not None and len(self._seconds) > 1:
+            cache.set(_KEY, {"wall": time.monotonic() - self._started, "tests": dict(self._seconds)})
 
 
 def suite_of(nodeid: str) -> str:
