@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
+from tests.support.manual_clock import ManualClock
 from tests.support.network.fed_frames import feed
 
 HOST = "127.0.0.1"
@@ -27,6 +29,25 @@ class Raw:
 
 class Silence:
     """No answer, and the connection stays open."""
+
+
+def late(clock: ManualClock, seconds: float) -> Callable[[Any], Raw]:
+    """A step: so much time passes over the first byte of an answer, and there is no more of it."""
+
+    def step(_: Any) -> Raw:
+        clock.advance(seconds)
+        return Raw(b"\0")
+
+    return step
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port that refuses connections, and that the system gives nobody else meanwhile; a broker may have it."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, 0))
+        yield taken.getsockname()[1]
 
 
 class Close:
@@ -75,7 +96,7 @@ class ScriptedServer(ABC):
         _close(self._listener)
         self.cut_connections()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def __enter__(self: S) -> S:
         return self

@@ -32,7 +32,7 @@ def coordinator(broker: ScriptedBroker) -> FakeTransactions:
 @pytest.fixture
 def make(broker: ScriptedBroker, coordinator: FakeTransactions) -> Iterator[Make]:
     """``make(init=False)`` leaves `init_transactions` to the test."""
-    with producers(broker.address, 1, transactional_id="loads-1", max_block_ms=5000) as plain:
+    with producers(broker.address, transactional_id="loads-1") as plain:
 
         def make(init: bool = True, **changes: Any) -> Producer:
             producer = plain(**changes)
@@ -45,7 +45,7 @@ def make(broker: ScriptedBroker, coordinator: FakeTransactions) -> Iterator[Make
 
 @pytest.fixture
 def cluster(broker: ScriptedBroker) -> Iterator[Cluster]:
-    made = Cluster(ConsumerConfig(bootstrap_servers=broker.address, request_timeout_ms=2000))
+    made = Cluster(ConsumerConfig(bootstrap_servers=broker.address, request_timeout_ms=600_000))
     yield made
     made.close()
 
