@@ -28,7 +28,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 300})
     yield producer
-    producer.close(10)
+    producer.close(90)
 
 
 @pytest.mark.parametrize(

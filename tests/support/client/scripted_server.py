@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ def late(clock: ManualClock, seconds: float) -> Callable[[Any], Raw]:
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
-    """A port that refuses connections, and that the system gives nobody else meanwhile; a broker may have it."""
+    """A port that refuses connections, until a broker is told to have it; the system gives it nobody else."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((HOST, 0))
@@ -65,8 +66,13 @@ class ScriptedServer(ABC):
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()
-        self._listener = socket.create_server((HOST, port))
-        self.port: int = self._listener.getsockname()[1]
+        # Bound beside the listener, so that nobody else gets the port once that is closed.
+        held = socket.socket()
+        weakref.finalize(self, held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, port))
+        self.port: int = held.getsockname()[1]
+        self._listener = socket.create_server((HOST, self.port))
 
     def start(self) -> None:
         self._in_thread(self._accept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-_SECONDS = 30.0
+_SECONDS = 90.0
 
 
 class KafkaPythonMember:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,
@@ -26,7 +27,20 @@ from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceRespons
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog, refusal
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
+from tests.support.client.scripted_producers import producers
 from tests.support.client.scripted_server import Close, Silence
+from tests.support.manual_clock import ManualClock
+from tests.support.until import until
+
+AT_ONCE = {"retry_backoff_ms": 0, "retry_backoff_max_ms": 0}
+"""For a clock that stands still."""
+
+FOUR_HUNDRED_SECONDS = {"request_timeout_ms": 300_000, "delivery_timeout_ms": 400_000}
+
+
+def until_in_trouble(producer: Producer) -> None:
+    """Wait until the producer knows why records are not delivered: only then may their time pass."""
+    until(lambda: producer._accumulator.trouble is not None)
 
 
 def numbered(count: int) -> list[bytes]:
@@ -35,7 +49,9 @@ def numbered(count: int) -> list[bytes]:
 
 def test_a_record_is_delivered_with_its_place(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
     producer = make()
-    first = producer.send("t", b"v", key=b"k", timestamp_ms=123, headers=[("h", b"x"), ("h", None)]).result(90)
+    first = producer.send("t", b"v", key=b"k", timestamp_ms=123, headers=[("h", b"x"), ("h", None)]).result(
+        90
+    )
     assert (first.topic, first.partition, first.offset, first.timestamp) == ("t", 0, 0, 123)
     (record,) = log.partitions["t", 0].records
     assert (record.key, record.value, record.timestamp) == (b"k", b"v", 123)
@@ -80,8 +96,14 @@ def test_an_answer_that_is_lost_does_not_store_a_batch_twice(
 
 
 def test_a_silent_broker_is_given_another_chance(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
-    broker.script(ApiKey.PRODUCE, Silence())
-    producer = make(request_timeout_ms=200)
+    def silent(_: ProduceRequest) -> Silence:
+        clock.advance(601)
+        producer._sender._poller.wake()
+        return Silence()
+
+    clock = ManualClock()
+    broker.script(ApiKey.PRODUCE, silent)
+    producer = make(clock, **AT_ONCE)
     assert producer.send("t", b"v").result(90).offset == 0
     assert len(broker.received(ApiKey.PRODUCE)) == 2
 
@@ -100,7 +122,8 @@ def test_several_requests_are_in_flight_and_keep_their_order(
     assert producer.send("t", first).result(90).offset == 0, "until it is known it sends one by one"
     broker.script(ApiKey.PRODUCE, held)
     deliveries = [producer.send("t", value) for value in rest]
-    time.sleep(0.2)
+    (link,) = producer._sender._links.values()
+    until(lambda: len(link.sent) == 5)
     hold.set()
     assert [delivery.result(90).offset for delivery in deliveries] == list(range(1, 21))
     assert log.values() == numbered(21)
@@ -127,7 +150,8 @@ def test_a_leader_that_moved_is_followed_in_order(log: FakeLog) -> None:
     with ScriptedBroker(layout, node_id=0) as old, ScriptedBroker(layout, node_id=1) as new:
         old.default(ApiKey.PRODUCE, log.produce)
         new.default(ApiKey.PRODUCE, log.produce)
-        with Producer({"bootstrap.servers": old.address, "linger.ms": 0, "retry.backoff.ms": 5}) as producer:
+        with producers(old.address) as make:
+            producer = make()
             deliveries = [producer.send("t", value) for value in numbered(50)]
             producer.flush(90)
             old.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -236,30 +260,41 @@ def test_undelivered_records_fail_at_the_delivery_timeout_with_the_reason(
     broker: ScriptedBroker, make: Any
 ) -> None:
     broker.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_ENOUGH_REPLICAS))
-    producer = make(request_timeout_ms=300, delivery_timeout_ms=400)
-    started = time.monotonic()
+    clock = ManualClock()
+    producer = make(clock, **FOUR_HUNDRED_SECONDS)
+    delivery = producer.send("t", b"v")
+    until_in_trouble(producer)
+    clock.advance(399)
+    assert not delivery.done
+    clock.advance(2)
     with pytest.raises(
-        RequestTimedOut, match=r"t-0: 1 record.*delivery\.timeout\.ms=400.*NOT_ENOUGH_REPLICAS"
+        RequestTimedOut, match=r"t-0: 1 record.*delivery\.timeout\.ms=400000.*NOT_ENOUGH_REPLICAS"
     ):
-        producer.send("t", b"v").result(90)
-    assert 0.3 < time.monotonic() - started < 5
+        delivery.result(90)
 
 
 def test_records_for_a_broker_that_is_gone_fail_with_its_address(
     broker: ScriptedBroker, log: FakeLog, make: Any
 ) -> None:
-    producer = make(request_timeout_ms=300, delivery_timeout_ms=400)
+    clock = ManualClock()
+    producer = make(clock, **FOUR_HUNDRED_SECONDS)
     producer.send("t", b"before").result(90)
     broker.close()
+    delivery = producer.send("t", b"v")
+    until_in_trouble(producer)
+    clock.advance(401)
     with pytest.raises(RequestTimedOut, match=rf"not delivered within.*{broker.address}"):
-        producer.send("t", b"v").result(90)
+        delivery.result(90)
 
 
 def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
-    producer = make(batch_size=1, request_timeout_ms=300, delivery_timeout_ms=400)
+    clock = ManualClock()
+    producer = make(clock, batch_size=1, **FOUR_HUNDRED_SECONDS, **AT_ONCE)
     producer.send("t", b"before").result(90)
     broker.default(ApiKey.PRODUCE, refusal(ErrorCode.NOT_ENOUGH_REPLICAS))
     lost = producer.send("t", b"lost")
+    until_in_trouble(producer)
+    clock.advance(401)
     with pytest.raises(RequestTimedOut):
         lost.result(90)
     broker.default(ApiKey.PRODUCE, log.produce)
@@ -274,12 +309,13 @@ def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLo
 def test_a_full_buffer_blocks_and_then_fails_clearly(broker: ScriptedBroker, make: Any) -> None:
     broker.default(ApiKey.PRODUCE, Silence())
     producer = make(buffer_memory=10_000, max_block_ms=200)
+    producer._directory.topic("t", Deadline.after(90))  # known, it takes no part of the 200 ms
     for _ in range(9):
         producer.send("t", bytes(1000))
     started = time.monotonic()
     with pytest.raises(RequestTimedOut, match=r"t-0: no room.*buffer\.memory.*max\.block\.ms=200"):
         producer.send("t", bytes(1000))
-    assert 0.15 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.15
     producer.close(0)
 
 
@@ -342,8 +378,10 @@ def test_zstd_needs_a_broker_that_knows_it(broker: ScriptedBroker, make: Any) ->
 def test_a_full_buffer_tells_why_nothing_is_delivered(broker: ScriptedBroker, make: Any) -> None:
     broker.default(ApiKey.PRODUCE, Close())
     producer = make(buffer_memory=10_000, max_block_ms=400)
+    producer._directory.topic("t", Deadline.after(90))
     for _ in range(8):
         producer.send("t", bytes(1000))
+    until_in_trouble(producer)
     with pytest.raises(RequestTimedOut, match=rf"no room.*{broker.address}.*(closed|lost)"):
         producer.send("t", bytes(2000))
     producer.close(0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -34,8 +35,8 @@ def make(broker: ScriptedBroker, coordinator: FakeTransactions) -> Iterator[Make
     """``make(init=False)`` leaves `init_transactions` to the test."""
     with producers(broker.address, transactional_id="loads-1") as plain:
 
-        def make(init: bool = True, **changes: Any) -> Producer:
-            producer = plain(**changes)
+        def make(clock: Clock = SYSTEM_CLOCK, *, init: bool = True, **changes: Any) -> Producer:
+            producer = plain(clock, **changes)
             if init:
                 producer.init_transactions()
             return producer

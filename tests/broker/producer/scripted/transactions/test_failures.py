@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
@@ -35,7 +33,8 @@ from tests.support.client.fake_transactions import (
 )
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_producers import Make
-from tests.support.client.scripted_server import Close, Silence
+from tests.support.client.scripted_server import Close, late
+from tests.support.manual_clock import ManualClock
 
 T0 = TopicPartition("t", 0)
 
@@ -112,9 +111,7 @@ def test_a_fenced_producer_can_only_be_closed(broker: ScriptedBroker, make: Make
     ):
         with pytest.raises(ProducerFenced, match="must be closed"):
             call()
-    began = time.monotonic()
     producer.close()
-    assert time.monotonic() - began < 10
     assert ApiKey.END_TXN not in asked(broker)
     assert ApiKey.PRODUCE not in asked(broker)
 
@@ -182,15 +179,14 @@ def test_numbers_that_are_refused_are_never_replaced_within_a_transaction(
 def test_a_commit_without_an_answer_is_repeated_by_its_caller(
     broker: ScriptedBroker, coordinator: FakeTransactions, make: Make
 ) -> None:
-    producer = make(request_timeout_ms=200, max_block_ms=400)
+    clock = ManualClock()
+    producer = make(clock, request_timeout_ms=60_000, max_block_ms=100_000)
     producer.begin_transaction()
     producer.send("t", b"v", partition=0).result(90)
     for _ in range(2):
-        broker.script(ApiKey.END_TXN, lambda r: coordinator.end(r) and Silence())
-    began = time.monotonic()
+        broker.script(ApiKey.END_TXN, lambda r: coordinator.end(r) and late(clock, 61)(r))
     with pytest.raises(RequestTimedOut, match="it can be called again"):
         producer.commit_transaction()
-    assert time.monotonic() - began < 3
     with pytest.raises(InvalidTxnState, match="can be called again"):
         producer.abort_transaction()
     producer.commit_transaction(timeout=90)
@@ -276,9 +272,9 @@ def test_init_that_finds_no_coordinator_in_time_can_be_repeated(
 ) -> None:
     away = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     broker.default(ApiKey.INIT_PRODUCER_ID, away)
-    producer = make(init=False)
+    producer = make(ManualClock(), init=False, retry_backoff_ms=20_000)
     with pytest.raises(RequestTimedOut, match="it can be called again"):
-        producer.init_transactions(timeout=0.2)
+        producer.init_transactions(timeout=200)
     broker.default(ApiKey.INIT_PRODUCER_ID, coordinator.init)
     producer.init_transactions()
     producer.begin_transaction()
