@@ -21,7 +21,6 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
-
 _LEAST_SECONDS = 1.1
 """Brokers refuse logins of one connection that follow each other sooner."""
 
