@@ -12,7 +12,7 @@ from pyspark_kafkalog import Consumer
 from tests.support.client.consumer_cases import new_topic, produce
 from tests.support.foreign.kafka_python_member import KafkaPythonMember
 
-_SECONDS = 20.0
+_SECONDS = 90.0
 
 
 class Member(Protocol):
@@ -25,7 +25,8 @@ class Ours:
     def __init__(self, servers: str, topic: str, strategy: str) -> None:
         config = {
             "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest",
-            "heartbeat.interval.ms": 200, "fetch.max.wait.ms": 50, "partition.assignment.strategy": strategy,
+            "heartbeat.interval.ms": 200, "session.timeout.ms": 90_000,
+            "fetch.max.wait.ms": 50, "partition.assignment.strategy": strategy,
         }  # fmt: skip
         self._consumer = Consumer(config)
         self._consumer.subscribe(topic)
@@ -44,7 +45,8 @@ class Librdkafka:
 
         config = {
             "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest",
-            "heartbeat.interval.ms": 200, "fetch.wait.max.ms": 50, "partition.assignment.strategy": strategy,
+            "heartbeat.interval.ms": 200, "session.timeout.ms": 90_000,
+            "fetch.wait.max.ms": 50, "partition.assignment.strategy": strategy,
         }  # fmt: skip
         self._consumer = confluent_kafka.Consumer(config)
         self._consumer.subscribe([topic])
@@ -77,6 +79,7 @@ class KafkaPython(KafkaPythonMember):
             bootstrap_servers=servers,
             group_id=topic,
             auto_offset_reset="earliest",
+            session_timeout_ms=90_000,
             heartbeat_interval_ms=200,
             fetch_max_wait_ms=50,
             partition_assignment_strategy=[assignors[strategy]],

@@ -27,7 +27,7 @@ from tests.support.foreign.secure_kafka import OAUTH, PASSWORD, PLAIN, SCRAM, US
 from tests.support.spark.spark_environments import SparkProcess
 
 VERSIONS = pytest.mark.parametrize("kafka", [None, "4.1.1"], ids=["3.9", "4.1"], indirect=True)
-SESSION_MS = 3000
+SESSION_MS = 3_600_000
 SCRAM_USER = f'{SCRAM} required username="{USER}" password="{PASSWORD}";'
 PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "PLAIN": {"sasl.jaas.config": f'{PLAIN} required username="{USER}" password="{PASSWORD}";'},
@@ -127,7 +127,7 @@ def test_no_connection_is_lost_when_sessions_end(
     kafka: SaslKafka, mechanism: str, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        keep_connections(properties(kafka, mechanism), topic_name, SESSION_MS, patch)
+        keep_connections(properties(kafka, mechanism), topic_name, patch)
 
 
 @pytest.fixture(scope="module")

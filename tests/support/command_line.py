@@ -1,28 +1,38 @@
-"""The command line ``kafkalog`` as its users start it: a process of its own.
+"""The command lines ``kafkalog`` and ``kafkalog-broker`` as functions of this process.
 
-Importing the commands takes longer than most of them run, so each process is forked from one that has
-imported them.
+A process of its own adds nothing to what most commands say and do, but seconds of a processor; `COMMAND` and
+`BROKER_COMMAND` are for tests about the process itself: signals, closed pipes, full disks, what is imported.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
+import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import broker.cli
 from pyspark_kafkalog.cli import main
 
 COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli"]
-"""For those who start it themselves."""
+BROKER_COMMAND = [sys.executable, "-m", "broker"]
+"""For those who start them themselves."""
 
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["pyspark_kafkalog.cli.app"])
-_SECONDS = 60
-_STREAMS = ("stdin", "stdout", "stderr")
+SECONDS = 120
+"""How long such a process is waited for: what is far longer than it takes, on a machine that stands still."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOUD = ("kazoo", "pyspark_kafkalog.client")
+"""Loggers that some commands turn down."""
+
+Ran = subprocess.CompletedProcess
 
 
 def environment(server: str | None) -> dict[str, str]:
@@ -33,44 +43,103 @@ def environment(server: str | None) -> dict[str, str]:
     return variables
 
 
-def kafkalog(
-    *arguments: str, server: str | None = None, said: str | bytes = "", cwd: Any = None
-) -> subprocess.CompletedProcess[str]:
+def kafkalog(*arguments: str, server: str | None = None, said: str | bytes = "", cwd: Any = None) -> Ran[str]:
     """Run it to its end; ``said`` is its standard input. Output that is no UTF-8: see `kafkalog_bytes`."""
-    ran = kafkalog_bytes(*arguments, server=server, said=said, cwd=cwd)
-    return subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+    return _as_text(kafkalog_bytes(*arguments, server=server, said=said, cwd=cwd))
 
 
 def kafkalog_bytes(
     *arguments: str, server: str | None = None, said: str | bytes = "", cwd: Any = None
-) -> subprocess.CompletedProcess[bytes]:
+) -> Ran[bytes]:
     """The same, with its output as bytes."""
+    return _run(main, ("kafkalog", *arguments), environment(server), said, cwd)
+
+
+def kafkalog_broker(*arguments: str, said: str | bytes = "", cwd: Any = None) -> Ran[str]:
+    """The same for the broker's commands; ``start`` only where it cannot."""
+
+    def command() -> None:
+        sys.exit(broker.cli.main(arguments))
+
+    return _as_text(_run(command, ("kafkalog-broker", *arguments), environment(None), said, cwd))
+
+
+def _as_text(ran: Ran[bytes]) -> Ran[str]:
+    return Ran(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+def _run(
+    command: Callable[[], None],
+    arguments: tuple[str, ...],
+    variables: Mapping[str, str],
+    said: str | bytes,
+    cwd: Any,
+) -> Ran[bytes]:
     with tempfile.TemporaryDirectory() as directory:
-        stdin, stdout, stderr = (Path(directory, name) for name in _STREAMS)
+        stdin, stdout, stderr = (Path(directory, name) for name in ("stdin", "stdout", "stderr"))
         stdin.write_bytes(said.encode() if isinstance(said, str) else said)
-        run = _FORKS.Process(target=_command, args=(arguments, environment(server), cwd, directory))
-        run.start()
-        run.join(_SECONDS)
-        if run.exitcode is None:
-            run.kill()
-            raise subprocess.TimeoutExpired(arguments, _SECONDS, stdout.read_bytes(), stderr.read_bytes())
-        ran = subprocess.CompletedProcess(arguments, run.exitcode, stdout.read_bytes(), stderr.read_bytes())
-        run.close()
-        return ran
+        with _surroundings(arguments, variables, cwd), _streams(stdin, stdout, stderr):
+            code = _exit_code(command)
+        return Ran(arguments, code, stdout.read_bytes(), stderr.read_bytes())
 
 
-def _command(arguments: tuple[str, ...], variables: dict[str, str], cwd: Any, directory: str) -> None:
-    """In the forked process: the files of ``directory`` are its standard streams."""
-    for descriptor, (name, mode) in enumerate(zip(_STREAMS, ("rb", "wb", "wb"), strict=True)):
-        with Path(directory, name).open(mode) as file:
-            os.dup2(file.fileno(), descriptor)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
-    os.environ.clear()
+def _exit_code(command: Callable[[], None]) -> int:
+    """What the interpreter would end with. An error that no command lets out is an error of the test."""
+    try:
+        command()
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            sys.stderr.write(f"{e.code}\n")
+            return 1
+        return e.code or 0
+    return 0
+
+
+@contextlib.contextmanager
+def _surroundings(arguments: tuple[str, ...], variables: Mapping[str, str], cwd: Any) -> Iterator[None]:
+    """What a command may read and change of its process; all is put back."""
+    before, argv, where, switch = dict(os.environ), sys.argv, Path.cwd(), sys.getswitchinterval()
+    levels = {name: logging.getLogger(name).level for name in _LOUD}
+    main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        _set_environment(variables)
+        sys.argv = list(arguments)
+        if cwd is not None:
+            os.chdir(cwd)
+        yield
+    finally:
+        if main_thread:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        os.chdir(where)
+        sys.setswitchinterval(switch)
+        sys.argv = argv
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    # Not cleared in between: other threads of this process may look.
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
     os.environ.update(variables)
-    if cwd is not None:
-        os.chdir(cwd)
-    sys.argv = ["kafkalog", *arguments]
-    main()
+
+
+@contextlib.contextmanager
+def _streams(stdin: Path, stdout: Path, stderr: Path) -> Iterator[None]:
+    """Standard streams that are files, as they are of a command in a script."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    with (
+        stdin.open(encoding="utf-8") as sys.stdin,
+        stdout.open("w", encoding="utf-8") as sys.stdout,
+        stderr.open("w", encoding="utf-8", errors="backslashreplace") as sys.stderr,
+    ):
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
 
 
 def table(output: str) -> list[list[str]]:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
-from tests.support.command_line import kafkalog
+from tests.support.command_line import SECONDS, kafkalog
 from tests.support.until import until
 
 
@@ -40,11 +40,16 @@ def test_a_signal_ends_it_when_all_is_at_the_target_and_committed(
     here.write("t", [b"1", b"22"])
     own = {"sources": "main", "whitelist": "t", "offset.commit.interval.ms": 600_000}
     with start_mirror(tmp_path, own, here.as_source("main"), there.as_target()) as mirror:
-        until(lambda: there.values("t") == [b"1", b"22"] or mirror.poll() is not None)
-        mirror.send_signal(signal.SIGTERM)
-        out, err = mirror.communicate(timeout=30)
+        try:
+            until(lambda: there.values("t") == [b"1", b"22"] or mirror.poll() is not None)
+            mirror.send_signal(signal.SIGTERM)
+            out, err = mirror.communicate(timeout=SECONDS)
+        finally:
+            mirror.kill()
     assert (mirror.returncode, out) == (0, ""), err
-    assert err.splitlines() == ["mirroring main", "read 2 messages, 3 bytes"]
+    first, *rates, last = err.splitlines()
+    assert (first, last) == ("mirroring main", "read 2 messages, 3 bytes")
+    assert all(" messages/s; main: " in rate for rate in rates), err  # one after ten seconds
     with Session(chroot) as session:
         assert registries.group_offsets(session, V07Layout(), "mirror", "t") == {"1-0": 23}
 
@@ -57,7 +62,10 @@ def test_a_target_that_is_not_there_ends_it_without_a_commit(
     own = {"sources": "main", "whitelist": "gone"}
     away = there.as_target(**{"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 300})
     with start_mirror(tmp_path, own, here.as_source("main", groupid="lost"), away) as mirror:
-        _, err = mirror.communicate(timeout=30)
+        try:
+            _, err = mirror.communicate(timeout=SECONDS)
+        finally:
+            mirror.kill()
     assert mirror.returncode == 1
     assert "kafkalog: 1 message(s) were not delivered to the target; nothing more is committed" in err
     with Session(chroot) as session:

@@ -15,7 +15,7 @@ from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
-from tests.support.command_line import COMMAND, environment, kafkalog, kafkalog_bytes
+from tests.support.command_line import COMMAND, SECONDS, environment, kafkalog, kafkalog_bytes
 from tests.support.formats.vectors import vector
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
@@ -45,7 +45,7 @@ def test_a_full_disk_after_the_output_is_one_line_and_exit_code_1(
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(
             [*COMMAND, command, one], env=environment(server), stdout=full, stderr=subprocess.PIPE,
-            timeout=60, check=False,
+            timeout=SECONDS, check=False,
         )  # fmt: skip
     assert (ran.returncode, ran.stderr.count(b"\n")) == (1, 1), ran.stderr
     assert b"No space left on device" in ran.stderr
@@ -220,7 +220,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(server: str, client: Ra
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(30) == 0
+    assert process.wait(SECONDS) == 0
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_following_shows_what_comes_until_it_is_interrupted(
         client.produce(one, batch(value))
         assert followed.stdout.readline() == value + b"\n"
     followed.send_signal(signal.SIGINT)
-    rest, words = followed.communicate(timeout=30)
+    rest, words = followed.communicate(timeout=SECONDS)
     assert (followed.returncode, rest) == (0, b"")
     assert words.decode() == f"{one}: 3 records, 13 bytes written\n"
 
@@ -263,7 +263,7 @@ def test_a_member_that_is_ended_leaves_its_group(
     assert process.stdout is not None
     assert process.stdout.readline() == b"read\n"
     process.send_signal(number)
-    _, words = process.communicate(timeout=30)
+    _, words = process.communicate(timeout=SECONDS)
     assert (process.returncode, words.decode()) == (0, f"{one}: 1 record, 5 bytes written\n")
     groups = map(json.loads, kafkalog("groups", "list", "--json", server=server).stdout.splitlines())
     assert [group["state"] for group in groups if group["group"] == one] == ["Empty"]
@@ -350,6 +350,6 @@ def test_typing_is_sent_as_it_comes_and_an_interrupt_ends_it(
     process.stdin.flush()
     until(lambda: values(client, one) == [b"typed"])
     os.kill(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=30)
+    _, words = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert words.startswith(f"{one}: 1 record, 5 bytes delivered")

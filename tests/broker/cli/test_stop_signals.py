@@ -1,23 +1,31 @@
-"""What signals do while the broker is busy starting or stopping, shown with one that takes its time."""
+"""What signals do while the broker is busy starting or stopping, shown with one that sends them to itself."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.support.command_line import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
-SLOW_BROKER = """
-import sys, time
-import broker.server.broker
+BUSY_BROKER = """
+import signal, sys
+import broker.cli.start, broker.server.broker
 
-class SlowBroker:
+def say(word):
+    sys.stdout.write(word + "\\n")
+    sys.stdout.flush()
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+class BusyBroker:
     ports, cluster_id = {"PLAINTEXT": 9092}, "abc"
 
     def __init__(self, config):
@@ -27,66 +35,39 @@ class SlowBroker:
         return {"PLAINTEXT": ("127.0.0.1", 9092)}
 
     def start(self):
-        self._slowly("starting", float(sys.argv[1]))
+        say("starting")
+        signal.raise_signal(signal.SIGTERM)
 
     def stop(self):
-        self._slowly("stopping", float(sys.argv[2]))
+        say("stopping")
+        if sys.argv[1] == "slowly":
+            clock.now += 0.9
+            signal.raise_signal(signal.SIGINT)
+            say("still stopping")
+            clock.now += 0.2
+            signal.raise_signal(signal.SIGINT)
+            say("not reached")
 
-    def _slowly(self, word, seconds):
-        sys.stdout.write(word + "\\n")
-        sys.stdout.flush()
-        time.sleep(seconds)
-
-broker.server.broker.Broker = SlowBroker
+clock = broker.cli.start.SYSTEM_CLOCK = Clock()
+broker.server.broker.Broker = BusyBroker
 from broker.cli import main
 sys.exit(main(["start", "--log-level", "ERROR"]))
 """
 
 
-@pytest.fixture
-def slow() -> Iterator[list[subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def run(
-    slow: list[subprocess.Popen[str]], start_seconds: float, stop_seconds: float
-) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_BROKER, str(start_seconds), str(stop_seconds)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def run(how: str) -> tuple[int, list[str]]:
+    """Exit code and lines of a broker that is asked to stop while it starts."""
+    ran = subprocess.run(
+        [sys.executable, "-c", BUSY_BROKER, how],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
-    slow.append(process)
-    return process
+    return ran.returncode, [line.partition(" on ")[0] for line in ran.stdout.splitlines()]
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def test_a_signal_during_the_start_stops_a_broker_that_has_started() -> None:
+    assert run("quickly") == (0, ["starting", "broker 0 listens", "stopping"])
 
 
-def test_a_signal_during_a_slow_start_stops_a_broker_that_has_started(
-    slow: list[subprocess.Popen[str]],
-) -> None:
-    process = run(slow, 0.3, 0)
-    assert line(process) == "starting"
-    process.terminate()
-    assert line(process).startswith("broker 0 listens on ")
-    assert line(process) == "stopping"
-    assert process.wait(10) == 0
-
-
-def test_a_second_signal_does_not_wait_for_a_slow_stop(slow: list[subprocess.Popen[str]]) -> None:
-    process = run(slow, 0, 60)
-    assert line(process) == "starting"
-    line(process)
-    process.send_signal(signal.SIGINT)
-    assert line(process) == "stopping"
-    process.send_signal(signal.SIGINT)  # the same wish, sent twice
-    time.sleep(1.1)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == -signal.SIGINT
+def test_one_wish_may_come_twice_and_another_second_later_it_does_not_wait_for_a_slow_stop() -> None:
+    code, lines = run("slowly")
+    assert (code, lines[2:]) == (-signal.SIGINT, ["stopping", "still stopping"])

@@ -12,6 +12,7 @@ import pytest
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -27,9 +28,11 @@ from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResp
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.client.scripted_server import HOST, Close, Raw, Silence
+from tests.support.client.scripted_server import HOST, Close, Raw, Silence, late, refusing_port
+from tests.support.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)
+_HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -39,17 +42,13 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 def config(servers: str, **changes: int | str) -> ClientConfig:
-    quick = {"request_timeout_ms": 5000, "connection_setup_timeout_ms": 5000, "retry_backoff_ms": 5}
-    return ClientConfig(bootstrap_servers=servers, **{**quick, **changes})  # type: ignore[arg-type]
+    """Limits above that of a test: one that ends by the wrong limit does not end in time."""
+    patient = {"request_timeout_ms": _HOUR_MS, "connection_setup_timeout_ms": _HOUR_MS, "retry_backoff_ms": 5}
+    return ClientConfig(bootstrap_servers=servers, **{**patient, **changes})  # type: ignore[arg-type]
 
 
-def connect(broker: ScriptedBroker, **changes: int | str) -> Connection:
-    return Connection(HOST, broker.port, config(broker.address, **changes))
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
+def connect(broker: ScriptedBroker, clock: Clock = SYSTEM_CLOCK, **changes: int | str) -> Connection:
+    return Connection(HOST, broker.port, config(broker.address, **changes), clock=clock)
 
 
 def test_the_highest_common_version_is_used(broker: ScriptedBroker) -> None:
@@ -100,13 +99,14 @@ def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_
         connect(broker)
 
 
-@pytest.mark.parametrize("step", [Close(), Silence()], ids=["closes", "says nothing"])
+@pytest.mark.parametrize("closes", [True, False], ids=["closes", "says nothing"])
 def test_a_broker_without_api_versions_is_of_the_configured_release(
-    broker: ScriptedBroker, step: object
+    broker: ScriptedBroker, closes: bool
 ) -> None:
-    broker.script(ApiKey.API_VERSIONS, step)
+    clock = ManualClock()
+    broker.script(ApiKey.API_VERSIONS, Close() if closes else late(clock, _HOUR_MS / 1000 / 4 + 1))
     broker.layout.leaders["t"] = {0: 0}
-    connection = connect(broker, broker_version_fallback="0.9.0", connection_setup_timeout_ms=800)
+    connection = connect(broker, clock, broker_version_fallback="0.9.0")
     assert connection.version(ApiKey.FETCH) == 1
     assert connection.version(ApiKey.METADATA) == 0
     assert connection.served(ApiKey.CREATE_TOPICS) is None
@@ -179,16 +179,14 @@ def test_a_silent_broker_is_given_up_after_the_request_timeout(broker: ScriptedB
     started = time.monotonic()
     with pytest.raises(ConnectionLost, match=rf"{broker.address}.*no answer"):
         connection.request(MetadataRequest(topics=()))
-    assert 0.15 < time.monotonic() - started < 4
+    assert time.monotonic() - started > 0.15
 
 
 def test_a_server_that_never_speaks_is_given_up_after_the_setup_timeout() -> None:
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
-        started = time.monotonic()
         with pytest.raises(ConnectionLost, match=f"{HOST}:{port}"):
             Connection(HOST, port, config(f"{HOST}:{port}", connection_setup_timeout_ms=200))
-        assert time.monotonic() - started < 4
 
 
 def test_a_server_of_another_kind_is_recognised() -> None:
@@ -206,12 +204,12 @@ def test_a_server_of_another_kind_is_recognised() -> None:
         thread.start()
         with pytest.raises(FrameTooLarge, match=rf"{HOST}:{port}.*not a response of a Kafka broker"):
             Connection(HOST, port, config(f"{HOST}:{port}"))
-        thread.join(5)
+        thread.join(60)
 
 
 def test_nobody_listening_is_an_error_with_the_address() -> None:
-    port = free_port()
-    with pytest.raises(ConnectionLost, match=f"cannot connect to {HOST}:{port}: connection refused"):
+    refused = pytest.raises(ConnectionLost, match=f"cannot connect to {HOST}:\\d+: connection refused")
+    with refusing_port() as port, refused:
         Connection(HOST, port, config(f"{HOST}:{port}"))
 
 
@@ -221,8 +219,9 @@ def test_an_unknown_host_is_an_error_with_its_name() -> None:
 
 
 def test_bootstrap_goes_on_to_the_next_server(broker: ScriptedBroker) -> None:
-    cluster = Cluster(config(f"{HOST}:{free_port()},{broker.address}"))
-    found = cluster.metadata(["t"])
+    with refusing_port() as port:
+        cluster = Cluster(config(f"{HOST}:{port},{broker.address}"))
+        found = cluster.metadata(["t"])
     assert found.brokers == {0: (HOST, broker.port)}
     assert found.cluster_id == "scripted"
     assert found.topics["t"].partitions[0].leader == 0
@@ -230,12 +229,14 @@ def test_bootstrap_goes_on_to_the_next_server(broker: ScriptedBroker) -> None:
 
 
 def test_bootstrap_without_any_server_tells_of_all() -> None:
-    first, second = free_port(), free_port()
-    cluster = Cluster(config(f"{HOST}:{first},{HOST}:{second}", request_timeout_ms=300))
-    started = time.monotonic()
-    with pytest.raises(ConnectionLost) as raised:
-        cluster.metadata(["t"])
-    assert time.monotonic() - started < 4
+    clock = ManualClock()
+    started = clock.monotonic()
+    with refusing_port() as first, refusing_port() as second:
+        limits = {"request_timeout_ms": 300, "retry_backoff_max_ms": 20}
+        cluster = Cluster(config(f"{HOST}:{first},{HOST}:{second}", **limits), clock=clock)
+        with pytest.raises(ConnectionLost) as raised:
+            cluster.metadata(["t"])
+    assert 0.2 < clock.monotonic() - started < 0.3
     assert f"{HOST}:{first}" in str(raised.value)
     assert f"{HOST}:{second}" in str(raised.value)
 
@@ -284,10 +285,8 @@ def test_metadata_is_asked_again_after_a_cut_answer(broker: ScriptedBroker) -> N
 def test_a_call_ends_at_its_deadline_whatever_the_broker_does(broker: ScriptedBroker) -> None:
     broker.default(ApiKey.METADATA, Silence())
     cluster = Cluster(config(broker.address))
-    started = time.monotonic()
     with pytest.raises(ConnectionLost):
         cluster.metadata(["t"], deadline=Deadline.after(0.3))
-    assert time.monotonic() - started < 4
     cluster.close()
 
 

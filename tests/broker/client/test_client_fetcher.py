@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -48,7 +46,8 @@ from pyspark_kafkalog.types import (
     TopicPartition,
 )
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.client.scripted_server import Close, Silence
+from tests.support.client.scripted_server import Close, late
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
 TP = TopicPartition("t", 0)
@@ -124,17 +123,23 @@ def close_clusters() -> Iterator[None]:
         _opened.pop().close()
 
 
-def cluster(broker: ScriptedBroker, **changes: Any) -> Cluster:
-    """A cluster that hurries; it is closed when the test ends."""
-    quick = {"request_timeout_ms": 2000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
-    _opened.append(Cluster(ConsumerConfig(bootstrap_servers=broker.address, **{**quick, **changes})))
+def cluster(broker: ScriptedBroker, clock: ManualClock | None = None, **changes: Any) -> Cluster:
+    """A cluster for which only its own pauses pass time; it is closed when the test ends."""
+    patient = {"request_timeout_ms": 120_000, **changes}
+    config = ConsumerConfig(bootstrap_servers=broker.address, **patient)
+    _opened.append(Cluster(config, clock=clock or ManualClock()))
     return _opened[-1]
 
 
 def fetcher(
-    broker: ScriptedBroker, start: int = 0, end: int = 10, poll_timeout_ms: int = 5000, **changes: Any
+    broker: ScriptedBroker,
+    start: int = 0,
+    end: int = 10,
+    poll_timeout_ms: int = 600_000,
+    clock: ManualClock | None = None,
+    **changes: Any,
 ) -> PartitionFetcher:
-    found = cluster(broker, **changes)
+    found = cluster(broker, clock, **changes)
     config = found.config
     return PartitionFetcher(found, TP, start, end, config=config, poll_timeout_ms=poll_timeout_ms)  # type: ignore[arg-type]
 
@@ -218,8 +223,9 @@ def test_a_passing_failure_loses_and_repeats_nothing(broker: ScriptedBroker, fai
 
 
 def test_a_silent_broker_is_asked_again(broker: ScriptedBroker) -> None:
-    broker.script(ApiKey.FETCH, Silence())
-    assert read(fetcher(broker, request_timeout_ms=200)) == TEN
+    clock = ManualClock()
+    broker.script(ApiKey.FETCH, late(clock, 121))
+    assert read(fetcher(broker, clock=clock)) == TEN
     assert asked_offsets(broker) == [0, 0, 4, 5]
 
 
@@ -243,18 +249,21 @@ def test_a_leader_that_moved_is_followed() -> None:
 
 def test_a_failure_that_lasts_is_raised_when_there_is_no_time(broker: ScriptedBroker) -> None:
     broker.default(ApiKey.FETCH, Close())
-    started = time.monotonic()
+    clock = ManualClock()
+    started = clock.monotonic()
+    slow = {"retry_backoff_ms": 30_000, "retry_backoff_max_ms": 30_000}
     with pytest.raises(ConnectionLost, match=rf"fetching t-0 at offset 0: timed out.*{broker.address}"):
-        next(fetcher(broker, poll_timeout_ms=4000))
-    assert time.monotonic() - started < 20
+        next(fetcher(broker, poll_timeout_ms=400_000, clock=clock, **slow))
+    assert 300 < clock.monotonic() - started < 400
 
 
 def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroker) -> None:
     broker.layout.leaders.clear()
-    started = time.monotonic()
+    clock = ManualClock()
+    started = clock.monotonic()
     with pytest.raises(UnknownTopicOrPartition, match="topic t: no such topic"):
-        next(fetcher(broker))
-    assert time.monotonic() - started < 4
+        next(fetcher(broker, clock=clock))
+    assert clock.monotonic() - started < 4
 
 
 def test_an_offset_out_of_range_comes_with_the_range_there_is(broker: ScriptedBroker) -> None:
@@ -272,22 +281,25 @@ def test_an_offset_refused_although_it_is_in_range_is_tried_again(broker: Script
 
 def test_empty_answers_before_the_end_are_asked_again_without_haste(broker: ScriptedBroker) -> None:
     broker.script(ApiKey.FETCH, answer(), answer(None), answer())
-    started = time.monotonic()
-    assert read(fetcher(broker, retry_backoff_ms=50, retry_backoff_max_ms=50)) == TEN
-    assert time.monotonic() - started > 3 * 0.04
+    clock = ManualClock()
+    started = clock.monotonic()
+    assert read(fetcher(broker, clock=clock, retry_backoff_ms=50, retry_backoff_max_ms=50)) == TEN
+    assert clock.monotonic() - started > 3 * 0.04
 
 
 def test_nothing_before_the_end_is_an_error_with_the_facts(broker: ScriptedBroker) -> None:
     broker.default(ApiKey.FETCH, answer())
-    started = time.monotonic()
+    clock = ManualClock()
+    started = clock.monotonic()
+    slow = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
     with pytest.raises(
-        RequestTimedOut, match=r"t-0: nothing to read at offset 2 within 200 ms.*ends at 10"
+        RequestTimedOut, match=r"t-0: nothing to read at offset 2 within 200000 ms.*ends at 10"
     ) as e:
-        next(fetcher(broker, start=2, poll_timeout_ms=200))
+        next(fetcher(broker, start=2, poll_timeout_ms=200_000, clock=clock, **slow))
     assert "high watermark 10" in str(e.value)
     assert "read_uncommitted" in str(e.value)
-    assert time.monotonic() - started < 4
-    assert len(asked_offsets(broker)) < 30
+    assert 100 < clock.monotonic() - started < 200
+    assert 5 < len(asked_offsets(broker)) < 15
 
 
 def test_a_first_batch_larger_than_the_fetch_size_is_read(broker: ScriptedBroker) -> None:
@@ -337,7 +349,7 @@ def test_a_batch_that_an_old_broker_cuts_is_asked_for_with_more_room(broker: Scr
 def test_nonsense_is_an_error_that_names_the_broker(broker: ScriptedBroker, nonsense: Any) -> None:
     broker.default(ApiKey.FETCH, nonsense)
     with pytest.raises((InvalidRequest, ConnectionLost), match=broker.address):
-        next(fetcher(broker, poll_timeout_ms=300))
+        next(fetcher(broker, retry_backoff_ms=100_000))
 
 
 def test_a_final_error_of_the_broker_is_raised_at_once(broker: ScriptedBroker) -> None:
@@ -347,8 +359,8 @@ def test_a_final_error_of_the_broker_is_raised_at_once(broker: ScriptedBroker) -
     assert asked_offsets(broker) == [0]
 
 
-def lookup(broker: ScriptedBroker, timestamp: int, seconds: float = 2) -> int:
-    found = list_offsets(cluster(broker), {TP: timestamp}, deadline=Deadline.after(seconds))
+def lookup(broker: ScriptedBroker, timestamp: int) -> int:
+    found = list_offsets(cluster(broker), {TP: timestamp})
     return found[TP].offset
 
 

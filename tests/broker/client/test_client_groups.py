@@ -94,7 +94,7 @@ def two() -> Iterator[tuple[ScriptedBroker, ScriptedBroker, Cluster]]:
         ScriptedBroker(layout, node_id=1, versions=OLD) as second,
     ):
         made = Cluster(
-            ClientConfig(bootstrap_servers=first.address, request_timeout_ms=5000, retry_backoff_ms=1)
+            ClientConfig(bootstrap_servers=first.address, request_timeout_ms=600_000, retry_backoff_ms=1)
         )
         yield first, second, made
         made.close()

@@ -48,7 +48,7 @@ def cluster(broker: ScriptedBroker) -> Iterator[Cluster]:
 
 
 def config(servers: str) -> ClientConfig:
-    return ClientConfig(bootstrap_servers=servers, request_timeout_ms=5000, retry_backoff_ms=5)
+    return ClientConfig(bootstrap_servers=servers, request_timeout_ms=600_000, retry_backoff_ms=5)
 
 
 def addresses(monkeypatch: pytest.MonkeyPatch, *found: tuple[Any, ...]) -> None:

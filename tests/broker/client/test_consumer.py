@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog import NewTopic, Producer, TopicPartition, committed_offsets, create_topics
+from pyspark_kafkalog import (
+    Consumer,
+    ConsumerRecord,
+    NewTopic,
+    Producer,
+    TopicPartition,
+    committed_offsets,
+    create_topics,
+)
 from pyspark_kafkalog.errors import TransactionAbortable
 from tests.support.client.consumer_cases import (
     QUICK_GROUPS,
@@ -19,7 +27,7 @@ from tests.support.client.consumer_cases import (
     new_topic,
     produce,
 )
-from tests.support.foreign.apache_kafka import free_ports
+from tests.support.client.scripted_server import refusing_port
 
 
 @pytest.fixture(scope="module")
@@ -30,25 +38,24 @@ def group_broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: str) -> None:
-    (port,) = free_ports(1)
-    settings = {**QUICK_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    servers = f"127.0.0.1:{port}"
-    with start_broker(settings, data_dir=tmp_path):
-        topic = new_topic(servers, 2)
-        produce(servers, topic, 10, 2)
-        session = {"session_timeout_ms": 20_000} if protocol == "classic" else {}
-        seat = Seat(servers, "g", protocol, **session).subscribe(topic)
-        drive([seat], lambda: len(seat.got) == 10)
-        seat.consumer.commit()
-        member = seat.consumer.member_id
-    assert seat.consumer.poll(0.2) == []
-    with start_broker(settings, data_dir=tmp_path):
-        produce(servers, topic, 10, 2, first=10)
-        drive([seat], lambda: len(seat.got) == 20)
-        seat.consumer.commit()
-        # The group was kept: no rebalance.
-        assert (seat.consumer.member_id, seat.calls) == (member, [("assigned", [0, 1])])
-        seat.consumer.close()
+    with refusing_port() as port:  # kept while no broker listens there
+        settings = {**QUICK_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        servers = f"127.0.0.1:{port}"
+        with start_broker(settings, data_dir=tmp_path):
+            topic = new_topic(servers, 2)
+            produce(servers, topic, 10, 2)
+            seat = Seat(servers, "g", protocol).subscribe(topic)
+            drive([seat], lambda: len(seat.got) == 10)
+            seat.consumer.commit()
+            member = seat.consumer.member_id
+        assert seat.consumer.poll(0.2) == []
+        with start_broker(settings, data_dir=tmp_path):
+            produce(servers, topic, 10, 2, first=10)
+            drive([seat], lambda: len(seat.got) == 20)
+            seat.consumer.commit()
+            # The group was kept: no rebalance.
+            assert (seat.consumer.member_id, seat.calls) == (member, [("assigned", [0, 1])])
+            seat.consumer.close()
     assert sorted(seat.values) == sorted(b"%d" % n for n in range(20))
 
 
@@ -96,7 +103,7 @@ class TestAtTheBundledBroker(ConsumerCases):
 
 
 def test_the_examples_of_the_manual_read_what_is_there(
-    group_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+    group_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = group_broker.bootstrap_servers
     create_topics(servers, [NewTopic("flights", 1, 1)])
@@ -115,7 +122,16 @@ def test_the_examples_of_the_manual_read_what_is_there(
     with pytest.raises(KeyboardInterrupt):
         exec(endless.replace("localhost:9092", servers), {"print": note})
     assert seen == [("flights", 0, n, None, b"%d" % n) for n in range(3)]
-    exec(ending.replace("localhost:9092", servers).replace("10.0", "0.5"), {})
+    poll, records = Consumer.poll, list[list[ConsumerRecord]]()
+
+    def patient(self: Consumer, timeout: float) -> list[ConsumerRecord]:
+        """It waits for records however long they take, and not long for there to be no more."""
+        assert timeout == 10.0
+        records.append(poll(self, 0.1 if records else 90.0))
+        return records[-1]
+
+    monkeypatch.setattr(Consumer, "poll", patient)
+    exec(ending.replace("localhost:9092", servers), {})
     assert capsys.readouterr().out.splitlines() == ["b'0'", "b'1'", "b'2'"]
 
 

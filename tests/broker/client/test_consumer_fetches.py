@@ -14,6 +14,7 @@ from pyspark_kafkalog.protocol.api.fetch import FetchableTopicResponse, FetchRes
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import TOPIC, DamagedLog, ScriptedLog, batches, serving
+from tests.support.until import until
 
 TP = TopicPartition(TOPIC, 0)
 
@@ -31,11 +32,9 @@ def reading(log: ScriptedLog, **properties: object) -> Iterator[tuple[Consumer, 
 
 
 def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
+    """So many records, or the more that come with the last of them."""
     found: list[ConsumerRecord] = []
-    for _ in range(100):
-        found += consumer.poll(0.05)
-        if len(found) >= count:
-            break
+    until(lambda: found.extend(consumer.poll(0.05)) or len(found) >= count)
     return found
 
 
@@ -47,10 +46,10 @@ def failing(code: ErrorCode) -> FetchResponse:
 def test_a_poll_gives_no_more_than_it_may_and_goes_on_where_it_stopped() -> None:
     log = ScriptedLog(batches(range(5), range(5, 12)), at_once=True)
     with reading(log, max_poll_records=3) as (consumer, _):
-        assert [r.offset for r in consumer.poll(5.0)] == [0, 1, 2]
+        assert [r.offset for r in consumer.poll(90.0)] == [0, 1, 2]
         assert consumer.position(TP) == 3
-        assert [r.offset for r in consumer.poll(5.0, max_records=7)] == [3, 4, 5, 6, 7, 8, 9]
-        assert [r.value for r in consumer.poll(5.0)] == [b"10", b"11"]
+        assert [r.offset for r in consumer.poll(90.0, max_records=7)] == [3, 4, 5, 6, 7, 8, 9]
+        assert [r.value for r in consumer.poll(90.0)] == [b"10", b"11"]
         assert consumer.position(TP) == 12
 
 
@@ -68,7 +67,7 @@ def test_the_records_before_a_corrupt_batch_are_given_and_then_it_is_an_error_un
         assert [r.offset for r in polled(consumer, 4)] == [0, 1, 2, 3]
         for _ in range(2):
             with pytest.raises(CorruptMessage, match="reading on from offset 4"):
-                consumer.poll(5.0)
+                consumer.poll(90.0)
         assert consumer.position(TP) == 4
         consumer.seek(TP, 6)
         assert [r.offset for r in polled(consumer, 2)] == [6, 7]
@@ -81,7 +80,7 @@ def test_a_position_that_retention_took_away_is_reset_or_an_error() -> None:
         with reading(log, auto_offset_reset=policy) as (consumer, _):
             if expected is None:
                 with pytest.raises(ServerError, match="has no offset 0"):
-                    consumer.poll(5.0)
+                    consumer.poll(90.0)
             else:
                 assert [r.offset for r in polled(consumer, 2)] == expected
 
@@ -104,5 +103,5 @@ def test_what_cannot_be_mended_is_raised() -> None:
     with reading(ScriptedLog(batches(range(2)))) as (consumer, broker):
         broker.script(ApiKey.FETCH, failing(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         with pytest.raises(ServerError, match="TOPIC_AUTHORIZATION_FAILED"):
-            consumer.poll(5.0)
+            consumer.poll(90.0)
         assert [r.offset for r in polled(consumer, 2)] == [0, 1]

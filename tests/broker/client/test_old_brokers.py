@@ -40,6 +40,7 @@ from pyspark_kafkalog.types import (
 )
 from tests.support.client.old_broker import broker_of
 from tests.support.command_line import kafkalog
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
 VALUES = [(f"k{n}".encode() if n % 3 else None, f"v{n}".encode() * n) for n in range(40)]
@@ -76,7 +77,7 @@ def written(told: dict[str, object], release: str, topic_name: str) -> TopicPart
     for codec in ("none", "gzip", "snappy", "snappy" if release == "0.8.1" else "lz4"):
         with Producer({**told, "compression.type": codec}) as out:
             sent = [out.send(topic_name, value, key, timestamp_ms=1000) for key, value in VALUES]
-            assert sent[-1].result(20).timestamp == NO_TIMESTAMP
+            assert sent[-1].result(90).timestamp == NO_TIMESTAMP
     return TopicPartition(topic_name, 0)
 
 
@@ -168,7 +169,7 @@ def test_looking_for_a_topic_does_not_make_it(cluster: Cluster, written: TopicPa
 
 def test_an_unknown_release_names_the_property_to_set(old_broker: EmbeddedBroker) -> None:
     servers = old_broker.bootstrap_servers
-    cluster = Cluster(ConsumerConfig(bootstrap_servers=servers, request_timeout_ms=200))
+    cluster = Cluster(ConsumerConfig(bootstrap_servers=servers), clock=ManualClock())
     with pytest.raises(ConnectionLost, match=r"Set broker\.version\.fallback to its release: 0\.8\.0"):
         cluster.metadata(None)
     cluster.close()
@@ -187,7 +188,7 @@ def test_what_the_release_does_not_have_is_refused_with_a_way_out(
     with Producer({**told, "message.format": "v2", "enable.idempotence": False}) as out:
         sent = out.send(topic_name, b"v")
         with pytest.raises(UnsupportedVersion, match=r"message\.format=v1 is for 0\.10, v0 for 0\.8"):
-            sent.result(20)
+            sent.result(90)
 
 
 def test_the_command_line_is_set_by_a_variable(topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +214,13 @@ def test_the_command_line_is_set_by_a_variable(topic_name: str, monkeypatch: pyt
 def test_a_mirror_reads_from_and_writes_to_such_brokers(zookeeper_connect: str, topic_name: str) -> None:
     old, new = f"{zookeeper_connect}-old", f"{zookeeper_connect}-new"
     told = {"broker.version.fallback": "0.8.2", "api.version.request": "false"}
-    prompt = {"groupid": "g", "protocol": "0.8", "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100}
+    session = {"zookeeper.session.timeout.ms": 90_000}
+    prompt = {
+        "groupid": "g", "protocol": "0.8", "fetcher.backoff.ms": 20, "rebalance.backoff.ms": 100, **session,
+    }  # fmt: skip
     with (
-        broker_of("0.8.2", {"log.retention.ms": -1, "zookeeper.connect": old}) as one,
-        start_broker({"log.retention.ms": -1, "zookeeper.connect": new}) as other,
+        broker_of("0.8.2", {"log.retention.ms": -1, "zookeeper.connect": old, **session}) as one,
+        start_broker({"log.retention.ms": -1, "zookeeper.connect": new, **session}) as other,
     ):
         with Producer({"bootstrap.servers": one.bootstrap_servers, **told}) as out:
             for number in range(10):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.discovery import Cluster
 from tests.support.datasource.spark_stream import Checkpoint, Run
 from tests.support.datasource.spark_topics import Topic
+from tests.support.manual_clock import ManualClock
 from tests.support.protocol.raw_client import RawClient
 
 
@@ -45,3 +48,17 @@ def start(running_broker: EmbeddedBroker) -> Iterator[Callable[..., Run]]:
     yield begin
     for run in runs:
         run.reader.stop()
+
+
+class PausesOnly(ManualClock):
+    """*Thread-safe.* Passes with its own pauses, which are real ones, and stands while the process does."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.advance(seconds)
+
+
+@pytest.fixture
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers' time passes with their own pauses only, so that a short patience is not over by chance."""
+    monkeypatch.setitem(Cluster.__init__.__kwdefaults__, "clock", PausesOnly())

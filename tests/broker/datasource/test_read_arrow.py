@@ -431,7 +431,7 @@ def test_it_works_where_pyspark_is_not_installed(servers: str, three: Topic, tmp
     loaded(Ledger.at(str(tmp_path), "l"), {first: facts(0, 10), second: facts(0, 4)})
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_SPARK, servers, three.name, str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == [20, 6, []]

@@ -79,7 +79,7 @@ def broker(sent: Entries) -> Iterator[ScriptedBroker]:
 @pytest.fixture
 def make(broker: ScriptedBroker) -> Iterator[Make]:
     """``make("v1")``: a producer of this format."""
-    with producers(broker.address, linger_ms=50) as plain:
+    with producers(broker.address, linger_ms=600_000) as plain:
         yield lambda message_format, **changes: plain(message_format=message_format, **changes)
 
 
@@ -97,8 +97,9 @@ def test_records_go_as_messages_of_the_format(
     deliveries = [
         producer.send("t", value, key, timestamp_ms=TIME + i) for i, (value, key) in enumerate(rows)
     ]
+    producer.flush(90)
     times = [TIME + i if magic else -1 for i in range(4)]
-    assert [(d.result(5).offset, d.result(5).timestamp) for d in deliveries] == list(enumerate(times))
+    assert [(d.result(90).offset, d.result(90).timestamp) for d in deliveries] == list(enumerate(times))
     (data,) = sent.sets
     assert entries(data) == [(i, key, value, times[i]) for i, (value, key) in enumerate(rows)]
     header = read_entry(data)
@@ -115,7 +116,7 @@ def test_the_highest_version_that_takes_message_sets_is_used(
     broker: ScriptedBroker, make: Any, name: str, served: tuple[int, int], version: int
 ) -> None:
     broker.versions.update({PRODUCE: served, FETCH: (0, 3)})
-    assert make(name).send("t", b"v").result(5).offset == 0
+    assert make(name, linger_ms=0).send("t", b"v").result(90).offset == 0
     assert versions_sent(broker) == [version]
 
 
@@ -139,19 +140,19 @@ def test_a_broker_that_does_not_take_the_format_is_reported(
 ) -> None:
     broker.versions.update({PRODUCE: produce, FETCH: fetch})
     with pytest.raises(UnsupportedVersion, match=f"^{broker.address}: {message}"):
-        make(name, enable_idempotence="false").send("t", b"v").result(5)
+        make(name, linger_ms=0, enable_idempotence="false").send("t", b"v").result(90)
     assert versions_sent(broker) == []
 
 
 @pytest.mark.parametrize("name", ["v0", "v1"])
 def test_headers_are_refused_and_not_dropped(sent: Entries, make: Any, name: str) -> None:
-    producer = make(name)
+    producer = make(name, linger_ms=0)
     with pytest.raises(InvalidRecord, match=rf"t: message\.format={name} has no headers; v2 has them"):
         producer.send("t", b"v", headers=[("h", b"1")])
     table = pa.table({"value": [b"v"], "headers": [[{"key": "h", "value": b"1"}]]})
     with pytest.raises(InvalidRecord, match=rf"message\.format={name} has no headers"):
         producer.send_arrow("t", table)
-    assert producer.send_arrow("t", table.drop(["headers"])).result(5)[0].first_offset == 0
+    assert producer.send_arrow("t", table.drop(["headers"])).result(90)[0].first_offset == 0
     assert len(sent.sets) == 1
 
 
@@ -161,14 +162,16 @@ def test_a_batch_is_no_larger_than_was_reckoned(sent: Entries, make: Any, name: 
     producer = make(name, batch_size=limit)
     for _ in range(25):
         producer.send("t", bytes(60), bytes(40))
-    producer.flush(5)
+    producer.flush(90)
     assert [len(entries(data)) for data in sent.sets] == [10, 10, 5]
-    producer.send_arrow("t", pa.table({"value": [bytes(100)] * 25})).result(5)
+    producer.send_arrow("t", pa.table({"value": [bytes(100)] * 25}))
+    producer.flush(90)
     assert [len(entries(data)) for data in sent.sets[3:]] == [10, 10, 5]
     assert len(sent.sets[0]) == 10 * (100 + overhead)
+    narrow = make(name, linger_ms=0, max_request_size=5000)
     with pytest.raises(MessageTooLarge, match=r"above max\.request\.size=5000"):
-        make(name, max_request_size=5000).send("t", bytes(5001 - overhead))
-    assert make(name, max_request_size=5000).send("t", bytes(5000 - overhead)).result(5).offset == 50
+        narrow.send("t", bytes(5001 - overhead))
+    assert narrow.send("t", bytes(5000 - overhead)).result(90).offset == 50
 
 
 def test_a_set_that_is_too_large_for_the_broker_is_sent_as_two(
@@ -181,7 +184,8 @@ def test_a_set_that_is_too_large_for_the_broker_is_sent_as_two(
     )
     producer = make("v1", compression_type="gzip")
     deliveries = [producer.send("t", b"%d" % i, timestamp_ms=TIME + i) for i in range(6)]
-    assert [d.result(5).offset for d in deliveries] == list(range(6))
+    producer.flush(90)
+    assert [d.result(90).offset for d in deliveries] == list(range(6))
     assert [[value for _, _, value, _ in entries(data)] for data in sent.sets] == [
         [b"0", b"1", b"2"], [b"3", b"4", b"5"],
     ]  # fmt: skip

@@ -28,7 +28,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 300})
     yield producer
-    producer.close(10)
+    producer.close(90)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_wrong_record_is_refused_at_once_and_harms_no_other(
     with pytest.raises(error, match=says):
         producer.send("t", b"v", **wrong)
     after = producer.send("t", b"after")
-    assert after.result(10).offset == before.result(10).offset + 1
+    assert after.result(90).offset == before.result(90).offset + 1
 
 
 def test_headers_belong_to_the_producer_from_the_call_on(broker: EmbeddedBroker, producer: Producer) -> None:
@@ -61,7 +61,7 @@ def test_headers_belong_to_the_producer_from_the_call_on(broker: EmbeddedBroker,
     sent = producer.send("t", b"v", headers=headers)
     headers[0] = ("x" * 10_000, b"")
     content[:] = b"two"
-    offset = sent.result(10).offset
+    offset = sent.result(90).offset
     with RawClient(broker.port) as client:
         (record,) = (r for r in client.read("t", offset) if r.offset == offset)
     assert record.headers == (("a", b"1"), ("b", b"one"))
@@ -72,7 +72,7 @@ def test_whole_numbers_of_other_types_are_times(producer: Producer) -> None:
         def __index__(self) -> int:
             return 1234
 
-    assert producer.send("t", b"v", timestamp_ms=Number()).result(10).timestamp == 1234  # type: ignore[arg-type]
+    assert producer.send("t", b"v", timestamp_ms=Number()).result(90).timestamp == 1234  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_arrow_columns_that_cannot_be_sent_are_refused(
     table = pa.table({"value": [b"v"], **columns})
     with pytest.raises(InvalidRecord, match=says):
         producer.send_arrow("t", table)
-    assert producer.send("t", b"after").result(10).offset >= 0
+    assert producer.send("t", b"after").result(90).offset >= 0
 
 
 def test_a_batch_that_cannot_be_made_into_bytes_is_reported_and_nothing_waits_for_it(
@@ -108,7 +108,7 @@ def test_a_batch_that_cannot_be_made_into_bytes_is_reported_and_nothing_waits_fo
         patch.setattr(ProducerBatch, "encode", no_memory)
         lost = producer.send("t", b"lost")
         with pytest.raises(KafkaError, match=r"t-0: cannot be encoded: MemoryError\('not for a batch'\)"):
-            lost.result(10)
+            lost.result(90)
     assert [r.name for r in caplog.records if r.levelname == "ERROR"] == [sender.__name__]
-    assert producer.send("t", b"next").result(10).offset >= 0
-    producer.flush(10)
+    assert producer.send("t", b"next").result(90).offset >= 0
+    producer.flush(90)

@@ -44,7 +44,7 @@ def of(broker: EmbeddedBroker, user: str, **more: Any) -> dict[str, Any]:
 def test_librdkafka_makes_acls_and_its_users_get_what_they_say(broker: EmbeddedBroker) -> None:
     admin = confluent_kafka.admin.AdminClient(of(broker, "admin"))
     for future in admin.create_topics([confluent_kafka.admin.NewTopic("orders", 1)]).values():
-        future.result(10)
+        future.result(90)
     kinds, patterns = confluent_kafka.admin.ResourceType, confluent_kafka.admin.ResourcePatternType
     operations, permissions = confluent_kafka.admin.AclOperation, confluent_kafka.admin.AclPermissionType
     binding, allow = confluent_kafka.admin.AclBinding, permissions.ALLOW
@@ -54,24 +54,24 @@ def test_librdkafka_makes_acls_and_its_users_get_what_they_say(broker: EmbeddedB
         binding(kinds.GROUP, "g", patterns.LITERAL, "User:bob", "*", operations.READ, allow),
     ]
     for future in admin.create_acls(wanted).values():
-        future.result(10)
+        future.result(90)
     everything = confluent_kafka.admin.AclBindingFilter(
         kinds.ANY, None, patterns.ANY, None, None, operations.ANY, permissions.ANY
     )
-    assert set(admin.describe_acls(everything).result(10)) == set(wanted)
+    assert set(admin.describe_acls(everything).result(90)) == set(wanted)
 
     assert produced(broker, "alice") is None
     assert produced(broker, "bob") == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert read(broker, "bob", "g") == b"v"
     assert read(broker, "alice", "g") == confluent_kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
-    assert sorted(admin.list_topics(timeout=10).topics) == ["__consumer_offsets", "orders"]
+    assert sorted(admin.list_topics(timeout=60).topics) == ["__consumer_offsets", "orders"]
     nobody = confluent_kafka.admin.AdminClient(of(broker, "bob"))
-    assert sorted(nobody.list_topics(timeout=10).topics) == ["orders"]
+    assert sorted(nobody.list_topics(timeout=60).topics) == ["orders"]
     with pytest.raises(confluent_kafka.KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        next(iter(nobody.create_acls(wanted[:1]).values())).result(10)
+        next(iter(nobody.create_acls(wanted[:1]).values())).result(90)
 
     (future,) = admin.delete_acls([everything]).values()
-    assert set(future.result(10)) == set(wanted)
+    assert set(future.result(90)) == set(wanted)
 
 
 def produced(broker: EmbeddedBroker, user: str) -> int | None:

@@ -238,7 +238,7 @@ def admin(broker: EmbeddedBroker, user: str | None = None) -> AdminClient:
 def may_create(broker: EmbeddedBroker, user: str, topic: str) -> bool:
     client = admin(broker, user)
     try:
-        client.create_topics([NewTopic(topic, 1)], request_timeout=5)[topic].result(10)
+        client.create_topics([NewTopic(topic, 1)], request_timeout=60)[topic].result(90)
     except KafkaException as e:
         if e.args[0].name() != "TOPIC_AUTHORIZATION_FAILED":
             raise
@@ -267,16 +267,16 @@ def test_brokers_of_one_zookeeper_have_the_same_users_and_acls(
             info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             client = admin(second)
             bob = UserScramCredentialUpsertion("bob", info, b"secret")
-            client.alter_user_scram_credentials([bob])["bob"].result(10)
-            until(lambda: admin(first, "bob").list_topics(timeout=5))
+            client.alter_user_scram_credentials([bob])["bob"].result(90)
+            until(lambda: admin(first, "bob").list_topics(timeout=60))
         properties = tmp_path / "server.properties"
         lines = (f"{name}={value}" for name, value in given.items())
         properties.write_text("\n".join(lines).replace("=True", "=true"))
         command = [sys.executable, "-m", "broker", "add-user", str(properties), "dora"]
         subprocess.run(command, input="secret\n", text=True, check=True, stdout=subprocess.DEVNULL)
-        until(lambda: admin(first, "dora").list_topics(timeout=5))
+        until(lambda: admin(first, "dora").list_topics(timeout=60))
         first.restart()
-        assert admin(first, "bob").list_topics(timeout=5).topics == {}
+        assert admin(first, "bob").list_topics(timeout=60).topics == {}
     kept_in(tmp_path / "3", "carol")
     with pytest.raises(BrokerNotStarted, match="users whose credentials ZooKeeper does not have: carol"):
         start_broker(given | {"node.id": 3}, data_dir=tmp_path / "3")
@@ -289,7 +289,7 @@ def test_users_stay_with_their_broker_where_zookeeper_is_not_protected(
     with start_broker(
         SECURED | {"zookeeper.connect": zookeeper_connect}, data_dir=tmp_path / "data"
     ) as broker:
-        admin(broker, "alice").list_topics(timeout=5)
+        admin(broker, "alice").list_topics(timeout=60)
         own = json.loads((tmp_path / "data" / "security.json").read_text())
         assert (list(own["users"]), own["acls"]) == (["alice"], [])
     with Session(zookeeper_connect) as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,10 @@ class GroupCommandCases:
         name: str = request.param
         return name
 
-    def test_consume_reads_on_where_its_group_has_stopped(self, servers: str, protocol: str) -> None:
+    def test_consume_reads_on_where_its_group_has_stopped(
+        self, servers: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pyspark_kafkalog.cli.consume_group._PATIENCE_SECONDS", 90.0)
         topic, group = new_topic(servers, 2), f"g-{uuid.uuid4().hex[:8]}"
         produce(servers, topic, 20, 2)
 
@@ -47,10 +51,15 @@ class GroupCommandCases:
         try:
             drive([seat], lambda: len(seat.got) == 10)
             seat.consumer.commit()
+
+            def described() -> dict[str, Any]:
+                (one,) = map(json.loads, self.said(servers, "describe", group, "--members", "--json"))
+                return dict(one)
+
             # The broker knows what a member of the newer protocol has from its next heartbeat.
-            drive([seat], lambda: seat.consumer.poll(0.3) == [])
-            (one,) = map(json.loads, self.said(servers, "describe", group, "--members", "--json"))
-            assert (one["instance"], one["client"], one["assigned"]) == ("i1", "someone", {topic: [0, 1]})
+            drive([seat], lambda: described()["assigned"] == {topic: [0, 1]})
+            one = described()
+            assert (one["instance"], one["client"]) == ("i1", "someone")
             assert one.get("target") == (one["assigned"] if protocol == "consumer" else None)
             shown = "\n".join(self.said(servers, "describe", group))
             assert shown.startswith(f"{group}: Stable, 1 member, assigned by ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -17,6 +18,11 @@ from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tests.support.manual_clock import ManualClock
+from tests.support.until import until
+
+_LEAST_SECONDS = 1.1
+"""Brokers refuse logins of one connection that follow each other sooner."""
 
 
 def read(given: Mapping[str, str], topic: str) -> list[bytes | None]:
@@ -38,67 +44,84 @@ def round_trip(given: Mapping[str, str], topic: str) -> None:
         out.send(topic, b"one")
     with Consumer({**given, "group.id": topic, "auto.offset.reset": "earliest"}) as consumer:
         consumer.subscribe([topic])
-        until = time.monotonic() + 30
         found: list[bytes | None] = []
-        while not found and time.monotonic() < until:
-            found += [record.value for record in consumer.poll(1)]
+        until(lambda: found.extend(record.value for record in consumer.poll(0.1)) or found)
     assert found == [b"one"]
     assert read(given, topic) == [b"one"]
 
 
 def refused(given: Mapping[str, str]) -> KafkaError:
-    """The error of a first request, which comes within 15 s."""
-    began = time.monotonic()
+    """The error of a first request, which comes within 15 s of its pauses."""
+    clock = ManualClock()
+    began = clock.monotonic()
     with (
-        closing(Cluster(parse(ConsumerConfig, given, source="test"))) as cluster,
+        closing(Cluster(parse(ConsumerConfig, given, source="test"), clock=clock)) as cluster,
         pytest.raises(KafkaError) as raised,
     ):
         cluster.metadata(["t"])
-    assert time.monotonic() - began < 15
+    assert clock.monotonic() - began < 15
     assert "guess" not in str(raised.value)
     return raised.value
 
 
-def keep_connections(
-    given: Mapping[str, str], topic_name: str, session_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Use each kind of client while sessions end several times: no connection is lost, and no record."""
+def keep_connections(given: Mapping[str, str], topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use each kind of client while logins are renewed three times: no connection is lost, and no record.
+
+    Sessions must have an end that is far away. That most of one has passed is what a connection is made to
+    believe.
+    """
+    known: set[connection.Connection] = set()
+    due: set[connection.Connection] = set()
     lost: list[str] = []
-    logins: list[str] = []
+    renewed: list[connection.Connection] = []
     close = connection.Connection.close
     login = connection.Connection._start_login
+    must_hold = connection.Connection._must_hold
 
     def closed(self: connection.Connection) -> None:
         lost.append(self.peer)
         close(self)
 
     def logged_in(self: connection.Connection, seconds: float) -> None:
-        logins.append(self.peer)
+        known.add(self)
         login(self, seconds)
 
-    with closing(Cluster(parse(ConsumerConfig, given, source="test"))) as cluster:
+    def held(self: connection.Connection) -> bool:
+        if self in due and self._exchange is None:
+            assert self._ends_at < math.inf
+            due.discard(self)
+            renewed.append(self)
+            self._renewed_at = -math.inf
+        return must_hold(self)
+
+    patient = {**given, "request.timeout.ms": "600000"}
+    monkeypatch.setattr(connection.Connection, "_start_login", logged_in)
+    with closing(Cluster(parse(ConsumerConfig, patient, source="test"))) as cluster:
         create_topics(cluster, [NewTopic(topic_name, 1)])
         sent = 0
         received: list[bytes | None] = []
+        group = {"group.id": topic_name, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 100}
         with (
-            Producer({**given, "linger.ms": 0}) as out,
-            Consumer({**given, "group.id": topic_name, "auto.offset.reset": "earliest"}) as consumer,
+            Producer({**patient, "linger.ms": 0, "delivery.timeout.ms": 900_000}) as out,
+            Consumer({**patient, **group}) as consumer,
         ):
-            consumer.subscribe([topic_name])
-            consumer.poll(5)
-            out.send(topic_name, b"0").result(10)
-            sent = 1
-            monkeypatch.setattr(connection.Connection, "close", closed)
-            monkeypatch.setattr(connection.Connection, "_start_login", logged_in)
-            until = time.monotonic() + 3.5 * session_ms / 1000
-            while time.monotonic() < until:
-                out.send(topic_name, str(sent).encode()).result(10)
+
+            def use() -> None:
+                nonlocal sent
+                out.send(topic_name, b"%d" % sent).result(90)
                 sent += 1
-                received += [record.value for record in consumer.poll(0.05)]
+                received.extend(record.value for record in consumer.poll(0.05))
                 cluster.metadata([topic_name], refresh=True)
+
+            consumer.subscribe([topic_name])
+            until(lambda: use() or received)
+            monkeypatch.setattr(connection.Connection, "close", closed)
+            monkeypatch.setattr(connection.Connection, "_must_hold", held)
+            for number in range(1, 4):
+                time.sleep(_LEAST_SECONDS)
+                due.update(each for each in known if not each.broken)
+                # Of producer, consumer's fetcher and group, and cluster.
+                until(lambda: use() or len(renewed) >= 4 * number)  # noqa: B023
             assert lost == []
-            # Of producer, consumer's fetcher and group, and cluster: each about three times.
-            assert len(logins) >= 8
-            while len(received) < sent and time.monotonic() < until + 20:
-                received += [record.value for record in consumer.poll(1)]
-        assert received == [str(n).encode() for n in range(sent)]
+            until(lambda: received.extend(r.value for r in consumer.poll(0.1)) or len(received) >= sent)
+        assert received == [b"%d" % n for n in range(sent)]

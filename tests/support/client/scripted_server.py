@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
+from tests.support.manual_clock import ManualClock
 from tests.support.network.fed_frames import feed
 
 HOST = "127.0.0.1"
@@ -29,6 +32,25 @@ class Silence:
     """No answer, and the connection stays open."""
 
 
+def late(clock: ManualClock, seconds: float) -> Callable[[Any], Raw]:
+    """A step: so much time passes over the first byte of an answer, and there is no more of it."""
+
+    def step(_: Any) -> Raw:
+        clock.advance(seconds)
+        return Raw(b"\0")
+
+    return step
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port that refuses connections, until a broker is told to have it; the system gives it nobody else."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, 0))
+        yield taken.getsockname()[1]
+
+
 class Close:
     """No answer, and the connection is closed."""
 
@@ -44,8 +66,13 @@ class ScriptedServer(ABC):
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()
-        self._listener = socket.create_server((HOST, port))
-        self.port: int = self._listener.getsockname()[1]
+        # Bound beside the listener, so that nobody else gets the port once that is closed.
+        held = socket.socket()
+        weakref.finalize(self, held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((HOST, port))
+        self.port: int = held.getsockname()[1]
+        self._listener = socket.create_server((HOST, self.port))
 
     def start(self) -> None:
         self._in_thread(self._accept)
@@ -75,7 +102,7 @@ class ScriptedServer(ABC):
         _close(self._listener)
         self.cut_connections()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def __enter__(self: S) -> S:
         return self

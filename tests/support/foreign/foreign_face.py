@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -35,7 +35,7 @@ from pyspark_kafkalog.protocol.api.produce import (
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, api_of, decode_response, encode_request
 from pyspark_kafkalog.types import NewRecord, Record
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 90.0
 
 NEWEST_BY_NAME = {ApiKey.FETCH: 12}
 """The newest version that names topics, where later ones have their ids."""
@@ -119,7 +119,7 @@ class RawClient:
             replication_factor=1,
             configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()),
         )
-        (result,) = self.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=5000)).topics
+        (result,) = self.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000)).topics
         return result
 
     def produce(

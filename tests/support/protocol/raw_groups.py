@@ -1,9 +1,16 @@
-"""Groups by raw requests: who coordinates one, and the offset that it has stored of a partition."""
+"""Groups by raw requests: who coordinates one, the offset that it has stored, the end of a member."""
 
 from __future__ import annotations
 
+from contextlib import closing
+
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -44,3 +51,18 @@ def committed(client: RawClient, group: str, topic: str, partition: int = 0) -> 
     answer = client.ask(OffsetFetchRequest(group_id=group, topics=(wanted,)), _BEFORE_BATCHES)
     offset: int = answer.topics[0].partitions[0].committed_offset
     return None if answer.error_code else offset
+
+
+def remove_member(config: GroupConsumerConfig, member_id: str) -> None:
+    """What the end of its session does to a member of the group of ``config``, at a cluster of one broker."""
+    group = config.group_id
+    assert group is not None
+    client = ClientConfig(bootstrap_servers=config.bootstrap_servers)
+    with closing(Cluster(client)) as cluster:
+        connection = cluster.any_connection()
+        if config.group_protocol == "classic":
+            left = connection.request(LeaveGroupRequest(group, members=(MemberIdentity(member_id),)))
+            codes = [left.error_code, *(member.error_code for member in left.members)]
+        else:
+            codes = [connection.request(ConsumerGroupHeartbeatRequest(group, member_id, -1)).error_code]
+    assert set(codes) == {ErrorCode.NONE}

@@ -76,7 +76,7 @@ class Wire07:
     """*Not thread-safe.* One connection to a KAFKA07 listener."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=90)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Wire07:

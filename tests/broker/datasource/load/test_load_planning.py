@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -470,31 +469,15 @@ def test_a_read_may_begin_where_the_text_files_of_a_ledger_say(
     assert ranges(other.begin(startingOffsets=mirror)) == expected
 
 
-def test_a_thousand_partitions_are_planned_in_seconds(
+def test_a_thousand_partitions_are_planned_with_a_handful_of_questions(
     broker: ScriptedBroker, loads: Loads, log: ScriptedLog
 ) -> None:
     broker.layout.leaders["t"] = dict.fromkeys(range(1000), 0)
-    began = time.monotonic()
     plan = loads.begin(maxRecordsPerPartition="10")
     loads.commit(plan)
     log.append(batches(range(30, 33)))
     later = loads.begin()
-    elapsed = time.monotonic() - began
     assert (len(ranges(plan)), len(ranges(later))) == (3000, 1000)
     # The ends of the logs, and what the partitions are: a handful of questions however many there are.
     assert len(broker.received(ApiKey.LIST_OFFSETS)) == 6
-    assert elapsed < 10
-
-
-def test_a_thousand_partitions_of_a_real_broker_are_planned_in_seconds(
-    running_broker: EmbeddedBroker, client: RawClient, topic_name: str, tmp_path: Path
-) -> None:
-    assert client.create_topic(topic_name, partitions=1000).error_code == 0
-    rows = Topic(client, topic_name)
-    for partition in range(1000):
-        rows.add("x", partition=partition)
-    loads = Loads(running_broker.bootstrap_servers, tmp_path, subscribe=topic_name)
-    began = time.monotonic()
-    assert len(loads.load()) == 1000
-    assert loads.load() == []
-    assert time.monotonic() - began < 10
+    assert len(broker.requests) < 30

@@ -158,6 +158,7 @@ def test_a_gap_that_compaction_left_is_no_loss(fail_on_data_loss: str) -> None:
     assert (found, loss) == ([o for r in gaps for o in r], "")
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_a_log_that_ends_before_the_range_is_lost_once_the_wait_is_over(fail_on_data_loss: str) -> None:
     with serving(ScriptedLog(batches(range(5)))) as broker:
         patience = {"kafkaConsumer.pollTimeoutMs": "200"}
@@ -166,6 +167,7 @@ def test_a_log_that_ends_before_the_range_is_lost_once_the_wait_is_over(fail_on_
     assert ("[5, 9) of t-0: the log holds [0, 5)" in loss) == (fail_on_data_loss == "true")
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_records_that_the_log_has_and_nobody_sends_are_late_and_not_lost(fail_on_data_loss: str) -> None:
     log = ScriptedLog(batches(*FIFTEEN))
     nothing = ScriptedLog()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -32,10 +33,10 @@ def coordinator(broker: ScriptedBroker) -> FakeTransactions:
 @pytest.fixture
 def make(broker: ScriptedBroker, coordinator: FakeTransactions) -> Iterator[Make]:
     """``make(init=False)`` leaves `init_transactions` to the test."""
-    with producers(broker.address, 1, transactional_id="loads-1", max_block_ms=5000) as plain:
+    with producers(broker.address, transactional_id="loads-1") as plain:
 
-        def make(init: bool = True, **changes: Any) -> Producer:
-            producer = plain(**changes)
+        def make(clock: Clock = SYSTEM_CLOCK, *, init: bool = True, **changes: Any) -> Producer:
+            producer = plain(clock, **changes)
             if init:
                 producer.init_transactions()
             return producer
@@ -45,7 +46,7 @@ def make(broker: ScriptedBroker, coordinator: FakeTransactions) -> Iterator[Make
 
 @pytest.fixture
 def cluster(broker: ScriptedBroker) -> Iterator[Cluster]:
-    made = Cluster(ConsumerConfig(bootstrap_servers=broker.address, request_timeout_ms=2000))
+    made = Cluster(ConsumerConfig(bootstrap_servers=broker.address, request_timeout_ms=600_000))
     yield made
     made.close()
 

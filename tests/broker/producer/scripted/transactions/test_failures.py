@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
@@ -35,7 +33,8 @@ from tests.support.client.fake_transactions import (
 )
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_producers import Make
-from tests.support.client.scripted_server import Close, Silence
+from tests.support.client.scripted_server import Close, late
+from tests.support.manual_clock import ManualClock
 
 T0 = TopicPartition("t", 0)
 
@@ -51,7 +50,7 @@ PASSING = (
 def fail_and_go_on(producer: Producer, error: type[KafkaError], said: str) -> None:
     """The open transaction's next record fails with this, hence the commit too; the one after it is good."""
     with pytest.raises(error, match=said):
-        producer.send("t", b"failed", partition=0).result(5)
+        producer.send("t", b"failed", partition=0).result(90)
     with pytest.raises(TransactionAbortable):
         producer.commit_transaction()
     producer.abort_transaction()
@@ -102,7 +101,7 @@ def test_a_fenced_producer_can_only_be_closed(broker: ScriptedBroker, make: Make
     producer.begin_transaction()
     lost = producer.send("t", b"v", partition=0)
     with pytest.raises(ProducerFenced, match="newer producer"):
-        lost.result(5)
+        lost.result(90)
     for call in (
         producer.commit_transaction,
         producer.abort_transaction,
@@ -112,9 +111,7 @@ def test_a_fenced_producer_can_only_be_closed(broker: ScriptedBroker, make: Make
     ):
         with pytest.raises(ProducerFenced, match="must be closed"):
             call()
-    began = time.monotonic()
     producer.close()
-    assert time.monotonic() - began < 10
     assert ApiKey.END_TXN not in asked(broker)
     assert ApiKey.PRODUCE not in asked(broker)
 
@@ -124,10 +121,10 @@ def test_a_batch_that_fails_fails_the_transaction_and_the_next_has_another_epoch
 ) -> None:
     producer = make()
     producer.begin_transaction()
-    producer.send("t", b"first", partition=0).result(5)
+    producer.send("t", b"first", partition=0).result(90)
     broker.script(ApiKey.PRODUCE, refusal(ErrorCode.MESSAGE_TOO_LARGE))
     with pytest.raises(MessageTooLarge):
-        producer.send("t", b"large", partition=0).result(5)
+        producer.send("t", b"large", partition=0).result(90)
     with pytest.raises(TransactionAbortable, match=r"send\(\) is not possible.*max\.message\.bytes"):
         producer.send("t", b"more", partition=0)
     with pytest.raises(TransactionAbortable, match="can only be aborted"):
@@ -172,7 +169,7 @@ def test_numbers_that_are_refused_are_never_replaced_within_a_transaction(
 ) -> None:
     producer = make()
     producer.begin_transaction()
-    producer.send("t", b"first", partition=0).result(5)
+    producer.send("t", b"first", partition=0).result(90)
     log.forget_producers()
     fail_and_go_on(producer, KafkaError, "OUT_OF_ORDER_SEQUENCE_NUMBER")
     assert log.values("t", 0) == [b"first", b"next"]
@@ -182,18 +179,17 @@ def test_numbers_that_are_refused_are_never_replaced_within_a_transaction(
 def test_a_commit_without_an_answer_is_repeated_by_its_caller(
     broker: ScriptedBroker, coordinator: FakeTransactions, make: Make
 ) -> None:
-    producer = make(request_timeout_ms=200, max_block_ms=400)
+    clock = ManualClock()
+    producer = make(clock, request_timeout_ms=60_000, max_block_ms=100_000)
     producer.begin_transaction()
-    producer.send("t", b"v", partition=0).result(5)
+    producer.send("t", b"v", partition=0).result(90)
     for _ in range(2):
-        broker.script(ApiKey.END_TXN, lambda r: coordinator.end(r) and Silence())
-    began = time.monotonic()
+        broker.script(ApiKey.END_TXN, lambda r: coordinator.end(r) and late(clock, 61)(r))
     with pytest.raises(RequestTimedOut, match="it can be called again"):
         producer.commit_transaction()
-    assert time.monotonic() - began < 3
     with pytest.raises(InvalidTxnState, match="can be called again"):
         producer.abort_transaction()
-    producer.commit_transaction(timeout=5)
+    producer.commit_transaction(timeout=90)
     assert coordinator.ids["loads-1"].ends == ["commit"]
     producer.begin_transaction()
 
@@ -207,7 +203,7 @@ def test_a_failed_producer_id_goes_on_under_another_epoch(
     )
     producer.begin_transaction()
     with pytest.raises(KafkaError):
-        producer.send("t", b"v", partition=0).result(5)
+        producer.send("t", b"v", partition=0).result(90)
     producer.abort_transaction()
     assert ApiKey.END_TXN not in asked(broker), "the coordinator knows of none that it could end"
     producer.begin_transaction()
@@ -218,7 +214,7 @@ def test_a_failed_producer_id_goes_on_under_another_epoch(
 
 
 def test_a_failure_is_reported_by_prepare(broker: ScriptedBroker, make: Make) -> None:
-    producer = make(linger_ms=5000)
+    producer = make(linger_ms=600_000)
     broker.script(ApiKey.PRODUCE, refusal(ErrorCode.MESSAGE_TOO_LARGE))
     producer.begin_transaction()
     producer.send("t", b"v", partition=0)
@@ -254,7 +250,7 @@ def test_before_kafka_2_5_a_failure_that_used_up_numbers_ends_the_producer(
     producer.begin_transaction()
     broker.script(ApiKey.PRODUCE, refusal(ErrorCode.MESSAGE_TOO_LARGE))
     with pytest.raises(MessageTooLarge):
-        producer.send("t", b"large", partition=0).result(5)
+        producer.send("t", b"large", partition=0).result(90)
     with pytest.raises(UnsupportedVersion, match=r"from Kafka 2\.5 on"):
         producer.abort_transaction()
     assert coordinator.ids["loads-1"].ends == ["abort"]
@@ -276,9 +272,9 @@ def test_init_that_finds_no_coordinator_in_time_can_be_repeated(
 ) -> None:
     away = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     broker.default(ApiKey.INIT_PRODUCER_ID, away)
-    producer = make(init=False)
+    producer = make(ManualClock(), init=False, retry_backoff_ms=20_000)
     with pytest.raises(RequestTimedOut, match="it can be called again"):
-        producer.init_transactions(timeout=0.2)
+        producer.init_transactions(timeout=200)
     broker.default(ApiKey.INIT_PRODUCER_ID, coordinator.init)
     producer.init_transactions()
     producer.begin_transaction()
