@@ -12,6 +12,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -49,6 +50,7 @@ from pyspark_kafkalog.types import (
 )
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
 from tests.support.client.scripted_server import Close, Silence
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
 TP = TopicPartition("t", 0)
@@ -124,10 +126,11 @@ def close_clusters() -> Iterator[None]:
         _opened.pop().close()
 
 
-def cluster(broker: ScriptedBroker, **changes: Any) -> Cluster:
+def cluster(broker: ScriptedBroker, clock: Clock = SYSTEM_CLOCK, **changes: Any) -> Cluster:
     """A cluster that hurries; it is closed when the test ends."""
     quick = {"request_timeout_ms": 2000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
-    _opened.append(Cluster(ConsumerConfig(bootstrap_servers=broker.address, **{**quick, **changes})))
+    config = ConsumerConfig(bootstrap_servers=broker.address, **{**quick, **changes})
+    _opened.append(Cluster(config, clock=clock))
     return _opened[-1]
 
 
@@ -241,12 +244,28 @@ def test_a_leader_that_moved_is_followed() -> None:
         assert asked_offsets(new) == [4, 5]
 
 
-def test_a_failure_that_lasts_is_raised_when_there_is_no_time(broker: ScriptedBroker) -> None:
+def test_a_failure_that_lasts_is_raised_when_there_is_no_time(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the test's clock, and without jitter: however slow the machine, it is tried four times.
+    monkeypatch.setattr("pyspark_kafkalog.client.retry._JITTER", 0)
+    clock = ManualClock()
     broker.default(ApiKey.FETCH, Close())
-    started = time.monotonic()
-    with pytest.raises(ConnectionLost, match=rf"fetching t-0 at offset 0: timed out.*{broker.address}"):
-        next(fetcher(broker, poll_timeout_ms=4000))
-    assert time.monotonic() - started < 20
+    seconds = {"request_timeout_ms": 60_000, "retry_backoff_ms": 300_000, "retry_backoff_max_ms": 300_000}
+    started = clock.monotonic()
+    told = rf"fetching t-0 at offset 0: timed out after 4 attempt\(s\).*{broker.address}"
+    with pytest.raises(ConnectionLost, match=told):
+        next(fetcher(broker, poll_timeout_ms=1_000_000, clock=clock, **seconds))
+    assert clock.monotonic() - started == 900
+    assert len(broker.received(ApiKey.FETCH)) == 4
+
+
+def test_a_broker_that_does_not_answer_in_time_is_not_called_old(broker: ScriptedBroker) -> None:
+    broker.default(ApiKey.API_VERSIONS, Silence())
+    with pytest.raises(ConnectionLost) as e:
+        next(fetcher(broker, poll_timeout_ms=100))
+    assert str(e.value).startswith(f"{broker.address}: no answer in time")
+    assert "Kafka before" not in str(e.value)
 
 
 def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroker) -> None:
