@@ -342,6 +342,10 @@ class ConnectionLost(KafkaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class ConnectionClosed(ConnectionLost):
+    """The peer closed the connection, which is how some brokers refuse a request."""
+
+
 class CannotConnect(ConnectionLost):
     """No connection to one address. ``silent``: the attempt timed out without being refused."""
 

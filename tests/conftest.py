@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.budget import Budget
 from tests.support.examples import register_profiles
+from tests.support.leaks import Leaks
 from tests.support.spark.spark_jvm import archive_in_background, hurry_jvms
 from tests.support.zookeeper import server_in
 
@@ -39,10 +40,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _WITHOUT_SPARK = {"tests/unit", "tests/property"}
 _archiving = pytest.StashKey[Any]()
+_leaks = pytest.StashKey[Leaks]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(config))
+    config.stash[_leaks] = Leaks()
+    config.pluginmanager.register(config.stash[_leaks])
     # Spark is started several times; what makes that cheaper is made once, in the background.
     if not config.getoption("numprocesses", None) or _WITHOUT_SPARK.issuperset(config.args):
         return
@@ -109,6 +113,12 @@ class _Grouped(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist's sch
 @pytest.hookimpl
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     return _Grouped(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a file that leaves something open or running."""
+    yield from request.config.stash[_leaks].watch()
 
 
 _chroots = itertools.count()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     from broker.cli.commands import Commands
     from broker.disk.filesystem import FileSystem
+    from broker.inspect.inspection import SegmentPlace
     from broker.inspect.verify import Finding, PartitionReport
 
 _EXAMPLES = """\
@@ -109,42 +112,52 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
     )
     from broker.inspect.verify import Expected, expected_of, read_contents, verify_file, verify_partition
 
-    def partition(found: PartitionPlace, expected: Expected) -> _Job:
+    def partition(found: PartitionPlace, expected: Expected, expect: Callable[[], Expected]) -> _Job:
         inspection = inspection_of(found.path, generation, files)
+        segments: list[SegmentPlace] = []
+        with suppress(FileNotFoundError):  # its deletion has just begun
+            segments = segments_in(found.path, files)
         return _Job(
-            sum(segment.size for segment in segments_in(found.path, files)),
-            lambda advance: verify_partition(files, found, inspection, expected, deep=deep, progress=advance),
-        )
+            sum(segment.size for segment in segments),
+            lambda advance: verify_partition(
+                files, found, inspection, expected,
+                deep=deep, progress=advance, expect=expect,
+            ),
+        )  # fmt: skip
 
+    expect: Callable[[], Expected] = Expected
     kind = "properties" if is_properties(place) else kind_of(place, files)
     if kind in ("data", "properties"):
         for directory in directories_of(place):
             contents = read_contents(directory, files)
             yield _Job(0, lambda _: None, contents.findings)
             for found in contents.partitions:
-                yield partition(found, contents.expected(found))
+                yield partition(found, contents.expected(found), partial(expected_of, found, files))
     elif kind == "partition":
         place = place.absolute()
         named = partition_place(place)
         if named is None:
-            yield partition(PartitionPlace(place, TopicPartition(place.name, 0)), Expected())
+            yield partition(PartitionPlace(place, TopicPartition(place.name, 0)), Expected(), Expected)
         else:
-            yield partition(named, expected_of(named, files))
+            expect = partial(expected_of, named, files)
+            yield partition(named, expect(), expect)
     else:
         segment = segment_place(place.absolute())
         if segment is None:
             raise InvalidConfig(f"{place} is no segment: it is an index; name its segment")
         named = partition_place(segment.path.parent)
-        expected = expected_of(named, files) if named is not None else Expected()
+        if named is not None:
+            expect = partial(expected_of, named, files)
         inspection = inspection_of(segment.path.parent, generation, files)
         newest = segments_in(segment.path.parent, files)[-1:]
         last = not newest or newest[0].base_offset <= segment.base_offset
         yield _Job(
             segment.size,
             lambda advance: verify_file(
-                files, segment, inspection, expected, last=last, deep=deep, progress=advance
+                files, segment, inspection, expect(),
+                last=last, deep=deep, progress=advance, expect=expect,
             ),
-        )
+        )  # fmt: skip
 
 
 def _tell(report: PartitionReport | None, findings: Sequence[Finding]) -> None:

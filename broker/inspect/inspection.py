@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -293,8 +294,9 @@ def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlac
     for entry in files.scan(data_directory):
         # What is being deleted has a name that is no partition's.
         place = partition_place(data_directory / entry.name) if entry.is_directory else None
-        if place is not None and segments_in(place.path, files):
-            found.append(place)
+        with suppress(FileNotFoundError):  # its deletion has just begun
+            if place is not None and segments_in(place.path, files):
+                found.append(place)
     return sorted(found, key=lambda place: place.partition)
 
 

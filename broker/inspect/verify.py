@@ -7,7 +7,7 @@ starts or when it needs it, above all the torn end after a crash, is a note.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from broker.inspect.inspection import (
     segment_list_in,
     segments_in,
 )
+from broker.inspect.second_look import files_in, look_again
 from broker.inspect.transactions import FoundTransactions
 from broker.log.aborted import ABORTED_SUFFIX, parse_aborted
 from broker.log.segment_list import (
@@ -45,6 +46,7 @@ from broker.store.topic_store import (
     read_partition_metadata,
     topic_of_record,
 )
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, StorageError
 from pyspark_kafkalog.types import TopicPartition
@@ -135,18 +137,33 @@ def verify_partition(
     *,
     deep: bool = False,
     progress: Progress = lambda _: None,
+    expect: Callable[[], Expected] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed."""
-    check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
-    segments = check.against_list(place.path)
-    if not segments:
-        check.find(place.path, None, "there is no segment in it")
-    ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
-    for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
-        last = number == len(segments) - 1
-        check.segment(segment, first=number == 0, last=last, end_offset=end_offset)
-    check.against_end(place.path, segments)
-    return check.report
+    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed.
+
+    A broker may be writing to it: damage is looked at again, with what ``expect`` then says of the log.
+    """
+
+    def check(expected: Expected, progress: Progress) -> PartitionReport:
+        check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
+        try:
+            segments = check.against_list(place.path)
+        except FileNotFoundError:
+            if place.path.exists():
+                raise
+            check.find(place.path, None, "removed while it was being checked", damage=False)
+            return check.report
+        if not segments:
+            check.find(place.path, None, "there is no segment in it")
+        ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
+        for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+            last = number == len(segments) - 1
+            check.segment(segment, first=number == 0, last=last, end_offset=end_offset)
+        check.against_end(place.path, segments)
+        return check.report
+
+    return _checked_again(check, files, place.path, expected, expect, progress, clock)
 
 
 def verify_file(
@@ -158,12 +175,51 @@ def verify_file(
     last: bool,
     deep: bool = False,
     progress: Progress = lambda _: None,
+    expect: Callable[[], Expected] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check one segment alone; ``last`` when none follows it. Raises `OSError`."""
-    check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
-    check.read_list(segment.path.parent, segments_in(segment.path.parent, files))
-    check.segment(segment, first=True, last=last)
-    return check.report
+    """Check one segment alone, as `verify_partition`; ``last`` when none follows it. Raises `OSError`."""
+    directory = segment.path.parent
+
+    def check(expected: Expected, progress: Progress) -> PartitionReport:
+        check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
+        check.read_list(directory, segments_in(directory, files))
+        check.segment(segment, first=True, last=last)
+        return check.report
+
+    return _checked_again(check, files, directory, expected, expect, progress, clock)
+
+
+def _checked_again(
+    check: Callable[[Expected, Progress], PartitionReport],
+    files: FileSystem,
+    directory: Path,
+    expected: Expected,
+    expect: Callable[[], Expected] | None,
+    progress: Progress,
+    clock: Clock,
+) -> PartitionReport:
+    """What ``check`` reports once it does not change any more; only its first look makes progress."""
+    newest, looks = expected, 0
+
+    def state() -> tuple[object, Expected]:
+        nonlocal newest
+        if looks and expect is not None:
+            newest = expect()
+        return files_in(directory, files), newest
+
+    def look() -> PartitionReport:
+        nonlocal looks
+        looks += 1
+        return check(newest, progress if looks == 1 else lambda _: None)
+
+    return look_again(
+        look, lambda report: _damage(report.findings), state, directory.absolute().parent, clock
+    )
+
+
+def _damage(findings: Iterable[Finding]) -> frozenset[Finding]:
+    return frozenset(finding for finding in findings if finding.damage)
 
 
 class _Check:
@@ -514,8 +570,20 @@ def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
     return Contents(above, (), topics, frozenset(), read_notes(above, files), ()).expected(place)
 
 
-def read_contents(path: Path, files: FileSystem) -> Contents:
-    """Look at a data directory, and compare its parts with each other; the segments are not opened."""
+def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
+    """Look at a data directory, and compare its parts with each other; the segments are not opened.
+    Damage is looked at again, as in `verify_partition`.
+    """
+    return look_again(
+        lambda: _contents(path, files),
+        lambda contents: _damage(contents.findings),
+        lambda: (files_in(path, files), files_in(path / TOPICS_DIRECTORY, files)),
+        path,
+        clock,
+    )
+
+
+def _contents(path: Path, files: FileSystem) -> Contents:
     partitions = tuple(partitions_in(path, files))
     topics, deleting, findings = _read_topics(path, files)
     notes = read_notes(path, files)
@@ -551,6 +619,8 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
         record = path / TOPICS_DIRECTORY / entry.name
         try:
             topic, ended = parse_topic(read_file(files, record), record)
+        except FileNotFoundError:
+            continue  # its deletion has just ended
         except StorageError as e:
             why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
             findings.append(Finding(record, None, f"{why}: no broker will start"))

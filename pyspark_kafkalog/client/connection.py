@@ -18,6 +18,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import (
     AuthenticationFailed,
+    ConnectionClosed,
     ConnectionLost,
     ErrorCode,
     FrameTooLarge,
@@ -190,7 +191,7 @@ class Connection:
             while ticket.frame is None:
                 self._match(self._next_frame(limit))
             return self._decode(ticket)
-        except ConnectionLost as e:
+        except ConnectionClosed as e:
             self.close()
             raise self._explained(e, ticket) from e
         except KafkaError:
@@ -253,13 +254,13 @@ class Connection:
         self.broken = True
         self.transport.close()
 
-    def _explained(self, error: ConnectionLost, ticket: Ticket) -> ConnectionLost:
-        """``error``, with what it means if the first request after ApiVersions has no answer."""
+    def _explained(self, error: ConnectionClosed, ticket: Ticket) -> ConnectionClosed:
+        """``error``, with what it means if it is the response to the first request after ApiVersions."""
         if self._served or self._new_login is not None or ticket.key == ApiKey.API_VERSIONS:
             return error
         option = self._config.option_name("security.protocol")
         secured = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-        return ConnectionLost(
+        return ConnectionClosed(
             f"{error} after ApiVersions, as it does if it wants a login: then set {option} to {secured}"
         )
 
@@ -338,8 +339,8 @@ class Connection:
         while self._exchange is not None:
             try:
                 frame = self._next_frame(deadline)
-            except ConnectionLost as e:
-                if deadline.passed or self._login_ticket is None or not self._login_ticket.bare:
+            except ConnectionClosed as e:
+                if self._login_ticket is None or not self._login_ticket.bare:
                     raise
                 raise self._exchange.refused_without_a_word(str(e)) from e
             self._match(frame)
@@ -424,6 +425,8 @@ class Connection:
                 raise self._needs_tls() from e
             except ConnectionLost as e:
                 if release is None:
+                    if not isinstance(e, ConnectionClosed):
+                        raise  # a broker of 0.9 does not respond, but neither does one that is overloaded
                     if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
                         raise self._needs_tls() from e
                     raise ConnectionLost(

@@ -10,9 +10,15 @@ import ssl
 from typing import cast
 
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.client.transport import Transport, reason_of
+from pyspark_kafkalog.client.transport import Transport, lost_or_closed, reason_of
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.errors import (
+    AuthenticationFailed,
+    CannotConnect,
+    ConnectionClosed,
+    ConnectionLost,
+    FrameTooLarge,
+)
 from pyspark_kafkalog.security.contexts import client_context
 
 _STAGE_BYTES = 262_144
@@ -198,7 +204,7 @@ class TlsTransport(Transport):
             raise ConnectionLost(f"{self.peer}: the broker accepts no more data") from e
         except OSError as e:
             self._look_for_refusal()
-            raise ConnectionLost(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
+            raise lost_or_closed(e)(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
         self._unsent_cipher = unsent[sent:] if sent < len(unsent) else None
 
     def _look_for_refusal(self) -> None:
@@ -249,7 +255,7 @@ class TlsTransport(Transport):
                 self._sock.settimeout(timeout)
                 count = self._sock.recv_into(self._stage)
                 if count == 0:
-                    raise ConnectionLost(f"{self.peer}: the broker closed the connection{self._perhaps()}")
+                    raise ConnectionClosed(f"{self.peer}: the broker closed the connection{self._perhaps()}")
                 self._incoming.write(self._stage[:count])
                 self._dry = False
             self._decrypt()
@@ -260,7 +266,7 @@ class TlsTransport(Transport):
                 raise self._refused(e) from e
             raise ConnectionLost(f"{self.peer}: connection lost: {e.reason or e}") from e
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}{self._perhaps()}") from e
+            raise lost_or_closed(e)(f"{self.peer}: connection lost: {reason_of(e)}{self._perhaps()}") from e
         except FrameTooLarge as e:
             raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}", e.size) from e
 
@@ -286,7 +292,7 @@ class TlsTransport(Transport):
                 if self._frames:
                     # An answer and the end together, as a refused login: the next call finds the end again.
                     return
-                raise ConnectionLost(f"{self.peer}: the broker closed the connection{self._perhaps()}")
+                raise ConnectionClosed(f"{self.peer}: the broker closed the connection{self._perhaps()}")
 
     def _perhaps(self) -> str:
         if self._answered or self._has_certificate:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import CannotConnect, ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 _PARTS_PER_CALL = 64
@@ -151,11 +151,11 @@ class Transport:
         try:
             self._sock.settimeout(max(deadline.left, 0.001))
             if not self._sock.recv_into(byte):
-                raise ConnectionLost(f"{self.peer}: the peer closed the connection")
+                raise ConnectionClosed(f"{self.peer}: the peer closed the connection")
         except TimeoutError:
             raise
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}") from e
+            raise lost_or_closed(e)(f"{self.peer}: connection lost: {reason_of(e)}") from e
         return byte[0]
 
     def recycle(self, frame: bytearray) -> None:
@@ -194,7 +194,7 @@ class Transport:
         except TimeoutError as e:
             raise ConnectionLost(f"{self.peer}: the broker accepts no more data") from e
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
+            raise lost_or_closed(e)(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
         while sent:
             first = outgoing[0]
             if sent < first.nbytes:
@@ -209,12 +209,12 @@ class Transport:
             self._sock.settimeout(timeout)
             count = self._sock.recv_into(self._reader.buffer())
             if count == 0:
-                raise ConnectionLost(f"{self.peer}: the broker closed the connection")
+                raise ConnectionClosed(f"{self.peer}: the broker closed the connection")
             self._frames.extend(self._reader.received(count))
         except (BlockingIOError, TimeoutError):
             raise
         except OSError as e:
-            raise ConnectionLost(f"{self.peer}: connection lost: {reason_of(e)}") from e
+            raise lost_or_closed(e)(f"{self.peer}: connection lost: {reason_of(e)}") from e
         except FrameTooLarge as e:
             raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}", e.size) from e
 
@@ -309,6 +309,11 @@ def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
     if thread.is_alive():
         raise TimeoutError
     return found
+
+
+def lost_or_closed(error: OSError) -> type[ConnectionLost]:
+    """Whether the peer closed the connection, in the midst of data as it may be, or it was lost otherwise."""
+    return ConnectionClosed if isinstance(error, ConnectionError) else ConnectionLost
 
 
 def reason_of(error: BaseException | None) -> str:

@@ -20,6 +20,7 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.consumer07 import SimpleConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import (
+    ConnectionClosed,
     ConnectionLost,
     CorruptMessage,
     ErrorCode,
@@ -106,8 +107,8 @@ class BrokerReader07:
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         try:
             answer = self._connection.request(request, deadline=deadline)
-        except ConnectionLost as e:
-            raise ConnectionLost(
+        except ConnectionClosed as e:
+            raise ConnectionClosed(
                 f"{e}; a broker of 0.7 also does this for a partition that it does not have, "
                 f"here {request.topic}-{request.partition}"
             ) from e

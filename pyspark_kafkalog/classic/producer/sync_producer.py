@@ -20,6 +20,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.config.producer07 import SyncProducerConfig, producer_config
 from pyspark_kafkalog.errors import (
+    ConnectionClosed,
     ConnectionLost,
     ErrorCode,
     InvalidRecord,
@@ -120,8 +121,8 @@ class BrokerWriter07:
     def confirm(self, deadline: Deadline) -> None:
         try:
             self._connection.confirm(deadline)
-        except ConnectionLost as e:
-            raise ConnectionLost(
+        except ConnectionClosed as e:
+            raise ConnectionClosed(
                 f"{e}; a broker of 0.7 also does this for a partition that it does not have, and messages "
                 "that it cannot read: what was sent last may not be stored"
             ) from e

@@ -213,6 +213,17 @@ def test_a_partition_that_is_not_there_is_reported_by_a_closed_connection(
     assert len(broker.received(OffsetsRequest)) == 2, "asked once more over a new connection"
 
 
+def test_an_answer_that_does_not_come_is_no_partition_that_is_missing(broker: Broker07) -> None:
+    broker.append("t", 0, encode_set([b"one"]))
+    broker.script(OffsetsRequest, Silence(), Silence())
+    with (
+        consumer_of(broker, socket_timeout_ms=100) as consumer,
+        pytest.raises(ConnectionLost, match="no answer in time") as e,
+    ):
+        consumer.get_offsets_before("t", 0, LATEST_TIMESTAMP)
+    assert "does not have" not in str(e.value)
+
+
 def test_a_connection_lost_between_the_parts_of_a_call_fails_the_call(
     broker: Broker07, consumer: SimpleConsumer
 ) -> None:

@@ -13,6 +13,7 @@ from broker.disk.filesystem import FileSystem
 from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, read_segment_list
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.support.log.data_directories import RECORDS, cut, flip, segments
+from tests.support.until import until
 
 
 def verify(*places: Path | str) -> int:
@@ -82,19 +83,21 @@ def test_what_is_nothing_to_check_is_misuse(
 
 
 def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
-    with broker.start_broker({"log.segment.bytes": 200_000}, data_dir=tmp_path / "data") as running:
+    with broker.start_broker({"log.segment.bytes": 20_000}, data_dir=tmp_path / "data") as running:
         create_topics(running.bootstrap_servers, [NewTopic("t", 1)])
         done = threading.Event()
 
         def write() -> None:
-            with Producer({"bootstrap.servers": running.bootstrap_servers, "batch.size": 200_000}) as out:
-                while not done.is_set():
-                    out.send("t", b"x" * 5000)
+            with Producer({"bootstrap.servers": running.bootstrap_servers, "batch.size": 10_000}) as out:
+                while not done.wait(0.01):  # a new segment about ten times in a second
+                    out.send("t", b"x" * 2000)
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            assert [verify(tmp_path / "data") for _ in range(10)] == [0] * 10
+            for count in (2, 4, 6):  # of whole segments: it is written to all the time
+                until(lambda least=count: len(segments(tmp_path / "data" / "t_0")) > least)
+                assert verify(tmp_path / "data") == 0
         finally:
             done.set()
             writer.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -97,6 +98,31 @@ def test_a_broker_that_closes_the_connection_when_asked_for_its_versions_may_be_
     told = r"Kafka before 0\.10 does not know\. Set broker\.version\.fallback to its release"
     with pytest.raises(ConnectionLost, match=rf"{broker.address}.*closed.*{told}"):
         connect(broker)
+
+
+def test_a_broker_that_is_slow_to_tell_its_versions_is_not_called_old(broker: ScriptedBroker) -> None:
+    broker.script(ApiKey.API_VERSIONS, Silence())
+    with pytest.raises(ConnectionLost) as e:
+        connect(broker, connection_setup_timeout_ms=100)
+    assert str(e.value) == f"{broker.address}: no answer in time"
+    assert broker.connection_count == 1, "nor asked for TLS"
+
+
+def test_a_port_that_resets_the_connection_may_be_of_an_old_broker() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        server.settimeout(60)
+
+        def reset() -> None:
+            sock, _ = server.accept()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+
+        thread = threading.Thread(target=lambda: [reset() for _ in range(2)])  # the second is asked for TLS
+        thread.start()
+        port = server.getsockname()[1]
+        with pytest.raises(ConnectionLost, match=r"reset.*Set broker\.version\.fallback"):
+            Connection(HOST, port, config(f"{HOST}:{port}"))
+        thread.join()
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closes", "says nothing"])

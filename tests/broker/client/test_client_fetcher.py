@@ -247,14 +247,20 @@ def test_a_leader_that_moved_is_followed() -> None:
         assert asked_offsets(new) == [4, 5]
 
 
-def test_a_failure_that_lasts_is_raised_when_there_is_no_time(broker: ScriptedBroker) -> None:
-    broker.default(ApiKey.FETCH, Close())
+def test_a_failure_that_lasts_is_raised_when_there_is_no_time(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the test's clock, and without jitter: however slow the machine, it is tried four times.
+    monkeypatch.setattr("pyspark_kafkalog.client.retry._JITTER", 0)
     clock = ManualClock()
+    broker.default(ApiKey.FETCH, Close())
+    seconds = {"request_timeout_ms": 60_000, "retry_backoff_ms": 300_000, "retry_backoff_max_ms": 300_000}
     started = clock.monotonic()
-    slow = {"retry_backoff_ms": 30_000, "retry_backoff_max_ms": 30_000}
-    with pytest.raises(ConnectionLost, match=rf"fetching t-0 at offset 0: timed out.*{broker.address}"):
-        next(fetcher(broker, poll_timeout_ms=400_000, clock=clock, **slow))
-    assert 300 < clock.monotonic() - started < 400
+    told = rf"fetching t-0 at offset 0: timed out after 4 attempt\(s\).*{broker.address}"
+    with pytest.raises(ConnectionLost, match=told):
+        next(fetcher(broker, poll_timeout_ms=1_000_000, clock=clock, **seconds))
+    assert clock.monotonic() - started == 900
+    assert len(broker.received(ApiKey.FETCH)) == 4
 
 
 def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroker) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import (
     AuthenticationFailed,
@@ -23,7 +24,7 @@ from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.sasl_scripts import accept_logins, refuse_logins, script_scram
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
-from tests.support.client.scripted_server import HOST, Close
+from tests.support.client.scripted_server import HOST, Close, Silence
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
@@ -151,6 +152,14 @@ def test_a_close_after_api_versions_may_mean_a_login(broker: ScriptedBroker) -> 
     connection = connect(broker, security_protocol="PLAINTEXT")
     with pytest.raises(ConnectionLost, match=r"wants a login: then set kafka\.security\.protocol to SASL_"):
         connection.request(MetadataRequest())
+
+
+def test_a_slow_answer_after_api_versions_does_not(broker: ScriptedBroker) -> None:
+    broker.script(ApiKey.METADATA, Silence())
+    connection = connect(broker, security_protocol="PLAINTEXT")
+    with pytest.raises(ConnectionLost) as e:
+        connection.request(MetadataRequest(), deadline=Deadline.after(0.05))
+    assert str(e.value) == f"{broker.address}: no answer in time"
 
 
 def test_a_later_close_does_not(broker: ScriptedBroker) -> None:

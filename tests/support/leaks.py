@@ -1,0 +1,90 @@
+"""What a test file leaves behind is found when the file ends, and not in some later test of another file.
+
+A socket, file or process that nobody closes warns when it is collected, and warnings are errors. A thread
+that keeps the interpreter from ending, or a child process, must have ended with the fixtures of its file.
+What a fixture of the session starts, such as a ZooKeeper server or Spark's JVM, lives longer.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_PATIENCE_SECONDS = 30.0
+"""A thread or process that was told to end may take a while on a busy machine."""
+
+_HELPERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
+"""Python starts one of each for all of its processes, and ends them itself."""
+
+
+class Leaks:
+    """*Not thread-safe.* A pytest plugin. ``_shared`` is what fixtures of the session have started."""
+
+    def __init__(self) -> None:
+        self._shared: set[object] = set()
+
+    def pytest_collection_finish(self) -> None:
+        # Modules and collected tests live to the end: they need not be looked at in each collection.
+        gc.collect()
+        gc.freeze()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+        if fixturedef.scope not in ("session", "package"):
+            return (yield)
+        before = _running()
+        try:
+            return (yield)
+        finally:
+            self._shared |= _running() - before
+
+    def watch(self) -> Iterator[None]:
+        """The life of a test file, as a fixture has it."""
+        before = _running()
+        yield
+        gc.collect()
+        gc.freeze()  # what stays is global: modules that were imported meanwhile, caches
+        left = _running() - before - self._shared
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while left and time.monotonic() < deadline:
+            time.sleep(0.01)
+            left &= _running()
+        assert not left, f"left running: {', '.join(sorted(map(_name, left)))}"
+
+
+def _running() -> set[object]:
+    """Threads that are no daemons, and child processes by their ids."""
+    threads = {thread for thread in threading.enumerate() if not thread.daemon}
+    return threads | _children()
+
+
+def _children() -> set[object]:
+    """Ids of this process's children; none where the system does not say."""
+    found: set[object] = set()
+    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        try:
+            pids = path.read_bytes().split()
+        except OSError:
+            continue  # the thread has just ended
+        found |= {int(pid) for pid in pids if not any(name in _command(int(pid)) for name in _HELPERS)}
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _name(running: object) -> str:
+    if isinstance(running, threading.Thread):
+        return f"thread {running.name}"
+    command = _command(int(str(running))).replace(b"\0", b" ").decode(errors="replace")
+    return f"process {running}: {command[:200]}"
