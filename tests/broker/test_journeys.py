@@ -16,6 +16,7 @@ CROSSED = {
 }
 
 
+@pytest.mark.long("traces whole requests")
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_a_journey_crosses_what_it_must(name: str) -> None:
     crossed = journey(name, ROOT)

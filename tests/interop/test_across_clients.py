@@ -26,6 +26,7 @@ def stored_codecs(servers: str, topic: str) -> set[Codec]:
 by_name = pytest.mark.parametrize("writer", CLIENTS, ids=lambda client: client.name)
 
 
+@pytest.mark.long("every client with every other")
 @by_name
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_the_same_forevery_reader(

@@ -188,6 +188,7 @@ def test_members_share_join_and_leave(
     assert len(drive.read) == 20  # what is committed is not read again
 
 
+@pytest.mark.long("every client with every other")
 @_clients
 def test_a_static_member_comes_back_to_its_partitions(
     broker: EmbeddedBroker, drive: Drive, make: Make, topic_name: str
@@ -202,6 +203,7 @@ def test_a_static_member_comes_back_to_its_partitions(
     assert drive.shared()
 
 
+@pytest.mark.long("every client with every other")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # kafka-python's connections to a dead broker
 @_clients
 def test_members_go_on_after_the_broker_was_killed(

@@ -99,6 +99,7 @@ _PAIRS = [
 ]
 
 
+@pytest.mark.long("every client with every other")
 @pytest.mark.parametrize("ours_leads", [True, False])
 @pytest.mark.parametrize(("theirs", "strategy"), _PAIRS)
 def test_a_foreign_member_shares_with_ours(

@@ -103,6 +103,7 @@ def test_members_share_the_partitions_when_one_joins_or_leaves(broker: EmbeddedB
     two.close()
 
 
+@pytest.mark.long("every client with every other")
 def test_members_and_offsets_survive_a_restart_and_a_change_of_protocol(broker: EmbeddedBroker) -> None:
     from confluent_kafka import ConsumerGroupState, ConsumerGroupType
     from confluent_kafka.admin import AdminClient

@@ -90,6 +90,7 @@ def test_entries_are_kept_as_they_came(servers: str, written: Written, writer: D
     assert stored(servers, topic) == {(writer.magic, Codec.named(codec)) for codec in codecs}
 
 
+@pytest.mark.long("every client with every other")
 @each_writer
 @each_reader
 def test_what_one_writes_the_other_reads(
@@ -116,6 +117,7 @@ def mixed(servers: str) -> tuple[str, list[tuple[int, Message]]]:
     return topic, rows
 
 
+@pytest.mark.long("every client with every other")
 @pytest.mark.parametrize("reader", [one for one in READERS if one.mixes], ids=lambda one: one.name)
 @pytest.mark.parametrize("start", [0, 5, 7 * EACH + 1])
 def test_one_partition_may_hold_all_formats(
@@ -126,6 +128,7 @@ def test_one_partition_may_hold_all_formats(
     assert reader.client.consume(servers, topic, 0, start, len(expected)) == expected
 
 
+@pytest.mark.long("every client with every other")
 @pytest.mark.parametrize(("version", "magic"), [("0.9.0", 0), ("0.10.2", 1), ("0.11.0", 2)])
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda one: one.name)
 def test_a_topic_with_a_format_of_its_own_converts_what_is_written(
@@ -151,6 +154,7 @@ def test_times_lead_to_offsets_for_any_writer(servers: str, written: Written, wr
     assert Confluent().offsets(servers, topic, 0, PLAIN[-1].timestamp + 1) == (0, last, None)
 
 
+@pytest.mark.long("every client with every other")
 @each_writer
 def test_a_topic_that_sets_times_sets_them_for_all(servers: str, topic_name: str, writer: Dialect) -> None:
     create_topics(servers, [NewTopic(topic_name, 1, configs={"message.timestamp.type": "LogAppendTime"})])

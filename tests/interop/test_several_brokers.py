@@ -27,6 +27,7 @@ def at(cluster: EmbeddedCluster, number: int) -> str:
     return addresses[number % len(addresses)]
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 @by_name
 @pytest.mark.parametrize("count", [*(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 12)), 5])
 def test_what_is_written_through_one_broker_is_read_through_any(
@@ -54,6 +55,7 @@ def test_offsets_are_the_same_at_every_broker(
             assert reader.committed(at(cluster, number), group, topic_name, n % 3) == 7 + n, reader.name
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 @pytest.mark.parametrize("produce", [by_librdkafka, by_kafka_python, by_aiokafka])
 def test_a_transaction_has_partitions_and_offsets_at_every_broker(
     cluster: EmbeddedCluster, topic_name: str, produce: Callable[[str, str, int], None]

@@ -90,6 +90,7 @@ def test_it_says_where_it_listens_and_is_the_same_cluster_however_it_was_ended(
     assert len(clusters) == 1
 
 
+@pytest.mark.long("a broker in a process of its own")
 def test_the_start_loads_nothing_heavy() -> None:
     code = (
         "import sys, broker.cli, broker.server.broker;"
@@ -100,6 +101,7 @@ def test_the_start_loads_nothing_heavy() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.long("a broker in a process of its own")
 def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     process = start("--override", "log.segment.byte=5", "--log-config", "conf/logging.ini")
     ready(process)
@@ -110,6 +112,7 @@ def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     assert expected in errors
 
 
+@pytest.mark.long("a broker in a process of its own")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -167,6 +170,7 @@ def cannot_start(caplog: pytest.LogCaptureFixture) -> CannotStart:
     return run
 
 
+@pytest.mark.long("a broker in a process of its own")
 def test_a_port_in_use_is_one_line(cannot_start: CannotStart, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -174,6 +178,7 @@ def test_a_port_in_use_is_one_line(cannot_start: CannotStart, tmp_path: Path) ->
     assert f"127.0.0.1:{port}" in line
 
 
+@pytest.mark.long("a broker in a process of its own")
 def test_a_directory_of_a_running_broker_is_one_line(cannot_start: CannotStart, tmp_path: Path) -> None:
     with start_broker(data_dir=tmp_path / "data") as running:
         (line,) = cannot_start(tmp_path / "data")
@@ -181,6 +186,7 @@ def test_a_directory_of_a_running_broker_is_one_line(cannot_start: CannotStart, 
         assert running.running
 
 
+@pytest.mark.long("a broker in a process of its own")
 def test_a_directory_of_another_broker_is_refused(cannot_start: CannotStart, tmp_path: Path) -> None:
     start_broker({"node.id": 1}, data_dir=tmp_path / "data").stop()
     (line,) = cannot_start(tmp_path / "data", "node.id=2")
@@ -195,6 +201,7 @@ def test_a_directory_that_cannot_be_made_is_one_line_and_one_of_the_log(
     assert str(tmp_path / "file" / "data") in logged
 
 
+@pytest.mark.long("a broker in a process of its own")
 @pytest.mark.parametrize(
     "arguments", [[], ["start", "--override", "x"], ["begin"], ["start", "--log-level", "x"]]
 )

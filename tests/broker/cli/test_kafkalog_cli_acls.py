@@ -10,6 +10,8 @@ import pytest
 from broker.embedded import start_broker
 from tests.support.command_line import kafkalog
 
+pytestmark = pytest.mark.long("dozens of commands")
+
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:

@@ -61,6 +61,7 @@ def rows(output: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
+@pytest.mark.long("dozens of commands")
 def test_offsets_show_where_partitions_begin_and_end(server: str, filled: str) -> None:
     shown = kafkalog("offsets", filled, server=server)
     assert table(shown.stdout) == [["0", "0", "3", "3"], ["1", "0", "1", "1"], ["total", "4"]]
@@ -68,6 +69,7 @@ def test_offsets_show_where_partitions_begin_and_end(server: str, filled: str) -
     assert one == {"topic": filled, "partition": 1, "earliest": 0, "latest": 1, "offsets": 1}
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("time", "offset", "timestamp"),
     [
@@ -98,6 +100,7 @@ def test_offsets_of_a_group_stand_beside_the_log(server: str, filled: str) -> No
     ]
 
 
+@pytest.mark.long("dozens of commands")
 def test_groups_are_listed_and_described(server: str, filled: str) -> None:
     group = f"g-{filled}"
     commit(server, group, {TopicPartition(filled, 0): 2})
@@ -143,6 +146,7 @@ def test_members_are_shown_with_what_they_read() -> None:
         assert [p["member"] for p in document["partitions"]] == ["m0"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long("dozens of commands")
 def test_a_group_is_moved_and_a_dry_run_moves_nothing(server: str, filled: str) -> None:
     group, first, second = f"g-{filled}", TopicPartition(filled, 0), TopicPartition(filled, 1)
     move = ("groups", "reset", group, filled, "--to")
@@ -200,6 +204,7 @@ def topic_id(server: str, topic: str) -> str:
     return encode_id(found)
 
 
+@pytest.mark.long("dozens of commands")
 def test_lag_of_a_group_and_of_a_load_stand_side_by_side(server: str, filled: str, tmp_path: Path) -> None:
     group = f"g-{filled}"
     commit(server, group, {TopicPartition(filled, 0): 1})
@@ -256,6 +261,7 @@ def test_the_lag_of_a_load_that_was_killed_before_its_first_commit_begins_at_its
     )
 
 
+@pytest.mark.long("dozens of commands")
 def test_ledgers_below_a_relative_path_are_planned_and_listed(
     server: str, filled: str, tmp_path: Path
 ) -> None:
@@ -277,6 +283,7 @@ def test_nothing_committed_is_said(server: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize("command", [("lag",), ("lag", "TOPIC"), ("offsets", "TOPIC")])
 def test_a_group_that_is_not_known_is_an_error(server: str, filled: str, command: tuple[str, ...]) -> None:
     asked = [filled if word == "TOPIC" else word for word in command]
@@ -307,6 +314,7 @@ def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: 
     positions.check_group(Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1")), "g")
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -17,6 +17,8 @@ from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.command_line import SECONDS, kafkalog
 from tests.support.until import until
 
+pytestmark = pytest.mark.long("dozens of commands")
+
 
 @pytest.fixture(scope="module")
 def chroot(zookeeper: ZooKeeperServer) -> str:

@@ -37,6 +37,7 @@ def values(client: RawClient, topic: str, partition: int = 0) -> list[bytes | No
     return [record.value for record in client.read(topic, 0, partition)]
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize("command", ["consume", "offsets"])
 def test_a_full_disk_after_the_output_is_one_line_and_exit_code_1(
     server: str, client: RawClient, one: str, command: str
@@ -75,6 +76,7 @@ def test_keys_headers_compression_and_partition_are_as_asked_for(
     assert {r.headers for r in read} == {(("h", b"1"), ("h", b"x=y"))}
 
 
+@pytest.mark.long("dozens of commands")
 def test_a_whole_file_is_a_record(server: str, client: RawClient, one: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"two\nlines\n")
     (tmp_path / "b").write_bytes(bytes(range(256)))
@@ -92,6 +94,7 @@ def test_a_whole_file_is_a_record(server: str, client: RawClient, one: str, tmp_
     assert f"{one}: 1 record, 10 bytes delivered" in ran.stderr
 
 
+@pytest.mark.long("dozens of commands")
 def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str, topic_name: str) -> None:
     lines = [
         {"key": "k", "value": "v", "partition": 1, "timestamp": 1_700_000_000_000, "headers": [["h", "1"]]},
@@ -120,6 +123,7 @@ def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str
     assert values(client, copy) == [None, None, b"v", "ü".encode()]
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "said", "why"),
     [
@@ -174,6 +178,7 @@ def test_a_topic_that_is_not_there_ends_both_commands() -> None:
         assert read.stderr == f"kafkalog: topic 'not-there' does not exist on {broker.address}\n"
 
 
+@pytest.mark.long("dozens of commands")
 def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one: str) -> None:
     for i in range(10):
         client.produce(one, batch(b"%d" % i, timestamp=1_700_000_000_000 + i * 1000))
@@ -192,6 +197,7 @@ def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one:
     assert read("--from", "4", "--max", "2") == "45"
 
 
+@pytest.mark.long("dozens of commands")
 def test_all_partitions_are_read_and_some_if_so_asked(server: str, client: RawClient, topic: str) -> None:
     client.produce(topic, batch(b"a", b"b"), 0)
     client.produce(topic, batch(b"c"), 1)
@@ -202,12 +208,14 @@ def test_all_partitions_are_read_and_some_if_so_asked(server: str, client: RawCl
     assert "has no partition 7; it has 0 to 1" in missing.stderr
 
 
+@pytest.mark.long("dozens of commands")
 def test_raw_values_come_as_they_are_and_keys_if_so_asked(server: str, one: str) -> None:
     kafkalog("produce", one, "--key-separator", ":", server=server, said=b"k:\xff\n:v\n")
     assert kafkalog_bytes("consume", one, "--format", "raw", server=server).stdout == b"\xffv"
     assert kafkalog_bytes("consume", one, "--key-separator", "\\t", server=server).stdout == b"k\t\xff\n\tv\n"
 
 
+@pytest.mark.long("dozens of commands")
 def test_a_reader_that_has_enough_ends_it_without_a_word(server: str, client: RawClient, one: str) -> None:
     for _ in range(20):
         client.produce(one, batch(*[b"%06d" % i for i in range(5000)]))
@@ -237,6 +245,7 @@ def followed(server: str, client: RawClient, one: str) -> Iterator[subprocess.Po
     process.communicate()
 
 
+@pytest.mark.long("dozens of commands")
 def test_following_shows_what_comes_until_it_is_interrupted(
     client: RawClient, one: str, followed: subprocess.Popen[bytes]
 ) -> None:
@@ -251,6 +260,7 @@ def test_following_shows_what_comes_until_it_is_interrupted(
     assert words.decode() == f"{one}: 3 records, 13 bytes written\n"
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_member_that_is_ended_leaves_its_group(
     server: str, client: RawClient, one: str, number: int
@@ -291,6 +301,7 @@ def test_following_sees_new_partitions(
     assert capfdbinary.readouterr().out == b"old\nnew\n"
 
 
+@pytest.mark.long("dozens of commands")
 def test_aborted_records_are_left_out_of_a_committed_read() -> None:
     # Offsets 0-2 of an aborted transaction, markers at 3 and 8.
     log = ScriptedLog(vector("v2-txn-log.bin").data, aborted=[(4000, 0)], at_once=True)
@@ -302,6 +313,7 @@ def test_aborted_records_are_left_out_of_a_committed_read() -> None:
             assert [json.loads(line)["offset"] for line in ran.stdout.splitlines()] == offsets
 
 
+@pytest.mark.long("dozens of commands")
 def test_offsets_that_are_gone_are_an_error_with_what_is_left() -> None:
     log = ScriptedLog(batches(range(5, 10)), start=5)
     with serving(log) as broker:
@@ -311,6 +323,7 @@ def test_offsets_that_are_gone_are_an_error_with_what_is_left() -> None:
         assert kafkalog("consume", "t", server=broker.address).stdout.count("\n") == 5
 
 
+@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -338,6 +351,7 @@ def test_a_command_that_cannot_be_meant_is_refused_with_code_2(arguments: tuple[
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.long("dozens of commands")
 def test_typing_is_sent_as_it_comes_and_an_interrupt_ends_it(
     server: str, client: RawClient, one: str
 ) -> None:

@@ -36,6 +36,7 @@ def group_broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.long("a broker that is started again")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: str) -> None:
     with refusing_port() as port:  # kept while no broker listens there
@@ -59,6 +60,7 @@ def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: st
     assert sorted(seat.values) == sorted(b"%d" % n for n in range(20))
 
 
+@pytest.mark.long("a broker that is started again")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_look_ups_of_topics_do_not_take_the_groups_answers(
     group_broker: EmbeddedBroker, protocol: str

@@ -81,6 +81,7 @@ def written(told: dict[str, object], release: str, topic_name: str) -> TopicPart
     return TopicPartition(topic_name, 0)
 
 
+@pytest.mark.long("a broker that is started again")
 def test_the_kinds_of_readers_read_what_a_producer_wrote(
     cluster: Cluster, told: dict[str, object], written: TopicPartition
 ) -> None:
@@ -211,6 +212,7 @@ def test_the_command_line_is_set_by_a_variable(topic_name: str, monkeypatch: pyt
     assert str(wrong).startswith("KAFKALOG_BROKER_VERSION: broker.version.fallback=0.7 is not allowed")
 
 
+@pytest.mark.long("a broker that is started again")
 def test_a_mirror_reads_from_and_writes_to_such_brokers(zookeeper_connect: str, topic_name: str) -> None:
     old, new = f"{zookeeper_connect}-old", f"{zookeeper_connect}-new"
     told = {"broker.version.fallback": "0.8.2", "api.version.request": "false"}

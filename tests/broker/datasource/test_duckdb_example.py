@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.long("real data, or many rows")
 def test_duckdb_finds_every_flight_and_its_delay() -> None:
     ran = subprocess.run(
         [sys.executable, "examples/flight_duckdb.py"],

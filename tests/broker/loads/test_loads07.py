@@ -376,6 +376,7 @@ def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(
 # ---- the command line
 
 
+@pytest.mark.long("several loads, and commands between them")
 def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_path: Path) -> None:
     where = ("--option", "protocol=0.7", "--option", f"broker.list={cluster.list}")
     begin = kafkalog(
@@ -411,6 +412,7 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
 
 
+@pytest.mark.long("several loads, and commands between them")
 def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zookeeper_connect: str) -> None:
     session.write("/consumers/g/offsets/t/3-0", b"%d" % SIZE)
     where = ("--option", "protocol=0.7", "--option", f"zookeeper.connect={zookeeper_connect}")

@@ -53,6 +53,7 @@ def producer(running: EmbeddedBroker, **properties: Any) -> Producer:
     return Producer({"bootstrap.servers": running.bootstrap_servers, **named})
 
 
+@pytest.mark.long("brokers that are killed")
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_come_back_as_they_were_sent(kafka: EmbeddedBroker, codec: str) -> None:
     topic = f"codec-{codec}"
@@ -124,6 +125,7 @@ def test_a_killed_broker_costs_neither_records_nor_order() -> None:
             assert found == ([b"0 first", *expected] if partition == 0 else expected)
 
 
+@pytest.mark.long("brokers that are killed")
 def test_reading_goes_on_after_the_broker_was_killed() -> None:
     with broker.start_broker() as running:
         with producer(running, batch_size=1000) as out:
@@ -204,6 +206,7 @@ def test_an_arrow_table_that_cannot_be_sent_is_refused_whole(kafka: EmbeddedBrok
             out.send_arrow("refused", pa.table({"value": [1]}))
 
 
+@pytest.mark.long("brokers that are killed")
 def test_a_table_of_many_batches_arrives_whole_and_in_order(kafka: EmbeddedBroker) -> None:
     flight = {
         "year": 2013,

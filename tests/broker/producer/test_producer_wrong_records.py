@@ -31,6 +31,7 @@ def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
     producer.close(90)
 
 
+@pytest.mark.long("brokers that are killed")
 @pytest.mark.parametrize(
     ("wrong", "error", "says"),
     [

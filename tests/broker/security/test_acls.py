@@ -124,6 +124,7 @@ def test_every_api_asks_for_what_its_registration_declares_and_for_nothing_else(
     assert dict(recorder.asked) == declared
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_nobody_may_do_anything_that_no_acl_allows(tmp_path: Path) -> None:
     """With a denial, or with nothing in a list; and whether the topic exists or not is not to be seen."""
     with start_broker({"node.id": 1}, data_dir=tmp_path) as broker:
@@ -174,6 +175,7 @@ def allowing(
     return AclCreation(resource_type, name, pattern, ANONYMOUS, "127.0.0.1", operation, permission)
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_acls_are_in_force_when_they_are_answered_and_after_a_crash(broker: EmbeddedBroker) -> None:
     with RawClient(broker.port) as client:
         assert client.create_topic("t").error_code == 29
@@ -201,6 +203,7 @@ def test_acls_are_in_force_when_they_are_answered_and_after_a_crash(broker: Embe
         assert client.produce("t", batch(b"v")).error_code == 29
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_with_the_property_everybody_may_use_what_no_acl_is_about(alterable: Path) -> None:
     settings = WITH_ACLS | {"allow.everyone.if.no.acl.found": "true"}
     with start_broker(settings, data_dir=alterable) as broker, RawClient(broker.port) as client:
@@ -246,6 +249,7 @@ def test_what_acls_cannot_mean_is_refused_one_by_one(broker: EmbeddedBroker) -> 
         assert [(int(each.error_code), each.matching_acls) for each in results] == [(42, ()), (0, ())]
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_a_broker_without_an_authorizer_has_no_acls() -> None:
     with start_broker() as broker, RawClient(broker.port) as client:
         assert client.ask(EVERYTHING).error_code == 54
@@ -254,6 +258,7 @@ def test_a_broker_without_an_authorizer_has_no_acls() -> None:
         assert [int(each.error_code) for each in deleted.filter_results] == [54]
 
 
+@pytest.mark.long("a broker for each kind of login")
 @pytest.mark.parametrize(
     ("damage", "said"),
     [({"operation": "Raed"}, "Raed"), ({"principal": "a"}, "principal"), ({"name": ""}, "name")],

@@ -49,6 +49,7 @@ def client(cluster: EmbeddedCluster, trust: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_transaction_of_both(cluster: EmbeddedCluster, authority: Authority) -> None:
     login = client(cluster, authority.file)
     kafkalog.create_topics(login, [kafkalog.NewTopic("spread", 4)])

@@ -41,6 +41,7 @@ def of(broker: EmbeddedBroker, user: str, **more: Any) -> dict[str, Any]:
     } | more
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_librdkafka_makes_acls_and_its_users_get_what_they_say(broker: EmbeddedBroker) -> None:
     admin = confluent_kafka.admin.AdminClient(of(broker, "admin"))
     for future in admin.create_topics([confluent_kafka.admin.NewTopic("orders", 1)]).values():

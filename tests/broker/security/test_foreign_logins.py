@@ -171,6 +171,7 @@ def test_confluent_kafka_with_certificates(
     round_trip(confluent(secured, authority, listener, **certificate))
 
 
+@pytest.mark.long("a broker for each kind of login")
 @pytest.mark.parametrize(
     ("listener", "other", "words"),
     [
@@ -209,6 +210,7 @@ def test_who_may_not_come_in_is_told_why(
     until(told)
 
 
+@pytest.mark.long("a broker for each kind of login")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # sockets that kafka-python leaves open
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", PROTOCOLS)
@@ -263,6 +265,7 @@ def test_no_password_is_in_the_brokers_log(secured: EmbeddedBroker) -> None:
     assert "wrong" not in text
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_replaced_certificates_are_used_without_a_restart(tmp_path: Path) -> None:
     old, new = Authority.made(tmp_path / "old"), Authority.made(tmp_path / "new")
     path = old.issue("server", "127.0.0.1")

@@ -73,6 +73,7 @@ def logs_in(broker: EmbeddedBroker, mechanism: str, user: str, password: str) ->
     return True
 
 
+@pytest.mark.long("a broker for each kind of login")
 def test_a_user_who_is_made_can_log_in_until_removed(broker: EmbeddedBroker) -> None:
     client = admin(broker, "PLAIN", "admin", "admin-secret")
     changes: list[Any] = [

@@ -246,6 +246,7 @@ def may_create(broker: EmbeddedBroker, user: str, topic: str) -> bool:
     return True
 
 
+@pytest.mark.long("ZooKeeper, stopped and started")
 def test_brokers_of_one_zookeeper_have_the_same_users_and_acls(
     zookeeper_connect: str, tmp_path: Path
 ) -> None:

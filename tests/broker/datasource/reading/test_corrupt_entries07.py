@@ -43,6 +43,7 @@ def flipped(number: int, byte: int, bit: int) -> list[bytes]:
     return [*SETS[:number], bytes(damaged), *SETS[number + 1 :]]
 
 
+@pytest.mark.long("every kind of damage in every format")
 @pytest.mark.parametrize("fetch_size", ["30", "100000"])
 @pytest.mark.parametrize(("byte", "bit"), [(-1, 0), (-2, 3), (0, 7), (1, 4), (2, 1), (3, 6), (3, 2), (4, 6)])
 @pytest.mark.parametrize("number", [0, 5, 8, 16])

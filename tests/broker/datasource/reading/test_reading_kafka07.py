@@ -286,6 +286,7 @@ def test_positions_of_a_plan_are_looked_at(
     lookup.close()
 
 
+@pytest.mark.long("every kind of damage in every format")
 def test_zookeeper_is_asked_by_the_planner_alone(zookeeper_connect: str, topic_name: str) -> None:
     settings = {**SETTINGS, "zookeeper.connect": zookeeper_connect}
     with start_broker(settings) as broker:

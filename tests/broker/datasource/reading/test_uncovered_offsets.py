@@ -16,6 +16,8 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.command_line import kafkalog
 from tests.support.protocol.raw_client import RawClient, batch
 
+pytestmark = pytest.mark.long("every kind of damage in every format")
+
 EACH, BATCHES, DAMAGED = 10, 30, 5
 BATCH_BYTES = len(batch(*[b"%05d" % 0] * EACH))
 

@@ -45,6 +45,7 @@ def filled(topic: Topic) -> Topic:
     return topic
 
 
+@pytest.mark.long("a query beside topics that come and go")
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 @pytest.mark.parametrize("begins", list(STARTS))
 @pytest.mark.parametrize("subscribes", ["assign", "subscribe", "subscribePattern"])

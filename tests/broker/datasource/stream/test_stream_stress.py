@@ -14,7 +14,10 @@ from tests.support.datasource.spark_topics import Topic
 from tests.support.protocol.raw_client import RawClient
 
 Start = Callable[..., Run]
-pytestmark = pytest.mark.usefixtures("standing_clock")
+pytestmark = [
+    pytest.mark.long("a query beside topics that come and go"),
+    pytest.mark.usefixtures("standing_clock"),
+]
 
 # A task waits so long for records of a topic that was made anew, and shorter.
 PATIENCE = {"kafkaConsumer.pollTimeoutMs": "1000", "kafka.fetch.max.wait.ms": "50"}

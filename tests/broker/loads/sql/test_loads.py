@@ -22,6 +22,7 @@ from tests.support.loads.sql_warehouse import NAME, Warehouse, rows
 DRIVERS = ("sqlite", "sqlite+adbc", "postgresql", "postgresql+adbc")
 
 
+@pytest.mark.long("several loads, and commands between them")
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_each_load_begins_where_the_last_one_ended(driver: str, make: Callable[[str], Warehouse]) -> None:
     warehouse = make(driver)

@@ -121,6 +121,7 @@ def test_a_table_is_not_claimed_again_under_another_name_of_it(warehouse: Wareho
     assert warehouse.run().records == 1
 
 
+@pytest.mark.long("several loads, and commands between them")
 def test_a_table_without_the_columns_is_refused_by_their_names(either: Warehouse) -> None:
     with either.database.session() as session:
         session.run(f'CREATE TABLE "{either.table}" (value INTEGER, other INTEGER)')
