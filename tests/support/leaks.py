@@ -31,7 +31,6 @@ class Leaks:
 
     def pytest_collection_finish(self) -> None:
         # Modules and collected tests live to the end: they need not be looked at in each collection.
-        gc.collect()
         gc.freeze()
 
     @pytest.hookimpl(wrapper=True)
