@@ -29,6 +29,8 @@ from tests.support.network.certificates import Authority
 from tests.support.spark.spark_environments import SparkProcess
 from tests.support.until import until
 
+pytestmark = pytest.mark.long("Spark drivers of its own")
+
 Errand = Callable[..., Any]
 
 LOGIN, STORE, WRONG = (uuid.uuid4().hex for _ in range(3))
@@ -120,7 +122,6 @@ def config_file(properties: dict[str, str], authority: Authority) -> Path:
     return file
 
 
-@pytest.mark.long("Spark drivers of its own")
 def test_all_jobs_run_secured_and_leave_no_secret(
     do: Errand, options: Callable[..., dict[str, str]], config_file: Path, place: Path
 ) -> None:
