@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from broker.embedded import start_broker
-from tests.fault.loads.test_drivers_race import committed, load_until_others_were_refused
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.foreign.object_stores import azurite, gcs_server
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 from tests.support.loads.growing_topic import growing
+from tests.support.loads.load_races import race_twice
 from tests.support.loads.load_soaks import KILLS, SEEDS, soak, soaked_drivers
 from tests.support.loads.spark_drivers import LOCAL, Drivers
 from tests.support.loads.store_rounds import BucketRound, HdfsRound
@@ -123,15 +121,7 @@ def test_of_two_drivers_on_two_hosts_one_commits_each_load(
 ) -> None:
     """What the other one wrote is not read."""
     race = round_at(f"race-{lockless}", local)
-    racers = local.all()
-    answers: list[dict[str, Any]] = []
-    orders = [race.order() | {"lockless": lockless, "host": f"loader-{n}"} for n, _ in enumerate(racers)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(load_until_others_were_refused, racers, orders, repeat(answers)))
-    refused = {answer["error"] for answer in answers if not answer["ok"]}
-    race.note(f"{len(answers)} attempts, committed {committed(answers)}, refused with {refused}")
-    assert sorted(committed(answers)) == [c.number for c in race.ledger.history()]
-    assert refused == ({"LostRace"} if lockless else {"LoadBusy"})
+    race_twice(race, local.all(), lockless=lockless)
     race.finish()
 
 
