@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault kerberos chromium interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -61,6 +61,12 @@ test-interop: $(STAMP)  ## Of test-all: our broker, and foreign clients at it
 test-fault: $(STAMP)  ## Of test-all: kills, torn writes, full disks
 	@$(PYTEST) $(PROCESSES) 2 $(ALL) tests/fault
 
+coverage: $(STAMP)  ## Branch coverage of make test-all, child processes included; CIRCLE=test: of make test
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(PROCESSES) 4 --timeout 1200 $(if $(filter test,$(CIRCLE)),$(CORE),$(ALL)) $(SUITES) || echo "tests failed; the coverage is that of all that ran"
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered --sort=cover
+
 kerberos: $(STAMP)  ## Debian's Kerberos server and the package gssapi, for the tests of make interop: as root
 	@apt-get install -y -qq --no-install-recommends krb5-kdc krb5-admin-server libkrb5-dev gcc >/dev/null
 	@$(BIN)/pip install --quiet --editable '.[kerberos]'
@@ -103,4 +109,4 @@ docs: $(STAMP)  ## Write the parts of docs/ that are generated from the code
 	@$(BIN)/python -m docs.generate
 
 clean:  ## Remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* .import_linter_cache

@@ -118,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a file that leaves something open or running."""
-    yield from request.config.stash[_leaks].watch()
+    yield from request.config.stash[_leaks].watch(request.module)
 
 
 _chroots = itertools.count()
