@@ -110,12 +110,6 @@ def test_every_acknowledged_message_is_read_by_a_group_of_two(
     read_by_two(cluster, topic_name, storage)
 
 
-def test_two_brokers_are_enough_for_that(topic_name: str) -> None:
-    with start_cluster(2, PATIENT) as cluster:
-        await_all(cluster)
-        read_by_two(cluster, topic_name, "kafka")
-
-
 def read_by_two(cluster: EmbeddedCluster, topic_name: str, storage: str) -> None:
     """A group of two reads while a broker dies and returns."""
     create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, PARTITIONS)])

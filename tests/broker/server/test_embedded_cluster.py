@@ -22,10 +22,10 @@ from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient
 from tests.support.two_brokers import await_all
 from tests.support.until import until
-from tests.support.zookeeper import PATIENT, expire_broker
+from tests.support.zookeeper import PATIENT
 
 
 @pytest.fixture(scope="module")
@@ -146,31 +146,6 @@ def committed(client: RawClient, group: str) -> int | None:
         return None
     assert partition.error_code == ErrorCode.NONE
     return int(partition.committed_offset)
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_one_broker_dies_and_returns_while_the_others_serve(cluster: EmbeddedCluster) -> None:
-    second = cluster.brokers[2]
-    with RawClient(cluster.brokers[1].port) as client:
-        client.create_topic("t", partitions=3)
-        ports = {number: each.port for number, each in cluster.brokers.items()}
-        owners = [
-            until(lambda p=p: [n for n, port in ports.items() if took(port, p, b"a")])[0] for p in range(3)
-        ]
-        owned = owners.index(2)
-        second.kill()
-        took_b = [took(cluster.brokers[n].port, p, b"b") for n in (1, 3) for p in range(3)]
-        assert sum(took_b) == 2, "the others take theirs, and nobody takes that one's"
-        expire_broker(cluster.zookeeper_connect, 2)
-        second.restart()
-    with RawClient(second.port) as of_second:
-        assert [r.value for r in of_second.read("t", partition=owned)] == [b"a"]
-
-
-def took(port: int, partition: int, value: bytes) -> bool:
-    """Whether the broker stores a record there."""
-    with RawClient(port) as client:
-        return bool(client.produce("t", batch(value), partition).error_code == ErrorCode.NONE)
 
 
 def test_what_only_one_broker_can_have_is_refused_and_nothing_runs() -> None:

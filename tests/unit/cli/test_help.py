@@ -34,7 +34,7 @@ def test_these_are_the_commands() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.long("a process for each case")
+@pytest.mark.long("renders the help of every command")
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_the_help_of_every_command_shows_an_example(names: tuple[str, ...]) -> None:
     shown = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [*names, "--help"])
@@ -42,7 +42,7 @@ def test_the_help_of_every_command_shows_an_example(names: tuple[str, ...]) -> N
     assert f"kafkalog {' '.join(names)} " in shown.output.partition("Usage:")[2].partition("\n")[2]
 
 
-@pytest.mark.long("a process for each case")
+@pytest.mark.long("renders the help of every command")
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_flags_have_no_type(names: tuple[str, ...]) -> None:
     shown = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [*names, "--help"])
