@@ -18,6 +18,8 @@ from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.spark.frame_rows import assert_rows
 from tests.support.written_before import BROKER_PROPERTIES, copied, lines
 
+pytestmark = pytest.mark.long("several Spark jobs")
+
 SECONDS = 150
 SCHEMA = "load int, partition int, offset bigint, value string"
 
@@ -92,7 +94,6 @@ def rows(load: int, start: int, end: int, partition: int = 0) -> list[tuple[Any,
     return [(load, partition, n, number(n, partition)) for n in range(start, end)]
 
 
-@pytest.mark.long("several Spark jobs")
 def test_a_table_is_read_as_its_loads_left_it(before: Before) -> None:
     keys = [row for row in rows(2, 20, 28) + rows(2, 10, 13, 1) if (row[2] + 100 * row[1]) % 4 != 3]
     flights = rows(1, 0, 20) + rows(1, 0, 10, 1) + keys + rows(8, 34, 36)
@@ -177,7 +178,6 @@ def test_another_load_cannot_write_to_a_claimed_table(before: Before) -> None:
         x.write_parquet(before.root / "lake" / "flights")
 
 
-@pytest.mark.long("several Spark jobs")
 def test_a_stream_repeats_the_batch_that_failed_and_goes_on(before: Before) -> None:
     batches = before.stream("third", before.today(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
     # 30 records were there, and two batches of 12 were done: eight of twenty and four of ten in each.
@@ -195,7 +195,6 @@ def test_a_stream_that_failed_in_its_first_batch_begins_where_it_began(before: B
     assert first == [(0, n, number(n)) for n in range(15, 20)] + [(1, n, number(n, 1)) for n in range(10)]
 
 
-@pytest.mark.long("several Spark jobs")
 def test_a_stream_of_07_goes_on(before: Before) -> None:
     batches = before.stream("old", before.of07(startingOffsets="earliest"))
     values = [row[2] for batch in batches for row in batch]

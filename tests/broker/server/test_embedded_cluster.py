@@ -73,6 +73,7 @@ def read(servers: str, topic: str, count: int) -> set[bytes]:
         consumer.close()
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_members_of_a_group_share_its_partitions_whichever_brokers_they_ask(cluster: EmbeddedCluster) -> None:
     one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
     admin = AdminClient({"bootstrap.servers": one})

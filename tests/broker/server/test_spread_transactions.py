@@ -122,6 +122,7 @@ def test_a_transaction_has_partitions_of_every_broker(clients: Clients, topic: s
     assert txn.begun(topic, 0).end() == ErrorCode.NONE
 
 
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_only_the_coordinator_takes_what_is_for_it(clients: Clients, topic: str) -> None:
     txn = clients.transaction(topic)
     for number in set(clients.at) - {clients.coordinator(txn.transactional_id)}:

@@ -33,6 +33,7 @@ def values(load: Load, topic: Topic) -> list[str]:
     return sorted(row.value.decode() for row in load(subscribe=topic.name).select("value").collect())
 
 
+@pytest.mark.long("several Spark jobs")
 def test_w13_rows_made_by_expressions_are_written_with_all_their_columns(
     spark: Any, new_topic: NewTopic, load: Load, write: Callable[..., None]
 ) -> None:
