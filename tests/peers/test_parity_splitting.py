@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.reading.splitting import split_ranges
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.examples import examples
 
-_CASES = 1000
+_CASES = 250
 _OPTIONS = {"min_partitions": "minPartitions", "max_records": "maxRecordsPerPartition"}
 _LIMITS = st.none() | st.integers(1, 30)
 _RANGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60) | st.integers(0, 10**12)), max_size=7)
@@ -47,7 +48,7 @@ def test_tasks_are_those_of_sparks_connector(spark: Any, connector: list[Path]) 
     if not connector:
         pytest.skip("Spark's Kafka connector is not here")
 
-    @settings(max_examples=_CASES, database=None)
+    @examples(_CASES)
     @given(_RANGES, _LIMITS, _LIMITS)
     @example([(0, 15), (0, 11), (0, 1)], 14, None)  # 15 / 26 * 13 is less than 7.5 in binary fractions
     @example([(0, 3), (0, 4)], 7, 2)  # a part that stays whole keeps the others of its partition whole
