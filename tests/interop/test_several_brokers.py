@@ -44,6 +44,7 @@ def test_what_is_written_through_one_broker_is_read_through_any(
 
 
 @by_name
+@pytest.mark.long("several brokers and their ZooKeeper")
 def test_offsets_are_the_same_at_every_broker(
     cluster: EmbeddedCluster, topic_name: str, writer: ForeignClient
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 _USUAL = 100
@@ -29,3 +30,9 @@ def examples(usual: int, **others: Any) -> settings:
     """Settings of a test that needs more or fewer examples than others: ``usual`` is for `make test-all`."""
     default = settings().max_examples
     return settings(max_examples=max(2, usual * default // _USUAL), **others)
+
+
+def seeds(few: int, usual: int) -> list[Any]:
+    """Seeds of a test that makes its own examples: ``few`` in `make test`, ``usual`` in `make test-all`."""
+    long = pytest.mark.long("more seeds of the same")
+    return [*range(few), *(pytest.param(seed, marks=long) for seed in range(few, usual))]

@@ -149,6 +149,7 @@ def test_s30_keys_and_values_may_be_null(new_topic: NewTopic, load: Load) -> Non
     )
 
 
+@pytest.mark.long("several Spark jobs")
 def test_s21_times_can_be_grouped_by_window(three: Topic, load: Load) -> None:
     frame = load(subscribe=three.name).groupBy(window("timestamp", "100 milliseconds")).count()
     found = frame.selectExpr("unix_millis(window.start) start", "count")

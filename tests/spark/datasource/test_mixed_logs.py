@@ -13,6 +13,7 @@ from tests.support.spark.frame_rows import assert_rows
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": "5"}], ids=["one task", "five tasks"])
+@pytest.mark.long("several Spark jobs")
 def test_rows_of_all_formats_are_those_of_sparks_connector(spark: Any, options: dict[str, str]) -> None:
     with serving(ScriptedLog(stored_log(), at_once=True)) as broker:
         frame = (

@@ -54,6 +54,7 @@ def test_w13_rows_made_by_expressions_are_written_with_all_their_columns(
     assert_df_equality(found, written, ignore_row_order=True, ignore_nullable=True)
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_topic_can_be_copied_as_it_is_read(
     new_topic: NewTopic, load: Load, write: Callable[..., None]
 ) -> None:

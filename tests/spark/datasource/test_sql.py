@@ -51,6 +51,7 @@ def test_an_option_of_the_read_comes_before_the_tables(spark: Any, table: str, t
     assert spark.read.option("startingOffsets", start).table(table).count() == 2
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_stream_of_a_table(spark: Any, table: str, tmp_path: Path) -> None:
     found: list[Any] = []
     query = (

@@ -79,6 +79,7 @@ def test_a_frame_that_is_joined_with_itself_is_one_load(
     assert ledger.head_number() == 2
 
 
+@pytest.mark.long("several Spark jobs")
 def test_two_loads_in_a_row_read_everything_once(
     two: Topic, stage: Load, ledger: Ledger, spark: Any, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_of_two_readers_of_one_load_one_wins(two: Topic, stage: Load, ledger: Le
 @pytest.mark.parametrize(
     ("options", "tasks"), [({"minPartitions": "6"}, 6), ({"maxRecordsPerPartition": "4"}, 5)]
 )
+@pytest.mark.long("several Spark jobs")
 def test_parts_of_partitions_have_receipts_of_their_own(
     two: Topic, stage: Load, ledger: Ledger, options: dict[str, str], tasks: int
 ) -> None:
@@ -278,6 +280,7 @@ def test_the_ledger_of_another_cluster_is_refused(two: Topic, stage: Load, ledge
     assert len(ledger.history()) == 1
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_recreated_topic_is_refused_or_read_from_its_beginning(
     two: Topic, stage: Load, server: EmbeddedBroker
 ) -> None:

@@ -25,6 +25,7 @@ def lake(spark: Any, server: Any, new_topic: Callable[..., Topic], tmp_path: Pat
     return Lake(spark, server.bootstrap_servers, new_topic(prefix="outputs"), tmp_path)
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(lake: Lake) -> None:
     for values in (range(10), range(10, 12)):
         lake.topic.add(*values)
@@ -55,6 +56,7 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
         load.write_orc(lake.table, load.df.select(f.col("offset").alias("n")))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_one_load_writes_the_directories_of_the_hours_of_its_records_in_utc(lake: Lake) -> None:
     hour = 3_600_000
     lake.topic.add(0, 1, 2, timestamp=25 * hour - 1, step=1)

@@ -202,6 +202,7 @@ def test_a_table_keeps_the_types_of_its_columns_and_may_get_new_ones(lake: Lake)
     assert sorted(row.n for row in found.collect()) == list(range(16))
 
 
+@pytest.mark.long("several Spark jobs")
 def test_files_of_another_attempt_are_never_read(lake: Lake) -> None:
     with lake.load() as load:
         load.write_parquet(lake.table, partition_by="partition")

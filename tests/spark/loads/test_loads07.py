@@ -149,6 +149,7 @@ def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_stands(lake:
         assert node.data == b"%d" % END
 
 
+@pytest.mark.long("several Spark jobs")
 def test_a_hand_edited_file_begins_a_new_load_where_it_says(lake: Lake) -> None:
     lake.run()
     edited = lake.mirror / f"part-1-{lake.topic}-0"

@@ -211,6 +211,7 @@ def test_a_change_is_no_damage_whichever_of_its_steps_is_seen(states: list[Path]
         assert damage_in(seen, ReadingFiles(), clock) == [], state
 
 
+@pytest.mark.long("every change before every read")
 def test_a_change_is_no_damage_between_whichever_reads_it_comes(states: list[Path], tmp_path: Path) -> None:
     reads, seen = 0, tmp_path / "seen"
     at = -1
