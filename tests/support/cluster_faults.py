@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from kazoo.client import KazooClient
-
 from broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until
-from tests.support.zookeeper import PATIENT_MS, expire_owner
+from tests.support.zookeeper import PATIENT_MS, expire_broker, patient_session
 
 LONG_SESSIONS = {"zookeeper.session.timeout.ms": PATIENT_MS}
 """For a cluster whose sessions with ZooKeeper end when a test says so, and not because something was slow."""
-
-_IDS = "/kafka/brokers/ids"
-_SECONDS = 60
 
 
 def end_session(cluster: EmbeddedCluster, broker: int) -> None:
     """As if the broker had not been heard of for the length of its session. It must be registered, or be
     about to be.
     """
-    client = KazooClient(hosts=cluster.zookeeper_connect)
-    client.start(timeout=_SECONDS)
-    try:
-        until(lambda: client.exists(f"{_IDS}/{broker}"))
-    finally:
-        client.stop()
-        client.close()
-    expire_owner(cluster.zookeeper_connect, f"{_IDS}/{broker}")
+    with patient_session(cluster.zookeeper_connect) as session:
+        until(lambda: str(broker) in session.children("/kafka/brokers/ids"))
+    expire_broker(cluster.zookeeper_connect, broker)
 
 
 def miss(cluster: EmbeddedCluster, broker: int) -> None:
