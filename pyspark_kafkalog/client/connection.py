@@ -426,7 +426,8 @@ class Connection:
             except ConnectionLost as e:
                 if release is None:
                     if not isinstance(e, ConnectionClosed):
-                        raise  # a broker of 0.9 does not respond, but neither does one that is overloaded
+                        # A broker of 0.9 does not respond, but neither does one that is overloaded.
+                        raise ConnectionLost(f"{e}; only for Kafka 0.9, set broker.version.fallback") from e
                     if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
                         raise self._needs_tls() from e
                     raise ConnectionLost(
