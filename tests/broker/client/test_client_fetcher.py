@@ -10,6 +10,7 @@ import pytest
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
@@ -46,7 +47,7 @@ from pyspark_kafkalog.types import (
     TopicPartition,
 )
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
-from tests.support.client.scripted_server import Close, late
+from tests.support.client.scripted_server import Close, Silence
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
@@ -223,9 +224,8 @@ def test_a_passing_failure_loses_and_repeats_nothing(broker: ScriptedBroker, fai
 
 
 def test_a_silent_broker_is_asked_again(broker: ScriptedBroker) -> None:
-    clock = ManualClock()
-    broker.script(ApiKey.FETCH, late(clock, 121))
-    assert read(fetcher(broker, clock=clock)) == TEN
+    broker.script(ApiKey.FETCH, Silence())
+    assert read(fetcher(broker, clock=SYSTEM_CLOCK, request_timeout_ms=3000)) == TEN
     assert asked_offsets(broker) == [0, 0, 4, 5]
 
 
