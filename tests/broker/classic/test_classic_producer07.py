@@ -123,7 +123,6 @@ def test_settings_that_contradict_each_other_are_refused(properties: dict[str, o
 # --- ZooKeeper
 
 
-@pytest.mark.long("brokers that die and return")
 def test_the_partitioner_indexes_the_partitions_sorted_by_broker_and_number(cluster: Cluster07) -> None:
     cluster.add(10, {"t": 2})
     cluster.add(2, {"t": 3})

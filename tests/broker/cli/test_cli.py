@@ -112,7 +112,6 @@ def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     assert expected in errors
 
 
-@pytest.mark.long("a broker in a process of its own")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -170,7 +169,6 @@ def cannot_start(caplog: pytest.LogCaptureFixture) -> CannotStart:
     return run
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_a_port_in_use_is_one_line(cannot_start: CannotStart, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -201,7 +199,6 @@ def test_a_directory_that_cannot_be_made_is_one_line_and_one_of_the_log(
     assert str(tmp_path / "file" / "data") in logged
 
 
-@pytest.mark.long("a broker in a process of its own")
 @pytest.mark.parametrize(
     "arguments", [[], ["start", "--override", "x"], ["begin"], ["start", "--log-level", "x"]]
 )

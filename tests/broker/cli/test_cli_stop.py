@@ -114,7 +114,6 @@ def test_a_broker_that_does_not_stop_in_time_is_reported(
     until(lambda: not running.running)
 
 
-@pytest.mark.long("a broker in a process of its own")
 @pytest.mark.parametrize(
     "arguments", [["/no/such/place"], [".", "--timeout", "soon"], [".", "--timeout", "-1"]]
 )

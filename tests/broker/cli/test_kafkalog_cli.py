@@ -44,7 +44,6 @@ def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawCl
     assert "of-the-cli" not in kafkalog("topics", "list", server=server).stdout
 
 
-@pytest.mark.long("dozens of commands")
 def test_records_are_deleted_up_to_an_offset(server: str, client: RawClient, topic: str) -> None:
     for partition in (0, 1):
         client.produce(topic, batch(b"a", b"b", b"c"), partition)

@@ -100,7 +100,6 @@ def test_offsets_of_a_group_stand_beside_the_log(server: str, filled: str) -> No
     ]
 
 
-@pytest.mark.long("dozens of commands")
 def test_groups_are_listed_and_described(server: str, filled: str) -> None:
     group = f"g-{filled}"
     commit(server, group, {TopicPartition(filled, 0): 2})
@@ -146,7 +145,6 @@ def test_members_are_shown_with_what_they_read() -> None:
         assert [p["member"] for p in document["partitions"]] == ["m0"]  # type: ignore[attr-defined]
 
 
-@pytest.mark.long("dozens of commands")
 def test_a_group_is_moved_and_a_dry_run_moves_nothing(server: str, filled: str) -> None:
     group, first, second = f"g-{filled}", TopicPartition(filled, 0), TopicPartition(filled, 1)
     move = ("groups", "reset", group, filled, "--to")
@@ -204,7 +202,6 @@ def topic_id(server: str, topic: str) -> str:
     return encode_id(found)
 
 
-@pytest.mark.long("dozens of commands")
 def test_lag_of_a_group_and_of_a_load_stand_side_by_side(server: str, filled: str, tmp_path: Path) -> None:
     group = f"g-{filled}"
     commit(server, group, {TopicPartition(filled, 0): 1})
@@ -261,7 +258,6 @@ def test_the_lag_of_a_load_that_was_killed_before_its_first_commit_begins_at_its
     )
 
 
-@pytest.mark.long("dozens of commands")
 def test_ledgers_below_a_relative_path_are_planned_and_listed(
     server: str, filled: str, tmp_path: Path
 ) -> None:
@@ -283,7 +279,6 @@ def test_nothing_committed_is_said(server: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize("command", [("lag",), ("lag", "TOPIC"), ("offsets", "TOPIC")])
 def test_a_group_that_is_not_known_is_an_error(server: str, filled: str, command: tuple[str, ...]) -> None:
     asked = [filled if word == "TOPIC" else word for word in command]

@@ -76,7 +76,6 @@ def test_keys_headers_compression_and_partition_are_as_asked_for(
     assert {r.headers for r in read} == {(("h", b"1"), ("h", b"x=y"))}
 
 
-@pytest.mark.long("dozens of commands")
 def test_a_whole_file_is_a_record(server: str, client: RawClient, one: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"two\nlines\n")
     (tmp_path / "b").write_bytes(bytes(range(256)))
@@ -94,7 +93,6 @@ def test_a_whole_file_is_a_record(server: str, client: RawClient, one: str, tmp_
     assert f"{one}: 1 record, 10 bytes delivered" in ran.stderr
 
 
-@pytest.mark.long("dozens of commands")
 def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str, topic_name: str) -> None:
     lines = [
         {"key": "k", "value": "v", "partition": 1, "timestamp": 1_700_000_000_000, "headers": [["h", "1"]]},
@@ -123,7 +121,6 @@ def test_json_comes_out_as_it_went_in(server: str, client: RawClient, topic: str
     assert values(client, copy) == [None, None, b"v", "ü".encode()]
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "said", "why"),
     [
@@ -197,7 +194,6 @@ def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one:
     assert read("--from", "4", "--max", "2") == "45"
 
 
-@pytest.mark.long("dozens of commands")
 def test_all_partitions_are_read_and_some_if_so_asked(server: str, client: RawClient, topic: str) -> None:
     client.produce(topic, batch(b"a", b"b"), 0)
     client.produce(topic, batch(b"c"), 1)
@@ -208,7 +204,6 @@ def test_all_partitions_are_read_and_some_if_so_asked(server: str, client: RawCl
     assert "has no partition 7; it has 0 to 1" in missing.stderr
 
 
-@pytest.mark.long("dozens of commands")
 def test_raw_values_come_as_they_are_and_keys_if_so_asked(server: str, one: str) -> None:
     kafkalog("produce", one, "--key-separator", ":", server=server, said=b"k:\xff\n:v\n")
     assert kafkalog_bytes("consume", one, "--format", "raw", server=server).stdout == b"\xffv"
@@ -301,7 +296,6 @@ def test_following_sees_new_partitions(
     assert capfdbinary.readouterr().out == b"old\nnew\n"
 
 
-@pytest.mark.long("dozens of commands")
 def test_aborted_records_are_left_out_of_a_committed_read() -> None:
     # Offsets 0-2 of an aborted transaction, markers at 3 and 8.
     log = ScriptedLog(vector("v2-txn-log.bin").data, aborted=[(4000, 0)], at_once=True)
@@ -313,7 +307,6 @@ def test_aborted_records_are_left_out_of_a_committed_read() -> None:
             assert [json.loads(line)["offset"] for line in ran.stdout.splitlines()] == offsets
 
 
-@pytest.mark.long("dozens of commands")
 def test_offsets_that_are_gone_are_an_error_with_what_is_left() -> None:
     log = ScriptedLog(batches(range(5, 10)), start=5)
     with serving(log) as broker:

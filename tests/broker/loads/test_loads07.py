@@ -412,7 +412,6 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
 
 
-@pytest.mark.long("several loads, and commands between them")
 def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zookeeper_connect: str) -> None:
     session.write("/consumers/g/offsets/t/3-0", b"%d" % SIZE)
     where = ("--option", "protocol=0.7", "--option", f"zookeeper.connect={zookeeper_connect}")

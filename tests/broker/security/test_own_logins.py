@@ -81,7 +81,6 @@ def test_every_client_logs_in(broker: EmbeddedBroker, mechanism: str) -> None:
     round_trip(login(broker, mechanism), f"t-{uuid.uuid4().hex}")
 
 
-@pytest.mark.long("a broker for each kind of login")
 def test_every_client_finds_a_password_that_is_kept_in_a_file(broker: EmbeddedBroker, tmp_path: Path) -> None:
     (tmp_path / "secrets.properties").write_text(f"alice={SECRET}\n")
     given = login(broker, "SCRAM-SHA-256", f"${{file:{tmp_path}/secrets.properties:alice}}")
@@ -150,7 +149,6 @@ def test_clients_of_the_first_generations_api_log_in(broker: EmbeddedBroker, mec
         assert [record.value for record in consumer.fetch(topic, 0, 0).records()] == [b"one"]
 
 
-@pytest.mark.long("a broker for each kind of login")
 def test_commands_log_in_with_the_properties_of_a_file(broker: EmbeddedBroker, tmp_path) -> None:
     given = login(broker, "SCRAM-SHA-512")
     server = given.pop("bootstrap.servers")

@@ -118,7 +118,6 @@ def test_nodes_belong_to_the_login_that_made_them(secured: Secured) -> None:
             eves.create("/kafka/config/users/eve", b"")
 
 
-@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_certificate_is_an_identity_too(secured: Secured) -> None:
     own = secured.authority.issue("client", "client", common_name="us")
     given = secured.tls(**{"zookeeper.ssl.keystore.location": str(own), "zookeeper.set.acl": "true"})

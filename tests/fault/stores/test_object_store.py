@@ -235,7 +235,6 @@ def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
     assert s3.names("") == []
 
 
-@pytest.mark.long("many writers at one store")
 @pytest.mark.parametrize("arguments", [("flights",), ("--store", "/x", "flights"), ()])
 def test_a_check_is_of_a_ledger_or_of_a_store(arguments: tuple[str, ...]) -> None:
     assert kafkalog("verify", *arguments).returncode == 2

@@ -319,7 +319,6 @@ def test_record_batches_have_up_to_a_mebibyte_and_a_quarter(engine: str) -> None
     assert offsets(decoded) == list(range(6000))
 
 
-@pytest.mark.long("many megabytes, or many cases")
 def test_a_batch_larger_than_that_is_cut(engine: str) -> None:
     values = [b"%06d" % i * 50 for i in range(10_000)]
     decoded = decode(encode_batch([NewRecord(v, v[:6]) for v in values], codec=Codec.ZSTD), engine)

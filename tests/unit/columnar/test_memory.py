@@ -52,7 +52,6 @@ def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPat
     assert len(large) >= 2 * arena._KEPT_BYTES
 
 
-@pytest.mark.long("many megabytes, or many cases")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_was_decoded_stays_when_more_is_decoded(engine: str) -> None:
     decoder = RecordBatchDecoder(topic="t", partition=0, columns=["offset", "value", "topic"], engine=engine)  # type: ignore[arg-type]

@@ -100,7 +100,6 @@ def test_elements_are_counted_wherever_they_are(nested: bool) -> None:
         check_elements(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS + 1))
 
 
-@pytest.mark.long("many megabytes, or many cases")
 def test_costly_elements_have_a_lower_limit_and_small_requests_none() -> None:
     resources = (DescribeConfigsResource(),) * (COSTLY_ELEMENTS + 1)
     request = DescribeConfigsRequest(resources=resources)

@@ -224,7 +224,6 @@ def test_partitions_are_sorted_as_the_other_members_sort_them(
     assert sorted(names, key=layout.partition_order) == in_order
 
 
-@pytest.mark.long("many megabytes, or many cases")
 def test_a_broker_with_named_listeners_is_written_as_kafka_3_writes_it() -> None:
     inside = ListenerNode("INSIDE", "PLAINTEXT", "::1", 9092)
     outside = ListenerNode("OUTSIDE", "SASL_SSL", "kafka1", 9093)
