@@ -241,3 +241,11 @@ def test_memory_for_requests_has_room_for_the_largest_or_no_limit() -> None:
         BrokerConfig(queued_max_request_bytes=10)
     assert BrokerConfig(queued_max_request_bytes=-1).queued_max_request_bytes == -1
     assert BrokerConfig().queued_max_request_bytes == 256 << 20
+
+
+def test_an_address_has_any_number_of_connections_unless_a_limit_is_set() -> None:
+    assert broker().address_limits() == (None, {})
+    limited = broker(
+        max_connections_per_ip="3", max_connections_per_ip_overrides="127.0.0.1:10,host.example.org:0"
+    )
+    assert limited.address_limits() == (3, {"127.0.0.1": 10, "host.example.org": 0})
