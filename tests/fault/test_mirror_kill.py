@@ -7,13 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.until import until
-from tests.support.zookeeper import expire_owner
+from tests.support.zookeeper import expire_owner, patient_session
 
 PARTITIONS = 2
 SETS, PER_SET = 60, 20
@@ -23,13 +22,8 @@ MEMBERS = {"0.7": "/consumers/mirror/ids", "0.8": "/kafka/consumers/mirror/ids"}
 
 def end_sessions(source_at: str, of: str) -> None:
     """Those of a mirror that was killed: what it owned is free again."""
-    client = KazooClient(hosts=source_at)
-    client.start(timeout=60)
-    try:
-        members = client.get_children(MEMBERS[of])
-    finally:
-        client.stop()
-        client.close()
+    with patient_session(source_at) as session:
+        members = session.children(MEMBERS[of])
     assert members
     for member in members:
         expire_owner(source_at, f"{MEMBERS[of]}/{member}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
@@ -14,6 +15,8 @@ from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.until import until
 
 _SECONDS = 60
+_PERSISTENT = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
+"""Otherwise kazoo gives up at the first connection that is dropped."""
 PATIENT_MS = 120_000
 PATIENT: dict[str, object] = {
     "zookeeper.session.timeout.ms": PATIENT_MS, "zookeeper.connection.timeout.ms": PATIENT_MS,
@@ -61,7 +64,7 @@ def expire(session: Session) -> None:
 
 def expire_owner(hosts: str, path: str) -> None:
     """The same for the session that owns an ephemeral znode, such as that of a broker that was killed."""
-    client = KazooClient(hosts=hosts)
+    client = KazooClient(hosts=hosts, connection_retry=_PERSISTENT)
     client.start(timeout=_SECONDS)
     try:
         session_id = client.get(path)[1].ephemeralOwner
@@ -91,10 +94,18 @@ def _password_of(session_id: int) -> bytes:
 
 def expire_by_id(hosts: str, credentials: tuple[int, bytes]) -> None:
     """The same for the session of anybody whose id and password are known."""
-    taken = True
-    while taken:  # a client that is quick takes its session back before it is closed
-        second = KazooClient(hosts=hosts, client_id=credentials)
-        second.start(timeout=_SECONDS)
-        taken = second.client_id == credentials  # otherwise it had ended, and this is a new one
-        second.stop()
-        second.close()
+
+    def ended() -> bool:
+        second = KazooClient(hosts=hosts, client_id=credentials, connection_retry=_PERSISTENT)
+        try:
+            second.start(timeout=_SECONDS)
+            # Another id is that of a new session: this one had ended. With the same id it ends now, unless
+            # its client takes it back before it is closed: so it is looked at once more.
+            return second.client_id != credentials
+        except KazooTimeoutError:
+            return False  # its client took it back at once, and this connection was closed
+        finally:
+            second.stop()
+            second.close()
+
+    until(ended)
