@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 
 import pytest
@@ -28,55 +26,10 @@ Given = Callable[[ParityTopic], dict[str, object]]
 LATE = FIRST + 10**6
 
 
-def refused(name: str, value: str) -> tuple[Given, str]:
-    """A property of consumers that neither takes, whatever its value."""
-    return (lambda t: {f"kafka.{name}": value}), f"{re.escape(name)}' is not supported"
-
-
 CASES: dict[str, tuple[Given, str]] = {
-    "b17 latest start": (
-        lambda t: {"startingOffsets": "latest"},
-        "starting offset can't be latest for batch queries on Kafka",
-    ),
-    "b17 a latest start in JSON": (
-        lambda t: {"startingOffsets": t.offsets(p0=-1, p1=0)},
-        r"startingOffsets for .*-0 can't be latest for batch queries on Kafka",
-    ),
-    "b17 earliest end": (
-        lambda t: {"endingOffsets": "earliest"},
-        "ending offset can't be earliest for batch queries on Kafka",
-    ),
-    "b17 an earliest end in JSON": (
-        lambda t: {"endingOffsets": t.offsets(p0=-2, p1=1)},
-        r"ending offset for .*-0 can't be earliest for batch queries on Kafka",
-    ),
-    "s73 no topics": (lambda t: {"subscribe": None}, "One of the following options must be specified"),
-    "s73 two ways of subscribing": (
-        lambda t: {"assign": json.dumps({t.name: [0]})},
-        "Only one of the following options can be specified",
-    ),
-    "s73 an empty list": (lambda t: {"subscribe": " , "}, "No topics to subscribe to as specified value"),
-    "s73 an empty pattern": (
-        lambda t: {"subscribe": None, "subscribePattern": ""},
-        "Pattern to subscribe is empty",
-    ),
     "s73 nothing assigned": (
         lambda t: {"subscribe": None, "assign": ""},
         "No topicpartitions to assign as specified value",
-    ),
-    "s73 no servers": (
-        lambda t: {"kafka.bootstrap.servers": None},
-        "Option 'kafka.bootstrap.servers' must be specified",
-    ),
-    "s32 no parts": (lambda t: {"minPartitions": "0"}, "(?i)minPartitions must be positive"),
-    "s32 parts below zero": (lambda t: {"minPartitions": "-1"}, "(?i)minPartitions must be positive"),
-    "no records in a part": (
-        lambda t: {"maxRecordsPerPartition": "0"},
-        "(?i)maxRecordsPerPartition must be positive",
-    ),
-    "s73 a time that is none": (
-        lambda t: {"startingTimestamp": "today"},
-        "Expected a single long value, got today",
     ),
     "s73 JSON that is none": (
         lambda t: {"startingOffsets": "{t:1}"},
@@ -86,41 +39,6 @@ CASES: dict[str, tuple[Given, str]] = {
         lambda t: {"startingTimestamp": str(LATE)},
         "No offset matched from request of topic-partition .*-[01] and timestamp " + str(LATE),
     ),
-    "b13 one partition's start": (
-        lambda t: {"startingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=LATE)},
-        "No offset matched from request of topic-partition .*-1 and timestamp " + str(LATE),
-    ),
-    "b20 other partitions in start and end": (
-        lambda t: {"startingOffsets": t.offsets(p0=1), "endingOffsets": t.offsets(p0=2, p1=1)},
-        "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED|should have the same|don't match assigned|do not match",
-    ),
-    "r18 too few partitions": (
-        lambda t: {"startingOffsets": t.offsets(p0=1)},
-        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|specify -2|don't match",
-    ),
-    "r18 too many partitions": (
-        lambda t: {"endingOffsets": t.offsets(p0=1, p1=1, p2=1)},
-        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|specify -2|don't match",
-    ),
-    "r18 times for too few": (
-        lambda t: {"startingOffsetsByTimestamp": t.offsets(p0=FIRST)},
-        r"(?i)partitions.*must be (specified|named)|DOES_NOT_MATCH_ASSIGNED|don't match",
-    ),
-    "b21 a start after its end": (
-        lambda t: {"startingOffsets": t.offsets(p0=3, p1=0), "endingOffsets": t.offsets(p0=2, p1=1)},
-        "The specified start offset 3 is greater than the end offset 2 for topic",
-    ),
-    "b21 a time after its end": (
-        lambda t: {
-            "startingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=FIRST + 7),
-            "endingOffsetsByTimestamp": t.offsets(p0=FIRST, p1=FIRST + 6),
-        },
-        f"The specified start timestamp {FIRST + 7} is greater than the end timestamp {FIRST + 6} for topic",
-    ),
-    "b22 a start after the log": (
-        lambda t: {"startingOffsets": t.offsets(p0=300, p1=0)},
-        "The resolved start offset 300 is greater than the resolved end offset 10 for",
-    ),
     "b22 a start after an end by time": (
         lambda t: {"startingOffsets": t.offsets(p0=9, p1=0), "endingTimestamp": str(FIRST + 14)},
         "(specified|resolved) start offset 9 is greater than the (resolved )?end offset 2 for",
@@ -128,14 +46,6 @@ CASES: dict[str, tuple[Given, str]] = {
     "r17 an isolation level": (
         lambda t: {"kafka.isolation.level": "read_some"},
         "(?i)isolation.*read_some|read_some.*isolation",
-    ),
-    "s74 auto.offset.reset": refused("auto.offset.reset", "latest"),
-    "s74 a deserializer": refused("value.deserializer", "any"),
-    "s74 interceptors": refused("interceptor.classes", "any"),
-    "s74 automatic commits": refused("enable.auto.commit", "true"),
-    "s71 a strategy": (
-        lambda t: {"startingOffsetsByTimestampStrategy": "guess", "startingTimestamp": "1"},
-        "(?i)guess",
     ),
     "r16 a topic that is not there": (
         lambda t: {"subscribe": t.name + "-not", "fetchOffset.numRetries": "1"},

@@ -85,25 +85,10 @@ def test_w1_w3_w13_the_topic_in_a_column_an_option_or_an_expression(
 
 
 REFUSED: dict[str, tuple[list[str], dict[str, str], str]] = {
-    "w4 no topic": (["'v' value"], {}, "topic option required when no 'topic' attribute is present"),
-    "w4 no value": (["'k' key"], {"topic": "t"}, "Required attribute 'value' not found"),
-    "w5 a value's type": (["1 value"], {"topic": "t"}, "value attribute unsupported type"),
-    "w5 a key's type": (["'v' value", "1 key"], {"topic": "t"}, "key attribute unsupported type"),
-    "w5 a topic's type": (["'v' value", "1 topic"], {}, "topic attribute unsupported type"),
-    "w5 a partition's type": (
-        ["'v' value", "'0' partition"],
-        {"topic": "t"},
-        "partition attribute unsupported type",
-    ),
     "w5 the headers' type": (
         ["'v' value", "'h' headers"],
         {"topic": "t"},
         "headers attribute unsupported type",
-    ),
-    "w7 a serializer": (
-        ["'v' value"],
-        {"topic": "t", "kafka.value.serializer": "x"},
-        "value.serializer' is not supported",
     ),
     "w11 a topic that is null": (
         ["'v' value", "cast(null as string) topic"],
@@ -127,21 +112,6 @@ def test_both_sinks_refuse_in_the_same_words(both_at_kafka: Both, case: str) -> 
         with pytest.raises(Exception) as info:
             write(source, frame, both_at_kafka.servers, **options)
         assert re.search(words, str(info.value)), f"{source}: {brief(str(info.value))}"
-
-
-def test_w12_modes_but_append_are_refused(both_at_kafka: Both) -> None:
-    frame = both_at_kafka.spark.range(1).selectExpr("'v' value")
-    for source in SINKS:
-        writer = frame.write.format(source).option("kafka.bootstrap.servers", both_at_kafka.servers)
-        with pytest.raises(Exception, match=r"(?i)overwrite"):
-            writer.option("topic", "any").mode("overwrite").save()
-
-
-def test_w14_large_values_through_a_small_buffer(both: Both, topics: dict[str, str]) -> None:
-    frame = both.spark.range(300).selectExpr("cast(id as string) key", "repeat('x', 15000) value")
-    for source in SINKS:
-        write(source, frame, both.servers, topic=topics[source], **{"kafka.buffer.memory": "32768"})
-    assert written(both, topics[OURS]) == written(both, topics[THEIRS])
 
 
 def test_streams_are_written_alike(

@@ -14,7 +14,7 @@ from pyspark_kafkalog.datasource.reading.splitting import split_ranges
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 
-_CASES = 250
+_CASES = 60
 _OPTIONS = {"min_partitions": "minPartitions", "max_records": "maxRecordsPerPartition"}
 _LIMITS = st.none() | st.integers(1, 30)
 _RANGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60) | st.integers(0, 10**12)), max_size=7)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign.foreign_clients import Confluent
 from tests.support.foreign.foreign_face import CODECS, WAIT_SECONDS, Message
+from tests.support.until import until
 
 THEIRS, OURS = "kafka", "kafkalog"
 """Names of the two as Spark knows them."""
@@ -209,18 +209,11 @@ class ParityTopic:
 
     def await_partitions(self, count: int) -> None:
         """Wait until the broker leads what there is: its controller says so a moment before."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        for partition in range(count):
-            while not self._is_led(partition):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        until(lambda: all(map(self._is_led, range(count))))
 
     def await_gone(self) -> None:
         """Wait until a deleted topic is no longer there."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.name in self._client.topics(self.servers):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: self.name not in self._client.topics(self.servers))
 
     def _is_led(self, partition: int) -> bool:
         from confluent_kafka import KafkaException
@@ -283,10 +276,7 @@ class ParityTopic:
 
     def await_compaction(self, partition: int, first: Message) -> None:
         """Wait until the record that was the first is gone."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self._client.consume(self.servers, self.name, partition, 0, 1) == [first]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: self._client.consume(self.servers, self.name, partition, 0, 1) != [first])
 
     def end(self, partition: int) -> int:
         """The offset that the next record gets; while a transaction is open, where that begins."""

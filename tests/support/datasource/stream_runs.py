@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,9 +26,6 @@ class Batch(NamedTuple):
 
     metrics: dict[str, str]
     """Of the source."""
-
-    begun: str
-    """When, in ISO 8601."""
 
     @property
     def rows(self) -> list[Row]:
@@ -77,15 +73,6 @@ class StreamRuns:
         finally:
             self._query.stop()
 
-    def await_batches(self, count: int) -> list[Batch]:
-        """The batches with rows of the query that runs, once there are so many."""
-        deadline = time.monotonic() + _SECONDS
-        while len(found := self.batches()) < count:
-            assert time.monotonic() < deadline, f"{self._source} has {len(found)} batches, not {count}"
-            assert self._query.isActive, self._query.exception()
-            time.sleep(0.05)
-        return found
-
     def batches(self) -> list[Batch]:
         """The batches with rows that this run has finished."""
         told = {each["batchId"]: each for each in map(_parsed, self._query.recentProgress)}
@@ -127,16 +114,6 @@ class BothStreams:
             theirs, ours = pool.map(outcome, (self.theirs, self.ours))
         return theirs, ours
 
-    @contextmanager
-    def running(self, **trigger: object) -> Iterator[None]:
-        """Both run, with this trigger, until this ends."""
-        with self.theirs.running(**trigger), self.ours.running(**trigger):
-            yield
-
-    def await_batches(self, count: int) -> list[Batch]:
-        """The batches of both, which are the same, once there are so many."""
-        return same(self.theirs.await_batches(count), self.ours.await_batches(count))
-
 
 def same(theirs: list[Batch], ours: list[Batch]) -> list[Batch]:
     """Those of ours, after a look at whether both have the same offsets and rows."""
@@ -159,7 +136,6 @@ def _batch(told: Mapping[str, Any], tasks: list[list[Row]]) -> Batch:
         tasks,
         None if latest is None else _plain(latest),
         source.get("metrics") or {},
-        told["timestamp"],
     )
 
 
