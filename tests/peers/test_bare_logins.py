@@ -45,8 +45,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
         yield running
 
 
-@pytest.mark.parametrize("version", ["0.10.2.2", "0.11.0.3"])
-@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAMS])
+@pytest.mark.parametrize(
+    ("version", "mechanism"),
+    [("0.10.2.2", "PLAIN"), ("0.10.2.2", "SCRAM-SHA-512"), ("0.11.0.3", "SCRAM-SHA-256")],
+)
 def test_old_java_logs_in_and_is_served(
     own: EmbeddedBroker, tmp_path: Path, topic_name: str, version: str, mechanism: str
 ) -> None:

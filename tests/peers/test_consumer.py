@@ -1,4 +1,4 @@
-"""`Consumer` and the commands in groups of Apache Kafka, in both protocols.
+"""`Consumer` and the commands in groups of Apache Kafka 4.1, in both protocols.
 
 The same at the bundled broker: tests/broker/client/test_consumer.py, cli/test_kafkalog_cli_coordinators.py.
 """
@@ -16,12 +16,10 @@ from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
 
 
-@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
-def group_kafka(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApacheKafka]:
+@pytest.fixture(scope="module")
+def group_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     try:
-        jars = fetch(request.param)
+        jars = fetch("4.1.1")
     except NotAvailable as e:
         pytest.skip(f"Apache Kafka is not here: {e}")
     settings = {name.replace(".", "_"): value for name, value in QUICK_GROUPS.items()}
@@ -30,8 +28,6 @@ def group_kafka(
         "group_consumer_min_session_timeout_ms": "500",
         "group_consumer_min_heartbeat_interval_ms": "100",
     }
-    if request.param is None:
-        settings |= {"group_coordinator_rebalance_protocols": "classic,consumer"}
     kafka = ApacheKafka(jars, tmp_path_factory.mktemp("kafka-groups"), **settings)
     try:
         yield kafka.start()

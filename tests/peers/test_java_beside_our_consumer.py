@@ -40,8 +40,13 @@ def java_member(
             process.wait(30)
 
 
-@pytest.mark.parametrize("ours_first", [True, False], ids=["ours-first", "java-first"])
-@pytest.mark.parametrize("strategy", ["Range", "RoundRobin", "Sticky", "CooperativeSticky", "consumer"])
+@pytest.mark.parametrize(
+    ("strategy", "ours_first"),
+    [
+        ("Range", True), ("RoundRobin", False), ("Sticky", True), ("Sticky", False),
+        ("CooperativeSticky", True), ("CooperativeSticky", False), ("consumer", True), ("consumer", False),
+    ],
+)  # fmt: skip
 def test_java_and_ours_share_a_group(
     group_broker: EmbeddedBroker, kafka_jars: Path, tmp_path: Path, strategy: str, ours_first: bool
 ) -> None:
