@@ -1,4 +1,4 @@
-"""kafkajs, franz-go and Java 2.8 in groups and transactions: at our broker, and the same at Apache Kafka."""
+"""kafkajs, franz-go and Java 2.8 in groups and transactions at our broker."""
 
 from __future__ import annotations
 
@@ -13,36 +13,25 @@ import pytest
 from broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.peers.test_transactions import ours
-from tests.support.foreign.apache_kafka import ApacheKafka, fetch
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.processes import CLIENTS, Client, Running
 from tests.support.until import until
 
 pytestmark = pytest.mark.peers
 
-SETTINGS = {
-    "group_min_session_timeout_ms": "1000",
-    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
-}
 PARTITIONS = 4
 ALL = list(range(PARTITIONS))
 SECONDS = 90.0
 
 
-@pytest.fixture(scope="module", params=["bundled", "Apache Kafka"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "bundled":
-        with start_broker({name.replace("_", "."): value for name, value in SETTINGS.items()}) as broker:
-            yield broker.bootstrap_servers
-        return
-    try:
-        jars = fetch()
-    except NotAvailable as e:
-        pytest.skip(f"Apache Kafka is not here: {e}")
-    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("kafka"), **SETTINGS)
-    kafka.start()
-    yield kafka.bootstrap_servers
-    kafka.stop()
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    settings = {
+        "group.min.session.timeout.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
+    with start_broker(settings) as broker:
+        yield broker.bootstrap_servers
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda client: client.name)

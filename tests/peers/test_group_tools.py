@@ -1,4 +1,4 @@
-"""Kafka's own console consumer and its command for groups, at our broker and at Apache Kafka."""
+"""Kafka's own console consumer and its command for groups, at our broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.embedded import start_broker
-from tests.support.foreign.apache_kafka import ApacheKafka, run_tool
+from tests.support.foreign.apache_kafka import run_tool
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import Message
 
@@ -17,12 +17,8 @@ _GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _TOPIC, _GROUP, _RECORDS = "read-in-a-group", "of-the-console", 20
 
 
-@pytest.fixture(params=["ours", "apache-kafka"])
-def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache-kafka":
-        kafka: ApacheKafka = request.getfixturevalue("apache_kafka")
-        yield kafka.bootstrap_servers
-        return
+@pytest.fixture
+def servers() -> Iterator[str]:
     with start_broker({"auto.create.topics.enable": False}) as broker:
         yield broker.bootstrap_servers
 
