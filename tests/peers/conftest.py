@@ -109,13 +109,6 @@ def python2_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver
     yield from _driver(Driver.for_python2, tmp_path_factory.mktemp("python2-clients"))
 
 
-class SparkAtS3(NamedTuple):
-    """A driver process whose session writes to ``s3a://ledgers/...``, and the port of that server."""
-
-    process: SparkProcess
-    port: int
-
-
 class SparkAtAzure(NamedTuple):
     """A driver process whose session writes to ``url``, a container."""
 
@@ -124,8 +117,8 @@ class SparkAtAzure(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
-    """Spark with the suite's S3 server; all tests share it, each with paths of its own."""
+def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
+    """Spark whose session writes to ``s3a://ledgers/...``; all tests share it, each with paths of its own."""
     try:
         jars = s3a_jars()
     except NotAvailable as e:
@@ -133,7 +126,7 @@ def s3a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkAtS3]:
     with s3_server() as port:
         log = tmp_path_factory.mktemp("s3a") / "spark.log"
         process = SparkProcess(log, jars=jars, configs=s3a_configs(f"http://127.0.0.1:{port}"))
-        yield SparkAtS3(process, port)
+        yield process
         process.close()
 
 

@@ -17,10 +17,8 @@ from tests.support.spark.spark_environments import SparkProcess
 class Nightly:
     """A load below ``root``, by a driver of its own that reaches it; its table has directories of ``by``."""
 
-    def __init__(
-        self, driver: SparkProcess, root: str, servers: str, topic: str, kind: str, by: list[str]
-    ) -> None:
-        self._driver, self._root, self._kind, self.by = driver, root, kind, by
+    def __init__(self, driver: SparkProcess, root: str, servers: str, topic: str, by: list[str]) -> None:
+        self._driver, self._root, self.by = driver, root, by
         self._options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         self._servers, self._topic = servers, topic
         create_topics(servers, [NewTopic(topic, 2)])
@@ -31,26 +29,25 @@ class Nightly:
                 producer.send(self._topic, str(value).encode(), partition=value // 2 % 2)
 
     def load(self, job: str = "nightly") -> dict[str, Any]:
-        return self.call(job, kind=self._kind, by=self.by, options=self._options)
+        return self.call(job, by=self.by, options=self._options)
 
     def call(self, job: str, **given: Any) -> dict[str, Any]:
         found = self._driver.call(f"tests.support.loads.store_jobs:{job}", root=self._root, **given)
         return dict(found or {})
 
 
-@pytest.fixture(params=["s3a parquet", "s3a orc", "abfs parquet", "hdfs parquet"])
+@pytest.fixture(params=["s3a", "abfs", "hdfs"])
 def nightly(request: pytest.FixtureRequest, own_broker: Any, topic_name: str) -> Nightly:
-    store, kind = request.param.split()
-    by = ["partition"]
+    store, by = request.param, ["partition"]
     if store == "hdfs":
         driver, top = request.getfixturevalue("plain_spark"), request.getfixturevalue("hdfs").url
     elif store == "abfs":
         driver, top = request.getfixturevalue("abfs")
         by = []  # ABFS commits no task with two directories at Azurite, which lists directories before files
     else:
-        driver, top = request.getfixturevalue("s3a").process, f"s3a://{BUCKET}"
-    root = f"{top}/{topic_name} {kind}"  # with a space, as paths have them
-    return Nightly(driver, root, own_broker.bootstrap_servers, topic_name, kind, by)
+        driver, top = request.getfixturevalue("s3a"), f"s3a://{BUCKET}"
+    root = f"{top}/{topic_name} table"  # with a space, as paths have them
+    return Nightly(driver, root, own_broker.bootstrap_servers, topic_name, by)
 
 
 def state(*loads: tuple[int, list[int]], dead: tuple[int, list[int]]) -> dict[str, Any]:
@@ -89,7 +86,7 @@ def test_what_marks_a_directory_is_no_file_of_the_load(
 ) -> None:
     """ABFS marks each by an empty blob."""
     root = f"{abfs.url}/{topic_name}"
-    nightly = Nightly(abfs.process, root, own_broker.bootstrap_servers, topic_name, "parquet", ["partition"])
+    nightly = Nightly(abfs.process, root, own_broker.bootstrap_servers, topic_name, ["partition"])
     nightly.produce(*range(6))
     assert nightly.load() == {"number": 1, **state((1, [1, 3, 5]), dead=(1, [0, 2, 4]))}
     assert nightly.call("cleaned")["unlisted"] == 0

@@ -17,19 +17,11 @@ import pytest
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.stores import lease, object_clients
-from pyspark_kafkalog.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.stores.locations import open_store
 from pyspark_kafkalog.stores.store import FileStore
 from tests.support.command_line import kafkalog
 from tests.support.foreign.fetched import NotAvailable
-from tests.support.foreign.object_stores import (
-    ACCOUNT,
-    ACCOUNT_KEY,
-    ForeignStore,
-    azurite,
-    gcs_server,
-    s3mock,
-)
+from tests.support.foreign.object_stores import ForeignStore, azurite, gcs_server, s3mock
 
 SERVERS: dict[str, Callable[[Path], AbstractContextManager[ForeignStore]]] = {
     "azurite": azurite, "fake-gcs-server": gcs_server,
@@ -202,22 +194,6 @@ def test_a_ledger_there_is_sound_and_an_absent_bucket_is_named(
     absent = server.url.replace("ledgers", "absent")
     with pytest.raises(LoadError, match=r"cannot write .*absent.*load\.json.*bucket or container exists"):
         open_store(f"{absent}/x").create("load.json", b"data")
-
-
-def test_sparks_keys_open_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for server in opened(azurite, tmp_path):
-        host = f"{ACCOUNT}.dfs.core.windows.net"
-        at = server.environment["AZURE_STORAGE_ENDPOINT"].removeprefix("http://").partition("/")[0]
-        keys = {
-            f"fs.azure.account.key.{host}": ACCOUNT_KEY,
-            "fs.azure.abfs.endpoint": at,
-            "fs.azure.always.use.https": "false",
-        }
-        for name in server.environment:
-            monkeypatch.delenv(name)
-        address = object_clients.address_of(server.url)
-        object_clients.give_settings(address, settings_of(address, keys.get))
-        assert open_store(f"{server.url}/by keys").create("load.json", b"data")
 
 
 def test_a_store_where_several_creators_win_is_refused(tmp_path: Path) -> None:

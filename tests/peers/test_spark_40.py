@@ -32,6 +32,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     except NotAvailable as e:
         pytest.skip(f"PySpark {REDUCED} is not here: {e}")
     process = SparkProcess(tmp_path_factory.mktemp("spark-40") / "driver.log", pyspark)
+    assert process.call("tests.support.spark.spark_41_jobs:version") == [REDUCED, REDUCED]
     yield lambda name, **arguments: process.call(f"tests.support.spark.spark_41_jobs:{name}", **arguments)
     process.close()
 
@@ -44,10 +45,6 @@ def topic(servers: str, topic_name: str) -> ParityTopic:
     topic.add(0, sent[:60], "zstd")
     topic.add(1, sent[60:])
     return topic
-
-
-def test_it_is_the_version_that_is_meant(call: Call) -> None:
-    assert call("version") == [REDUCED, REDUCED]
 
 
 def test_a_batch_is_read_in_as_many_tasks_as_were_asked_for(call: Call, topic: ParityTopic) -> None:

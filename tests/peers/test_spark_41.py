@@ -1,4 +1,7 @@
-"""PySpark 4.1, the oldest that we work with, in a driver of its own: all that a user does, once."""
+"""PySpark 4.1, the oldest that we work with, in a driver of its own, beside Spark's connector.
+
+Loads run in it too: test_warehouses.py.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     except NotAvailable as e:
         pytest.skip(f"PySpark {OLDEST} is not here: {e}")
     process = SparkProcess(tmp_path_factory.mktemp("spark-41") / "driver.log", pyspark, jars)
+    assert process.call("tests.support.spark.spark_41_jobs:version") == [OLDEST, OLDEST]
     yield lambda name, **arguments: process.call(f"tests.support.spark.spark_41_jobs:{name}", **arguments)
     process.close()
 
@@ -37,10 +41,6 @@ def topic(apache_kafka: ApacheKafka, topic_name: str) -> ParityTopic:
     topic.add(0, sent[:60], "zstd")
     topic.add(1, sent[60:])
     return topic
-
-
-def test_it_is_the_version_that_is_meant(call: Call) -> None:
-    assert call("version") == [OLDEST, OLDEST]
 
 
 def test_a_batch_is_that_of_sparks_connector(call: Call, topic: ParityTopic) -> None:
@@ -81,21 +81,3 @@ def test_both_sinks_write_the_same(call: Call, apache_kafka: ApacheKafka, topic_
         found.append(call("keyed", servers=servers, options=options))
     assert found[0] == found[1]
     assert len(found[0]) == 50
-
-
-def test_a_stream_is_written(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
-    to = ParityTopic.make(topic.servers, f"{topic.name}-to", 1)
-    options = {"subscribe": topic.name, "startingOffsets": "earliest"}
-    arguments = {"source": OURS, "servers": topic.servers, "checkpoint": str(tmp_path), "options": options}
-    assert call("write_stream", topic=to.name, **arguments) == 70
-    assert (
-        sum(map(len, call("batch", source=THEIRS, servers=topic.servers, options={"subscribe": to.name})))
-        == 70
-    )
-
-
-def test_loads_go_on_where_they_ended(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
-    arguments = {"servers": topic.servers, "topic": topic.name, "root": str(tmp_path)}
-    assert call("load", **arguments) == [1, 70]
-    topic.add(0, messages(5))
-    assert call("load", **arguments) == [2, 75]

@@ -106,7 +106,6 @@ def local(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driv
     drivers.stop()
 
 
-@pytest.mark.parametrize("site", STORES, indirect=True)
 def test_every_offset_is_loaded_once_in_a_short_round(
     local: Drivers, round_at: Callable[[str, Drivers], BucketRound]
 ) -> None:

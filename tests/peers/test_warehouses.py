@@ -138,7 +138,9 @@ def test_a_load_that_is_in_the_table_cannot_be_discarded_unseen(warehouse: Wareh
     assert warehouse.values() == list(range(15))
 
 
-@pytest.mark.parametrize("by_time", [False, True])
+@pytest.mark.parametrize(
+    ("warehouse", "by_time"), [("delta", False), ("delta", True), ("iceberg", False)], indirect=["warehouse"]
+)
 def test_a_table_that_was_rolled_back_takes_the_rows_of_a_rewound_load_again(
     warehouse: Warehouse, by_time: bool
 ) -> None:

@@ -121,11 +121,3 @@ def growing(servers: str, name: str, partitions: int, rng: random.Random) -> Ite
         yield topic
     finally:
         topic.close()
-
-
-def wait_for_records(topic: GrowingTopic, partition: int, seconds: float = 60.0) -> None:
-    """Until a new partition has a record."""
-    deadline = time.monotonic() + seconds
-    while not topic.acknowledged[partition]:
-        assert time.monotonic() < deadline, f"partition {partition} gets no records: {topic.wrong}"
-        time.sleep(0.02)

@@ -21,10 +21,11 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from tests.support.loads.armed_faults import Fault
-from tests.support.loads.growing_topic import GrowingTopic, wait_for_records
+from tests.support.loads.growing_topic import GrowingTopic
 from tests.support.loads.loaded_table import check_positions, check_table
 from tests.support.loads.spark_driver import COMMITTED_FROM, DRIVER_POINTS, DriverDied, SparkDriver
 from tests.support.loads.spark_drivers import LOCAL_CLUSTER, Drivers
+from tests.support.until import until
 
 NAME = "growing"
 MAX_ATTEMPTS = 4
@@ -264,7 +265,7 @@ class LoadRound:
         """The topic is widened."""
         partition = self.topic.add_partition()
         self.note(f"partition {partition} added")
-        wait_for_records(self.topic, partition)
+        until(lambda: self.topic.acknowledged[partition])
         self._must_succeed("with a new partition")
 
     def look(self) -> None:

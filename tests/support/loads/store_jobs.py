@@ -14,21 +14,21 @@ from pyspark_kafkalog.stores.locations import open_store
 NAME = "nightly"
 
 
-def nightly(spark: Any, *, root: str, kind: str, by: list[str], options: dict[str, str]) -> dict[str, Any]:
+def nightly(spark: Any, *, root: str, by: list[str], options: dict[str, str]) -> dict[str, Any]:
     """One load below ``root``: values that are odd to the table, even ones set aside as dead letters."""
     with kafkalog.load(spark, name=NAME, offsets=f"{root}/_offsets", **options) as load:
         judged = load.df.selectExpr("*", "IF(int(string(value)) % 2 = 0, 'even', NULL) reason")
         good = load.dead_letters(judged)
-        load.write_files(f"{root}/table", good, format=kind, partition_by=by)
+        load.write_parquet(f"{root}/table", good, partition_by=by)
     commit = load.commit
     return {"number": None if commit is None else commit.number, **_state(spark, root)}
 
 
-def died(spark: Any, *, root: str, kind: str, by: list[str], options: dict[str, str]) -> None:
+def died(spark: Any, *, root: str, by: list[str], options: dict[str, str]) -> None:
     """A load whose block fails after it wrote."""
     try:
         with kafkalog.load(spark, name=NAME, offsets=f"{root}/_offsets", **options) as load:
-            load.write_files(f"{root}/table", format=kind, partition_by=by)
+            load.write_parquet(f"{root}/table", partition_by=by)
             raise RuntimeError("killed")
     except RuntimeError:
         return
@@ -58,11 +58,10 @@ def _state(spark: Any, root: str) -> dict[str, Any]:
     ledger = kafkalog.Ledger.at(f"{root}/_offsets", NAME)
     table = kafkalog.read_load(spark, f"{root}/table")
     listed = (open_store(f"{root}/table").read(FILES) or b"").decode().splitlines()
-    kind = listed[0].rpartition(".")[2]
     dead = kafkalog.read_dead(spark, NAME, offsets=f"{root}/_offsets")
     return {
         "rows": _values(table, "load"),
-        "listed": sorted(row.n for row in spark.read.format(kind).load(listed).selectExpr(_VALUE).collect()),
+        "listed": sorted(row.n for row in spark.read.parquet(*listed).selectExpr(_VALUE).collect()),
         "dead": _values(dead, "load"),
         "findings": ledger.verify() + verify_outputs(ledger.lineage()),
     }

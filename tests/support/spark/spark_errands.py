@@ -30,12 +30,6 @@ def read(spark: Any, *, options: Options) -> dict[str, Any]:
     return {"columns": frame.columns, "rows": rows, "tasks": tasks}
 
 
-def written(spark: Any, *, url: str, kind: str, count: int) -> list[int]:
-    """Numbers, written to a URL by Spark in two tasks and read again."""
-    spark.range(count, numPartitions=2).write.format(kind).save(url)
-    return sorted(row.id for row in spark.read.format(kind).load(url).collect())
-
-
 def explained(spark: Any, *, options: Options) -> None:
     """Print a batch's plans, to the log."""
     spark.read.format("kafkalog").options(**options).load().explain(extended=True)
