@@ -38,12 +38,11 @@ class Broker07(ScriptedServer):
         self,
         *,
         partitions: int = 2,
-        max_message_size: int = 1_000_000,
         segment_ends: tuple[int, ...] = (),
         port: int = 0,
     ) -> None:
         super().__init__(port)
-        self.partitions, self.max_message_size, self.segment_ends = partitions, max_message_size, segment_ends
+        self.partitions, self.segment_ends = partitions, segment_ends
         self.logs: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
         self.requests: list[Any] = []
         self.frames: list[bytes] = []
@@ -113,9 +112,7 @@ class Broker07(ScriptedServer):
         if partition >= self.partitions:
             return Close()
         try:
-            found = check_produced(
-                bytes(request.messages), max_message_bytes=self.max_message_size, max_bytes=MAX_BYTES
-            )
+            found = check_produced(bytes(request.messages), max_message_bytes=1_000_000, max_bytes=MAX_BYTES)
         except KafkaError as e:
             return Silence() if e.code == ErrorCode.MESSAGE_TOO_LARGE else Close()
         self.logs[request.topic, partition] += bytes(request.messages)[: found.size]

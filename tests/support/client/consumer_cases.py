@@ -94,9 +94,9 @@ class Seat:
         remove_member(self.consumer.config, member)
 
 
-def drive(seats: list[Seat], until: Callable[[], bool], seconds: float = _SECONDS) -> None:
+def drive(seats: list[Seat], until: Callable[[], bool]) -> None:
     """Let each consumer poll in turn until it is so."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + _SECONDS
     while not until():
         assert time.monotonic() < end, [(seat.held, seat.calls, len(seat.got)) for seat in seats]
         for seat in seats:

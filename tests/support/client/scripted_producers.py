@@ -13,7 +13,7 @@ Make = Callable[..., Producer]
 
 
 @contextmanager
-def producers(address: str, close_seconds: float = 90, **own: object) -> Iterator[Make]:
+def producers(address: str, **own: object) -> Iterator[Make]:
     """``make(linger_ms=600_000)``: a producer with these properties, with ``own``, and else with limits that
     no machine is slow enough to meet; ``clock`` is what it goes by.
 
@@ -38,4 +38,4 @@ def producers(address: str, close_seconds: float = 90, **own: object) -> Iterato
 
     yield make
     for each in made:
-        each.close(close_seconds)
+        each.close(90)

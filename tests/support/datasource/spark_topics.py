@@ -27,15 +27,10 @@ class Topic:
         self.add_records(rows, partition=partition)
 
     def add_records(
-        self,
-        rows: Sequence[NewRecord],
-        *,
-        partition: int = 0,
-        codec: Codec = Codec.NONE,
-        base_offset: int = 0,
+        self, rows: Sequence[NewRecord], *, partition: int = 0, codec: Codec = Codec.NONE
     ) -> None:
         """Records as one batch."""
-        self.add_bytes(encode_batch(rows, codec=codec, base_offset=base_offset), partition=partition)
+        self.add_bytes(encode_batch(rows, codec=codec), partition=partition)
 
     def add_bytes(self, data: bytes, *, partition: int = 0) -> None:
         """A record batch as it is."""

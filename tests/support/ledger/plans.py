@@ -79,8 +79,8 @@ def plan_of(
     return make_plan(**{**arguments, **changes})
 
 
-def facts07(end: int, broker: int, *, earliest: int = 0) -> PartitionFacts:
-    return PartitionFacts("", broker, f"broker-{broker}:9092", UNKNOWN, earliest, end)
+def facts07(end: int, broker: int) -> PartitionFacts:
+    return PartitionFacts("", broker, f"broker-{broker}:9092", UNKNOWN, 0, end)
 
 
 def begun(ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None) -> Plan:

@@ -16,10 +16,10 @@ RECORDS = 2 * BATCHES
 SMALL = {"segment_bytes": 2000, "index_interval_bytes": 200}
 
 
-def write_log(directory: Path, *, clean: bool = True, batches: int = BATCHES) -> Path:
+def write_log(directory: Path, *, clean: bool = True) -> Path:
     """A topic of one partition, two records a batch, several segments; returns the partition's directory."""
     manager, log = open_log(directory, **SMALL)
-    for number in range(batches):
+    for number in range(BATCHES):
         times = [START_MS + number * 7 % 90, START_MS + number]
         log.append(batch(b"v%d " % number * 5, b"w%d" % number, timestamps=times))
     if clean:

@@ -98,8 +98,8 @@ class Count:
     def inc(self, amount: float = 1) -> None:
         self.value += amount
 
-    def dec(self, amount: float = 1) -> None:
-        self.value -= amount
+    def dec(self) -> None:
+        self.value -= 1
 
 
 class Counts:
