@@ -80,8 +80,11 @@ def test_records_with_keys_through_one_broker_are_read_through_another(
     until(lambda: topic_name not in topics(2, "--list"))
 
 
-def test_transactions_over_all_brokers(cluster: EmbeddedCluster, topic_name: str) -> None:
-    jars, servers = fetch("4.1.1"), cluster.bootstrap_servers
+@pytest.mark.parametrize("version", ["4.1.1", None], ids=["4.1", "3.9"])
+def test_transactions_over_all_brokers(
+    cluster: EmbeddedCluster, topic_name: str, version: str | None
+) -> None:
+    jars, servers = fetch(version), cluster.bootstrap_servers
     create_topics(servers, [NewTopic(topic_name, 6)])
     for number in range(3):  # ids that different brokers coordinate
         run_tool(
