@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig, parse_address
+from pyspark_kafkalog.config.client import ClientConfig, parse_address
 from pyspark_kafkalog.config.client07 import Client07Config
 from pyspark_kafkalog.config.definition import Config, parse
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import IsolationLevel
 
 
 @pytest.mark.parametrize(
@@ -78,25 +76,6 @@ def test_a_property_of_tls_out_of_range_is_refused(name: str, value: str) -> Non
             {"bootstrap.servers": "a:1", "security.protocol": "SSL", name: value},
             source="options",
         )
-
-
-def test_defaults_are_kafkas() -> None:
-    producer = ProducerConfig("a:1").as_properties()
-    expected = {
-        "acks": "all", "enable.idempotence": "true", "max.in.flight.requests.per.connection": "5",
-        "delivery.timeout.ms": "120000", "max.block.ms": "60000", "linger.ms": "5", "batch.size": "16384",
-        "max.request.size": "1048576", "buffer.memory": "33554432", "compression.type": "none",
-        "request.timeout.ms": "30000", "retries": "2147483647", "retry.backoff.ms": "100",
-        "retry.backoff.max.ms": "1000", "metadata.max.age.ms": "300000",
-    }  # fmt: skip
-    assert {name: producer[name] for name in expected} == expected
-    assert "compression.level" not in producer
-    consumer = ConsumerConfig("a:1").as_properties()
-    expected = {
-        "fetch.min.bytes": "1", "fetch.max.wait.ms": "500", "fetch.max.bytes": "52428800",
-        "max.partition.fetch.bytes": "1048576", "isolation.level": "read_uncommitted",
-    }  # fmt: skip
-    assert {name: consumer[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("other", [{"enable_idempotence": False}, {"acks": "1"}, {"message_format": "v1"}])
@@ -195,42 +174,11 @@ def test_the_default_delivery_timeout_gives_way_to_longer_waits() -> None:
     assert config.delivery_timeout_ms == 200_005
 
 
-def test_the_isolation_level_has_a_number_on_the_wire() -> None:
-    assert ConsumerConfig("a:1").isolation is IsolationLevel.READ_UNCOMMITTED
-    assert ConsumerConfig("a:1", isolation_level="read_committed").isolation is IsolationLevel.READ_COMMITTED
-
-
-def test_a_mistyped_client_property_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        parse(
-            ProducerConfig,
-            {"bootstrap.servers": "a:1", "linger": "5", "compresion.type": "lz4"},
-            source="options",
-        )
-    assert caplog.messages[1] == (
-        "options: unknown property compresion.type is ignored; did you mean compression.type?"
-    )
-
-
 def test_the_delivery_timeout_that_gives_way_is_still_one_that_is_allowed() -> None:
     given = {"bootstrap.servers": "a:1", "request.timeout.ms": "2147483643"}
     config = parse(ProducerConfig, given, source="test")
     assert config.delivery_timeout_ms == 2**31 - 1
     assert parse(ProducerConfig, config.as_properties(), source="test") == config
-
-
-@pytest.mark.parametrize(
-    ("text", "release"),
-    [
-        ("0.8.0", "0.8.0"),
-        ("0.8.2.2", "0.8.2"),
-        ("0.9.0.1", "0.9.0"),
-        ("0.10.0", "0.10.0"),
-        ("0.10.2.11", "0.10.2"),
-    ],
-)
-def test_an_old_release_is_named_with_or_without_its_patch(text: str, release: str) -> None:
-    assert ClientConfig("a:1", broker_version_fallback=text).fallback_release == release
 
 
 @pytest.mark.parametrize("text", ["0.7.2", "0.8", "0.9", "0.9.1", "0.10.3", "0.11.0", "3.9.0", "old", ""])

@@ -20,28 +20,11 @@ def config(**properties: object) -> ConnectorConfig:
     return parse(ConnectorConfig, {"zk.connect": "zk:2181", **named}, source="test")
 
 
-def test_defaults_are_those_of_0_7() -> None:
-    given = config().as_properties()
-    expected = {
-        "protocol": "0.7", "autocommit.enable": "true", "autocommit.interval.ms": "10000",
-        "autooffset.reset": "smallest", "fetch.size": "1048576", "queuedchunks.max": "10",
-        "rebalance.retries.max": "4", "rebalance.backoff.ms": "2000", "consumer.timeout.ms": "-1",
-        "fetcher.backoff.ms": "1000", "offsets.storage": "zookeeper", "zookeeper.connect": "zk:2181",
-        "zookeeper.session.timeout.ms": "6000",
-    }  # fmt: skip
-    assert {name: given[name] for name in expected} == expected
-
-
 def test_the_file_is_the_defaults_with_a_zookeeper_on_this_machine(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         read = parse(ConnectorConfig, load_properties(CONF), source=str(CONF))
     assert read == ConnectorConfig(zookeeper_connect="localhost:2181")
     assert caplog.text == ""
-
-
-def test_an_unknown_name_is_reported_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
-    config(autooffset_rest="largest")
-    assert "unknown property autooffset.rest is ignored; did you mean autooffset.reset?" in caplog.text
 
 
 @pytest.mark.parametrize(

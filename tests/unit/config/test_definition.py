@@ -85,11 +85,6 @@ def test_values_given_in_code_are_checked_too() -> None:
         Sample(size=0)
 
 
-def test_a_configuration_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        Sample().size = 3  # type: ignore[misc]
-
-
 def test_an_unknown_name_warns_with_the_nearest_known_one(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert parse(Sample, {"sise.bytes": "3", "zzz": "1"}, source="my.properties") == Sample()
@@ -97,11 +92,6 @@ def test_an_unknown_name_warns_with_the_nearest_known_one(caplog: pytest.LogCapt
         "my.properties: unknown property sise.bytes is ignored; did you mean size.bytes?",
         "my.properties: unknown property zzz is ignored",
     ]
-
-
-def test_an_old_name_is_read_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    assert parse(Sample, {"old.size": "3"}, source="s").size == 3
-    assert caplog.messages == []
 
 
 def test_of_two_names_for_one_property_the_first_counts(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.config.client07 import BrokerAddress, parse_broker_list
-from pyspark_kafkalog.config.definition import describe, parse
+from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer07 import (
     AsyncProducerConfig,
     ClassicProducerConfig,
@@ -26,39 +25,6 @@ def classic(**properties: object) -> ClassicProducerConfig:
     return producer_config(ClassicProducerConfig, {"zk.connect": "zk:2181", **named})
 
 
-def test_defaults_are_those_of_0_7() -> None:
-    given = classic().as_properties()
-    expected = {
-        "protocol": "0.7", "producer.type": "sync", "connect.timeout.ms": "5000",
-        "socket.timeout.ms": "30000", "reconnect.interval": "30000", "reconnect.time.interval.ms": "10000000",
-        "max.message.size": "1000000",
-        "queue.time": "5000", "queue.size": "10000", "queue.enqueueTimeout.ms": "0", "batch.size": "200",
-        "serializer.class": "kafka.serializer.DefaultEncoder", "compression.codec": "none",
-        "compressed.topics": "", "zk.read.num.retries": "3", "zookeeper.connect": "zk:2181",
-        "zookeeper.session.timeout.ms": "6000", "zookeeper.connection.timeout.ms": "6000",
-    }  # fmt: skip
-    assert {name: given[name] for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("older", "name", "value"),
-    [
-        ("zk.connect", "zookeeper.connect", "a:1,b:2/chroot"),
-        ("zk.sessiontimeout.ms", "zookeeper.session.timeout.ms", "700"),
-        ("zk.connectiontimeout.ms", "zookeeper.connection.timeout.ms", "800"),
-        ("buffer.size", "socket.buffersize", "102400"),
-        ("queue.buffering.max.ms", "queue.time", "1"),
-        ("queue.buffering.max.messages", "queue.size", "2"),
-        ("queue.enqueue.timeout.ms", "queue.enqueueTimeout.ms", "-1"),
-        ("batch.num.messages", "batch.size", "3"),
-        ("message.send.max.retries", "num.retries", "4"),
-    ],
-)
-def test_a_property_has_one_meaning_under_both_of_its_names(older: str, name: str, value: str) -> None:
-    rest = {} if "connect" in older and "ms" not in older else {"zk.connect": "zk:2181"}
-    assert parse(ClassicProducerConfig, {**rest, older: value}, source="x").as_properties()[name] == value
-
-
 def test_the_file_is_loaded_and_has_every_property() -> None:
     given = load_properties(CONF)
     assert given == {**ClassicProducerConfig(zookeeper_connect="localhost:2181").as_properties()}
@@ -69,12 +35,6 @@ def test_the_file_is_loaded_and_has_every_property() -> None:
         assert item.name in given or commented[item.name] == "", item.name
         assert item.doc.endswith("."), item.name
         assert item.unit or item.kind is not int, item.name
-
-
-def test_an_unknown_property_is_reported_with_the_nearest_one(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        classic(queue_tyme=1)
-    assert "producer: unknown property queue.tyme is ignored; did you mean queue.time?" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.config import BrokerConfig
 from docs.generate import CHAPTERS, ROOT, generated
-from pyspark_kafkalog.config.definition import Config, between, describe, parse, prop
-from pyspark_kafkalog.config.properties import load_properties, markdown, parse_properties, properties_file
+from pyspark_kafkalog.config.definition import Config, between, describe, prop
+from pyspark_kafkalog.config.properties import markdown, parse_properties, properties_file
 
 
 @dataclass(frozen=True)
@@ -59,30 +58,8 @@ def test_generated_files_are_what_the_definitions_give(path: str) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_the_manual_has_every_property(cls: type[Config]) -> None:
-    rows = {
-        line.split("|")[1].strip().strip("`")
-        for line in (ROOT / "docs/configuration.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `")
-    }
-    assert {item.name for item in describe(cls)} - rows == set()
-
-
-@pytest.mark.parametrize("cls", CLASSES)
 def test_every_property_has_a_sentence_and_every_number_a_unit(cls: type[Config]) -> None:
     for item in describe(cls):
         assert item.doc.endswith((".", ".)")), item.name
         if item.kind is int and item.name != "node.id" and not item.name.endswith(".level"):
             assert item.unit, item.name
-
-
-def test_server_properties_has_every_property_with_its_true_default() -> None:
-    path = ROOT / "conf" / "server.properties"
-    given = load_properties(path)
-    assert given == BrokerConfig().as_properties()
-    assert parse(BrokerConfig, given, source=str(path)) == BrokerConfig()
-    commented = parse_properties(
-        "\n".join(line[1:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
-    )
-    for item in describe(BrokerConfig):
-        assert item.name in given or commented[item.name] == "", item.name

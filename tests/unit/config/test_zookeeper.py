@@ -29,13 +29,6 @@ def test_what_is_no_connect_string_is_refused_with_what_is(text: str) -> None:
         parse(ZooKeeperConfig, {"zookeeper.connect": text}, source="test")
 
 
-def test_the_names_of_07_are_read_too() -> None:
-    old = {"zk.connect": "zk:2181", "zk.sessiontimeout.ms": "4000", "zk.connectiontimeout.ms": "5000"}
-    config = parse(ZooKeeperConfig, old, source="test")
-    assert config.zookeeper_connect == "zk:2181"
-    assert (config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms) == (4000, 5000)
-
-
 @pytest.mark.parametrize("name", ["zookeeper.prefix", "zookeeper.prefix.07"])
 @pytest.mark.parametrize("value", ["kafka", "", "/a//b", "/../x"])
 def test_a_prefix_that_is_no_path_is_refused(name: str, value: str) -> None:

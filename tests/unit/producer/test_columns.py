@@ -7,7 +7,6 @@ import pytest
 
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.producer.columns import Columns, arrow_columns
-from pyspark_kafkalog.producer.encoder import encode_block
 
 NOW = 1_700_000_000_000
 CELLS = [b"a", None, b"", b"abc", None]
@@ -83,29 +82,6 @@ def test_a_large_table_comes_in_pieces() -> None:
     pieces = list(arrow_columns(table, NOW))
     assert [len(piece) for piece in pieces] == [65_536, 65_536, 18_928]
     assert [value for piece in pieces for value in piece.values] == [b"%d" % i for i in range(150_000)]
-
-
-def test_an_empty_table_has_no_rows() -> None:
-    assert [len(piece) for piece in arrow_columns(pa.table({"value": pa.array([], pa.binary())}), NOW)] in (
-        [],
-        [0],
-    )
-
-
-def test_sizes_bound_what_rows_take() -> None:
-    found = only(
-        pa.table({"value": [bytes(n) for n in (0, 5000, 100, 1, 70)], "key": ["k", None, "", "kk", "k"]})
-    )
-    for start in range(5):
-        for stop in range(start + 1, 6):
-            block = encode_block(
-                found.values[start:stop],
-                found.keys[start:stop] if found.keys else None,
-                found.times[start:stop],
-                None,
-            )
-            assert len(block) <= found.size(start, stop)
-    assert found.largest() == found.size(1, 2)
 
 
 def test_the_most_rows_within_a_room_are_found() -> None:

@@ -5,10 +5,9 @@ from uuid import UUID
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsResponse
 from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.api.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -172,23 +171,6 @@ def test_a_message_larger_than_a_frame_can_be_is_refused() -> None:
         encode_request(produce(huge), version=8, correlation_id=1, client_id="me")
 
 
-@pytest.mark.parametrize("version", [11, 12])
-def test_partitions_with_everything_set_take_the_long_way(version: int) -> None:
-    full = PartitionData(
-        3,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        high_watermark=7,
-        current_leader=LeaderIdAndEpoch(4, 5) if version == 12 else LeaderIdAndEpoch(),
-        aborted_transactions=(AbortedTransaction(8, 9),),
-        records=b"batch",
-    )
-    answer = FetchResponse(
-        responses=(FetchableTopicResponse(topic="t", partitions=(full, PartitionData(records=b"x"))),)
-    )
-    frame = joined(encode_response(answer, version=version, correlation_id=1))[4:]
-    assert decode_response(ApiKey.FETCH, version, frame) == (1, answer)
-
-
 def test_what_a_version_cannot_say_is_refused_unless_it_may_be_left_out() -> None:
     with pytest.raises(InvalidRequest, match=r"v0: this version has no field for key_type=1"):
         asked(FindCoordinatorRequest("g", key_type=1), 0)
@@ -228,13 +210,6 @@ def test_values_that_do_not_fit_their_type_are_refused(topic: CreatableTopic, ve
 def test_an_error_code_that_we_do_not_know_reads_as_unknown() -> None:
     frame = b"\0\0\0\1" + (9999).to_bytes(2, "big") + b"\0\0\0\0"
     assert decode_response(ApiKey.API_VERSIONS, 0, frame)[1].error_code is ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def test_an_empty_request_body_is_enough_where_there_are_no_fields() -> None:
-    frame = asked(ApiVersionsRequest("ignored", "too"), 0)[4:]
-    header, pos = decode_header(frame)
-    assert pos == len(frame)
-    assert decode_request(header, frame, pos) == ApiVersionsRequest()
 
 
 def test_a_long_answer_is_written_in_steps() -> None:

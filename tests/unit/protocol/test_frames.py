@@ -15,16 +15,6 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def test_nothing_comes_out_before_the_frame_is_whole() -> None:
-    reader = FrameReader(100)
-    assert feed(reader, b"\0\0\0\5hell") == []
-    assert feed(reader, b"o") == [b"hello"]
-
-
-def test_many_frames_in_one_read_come_out_in_order() -> None:
-    assert feed(FrameReader(100), frame(b"a") + frame(b"") + frame(b"ccc")) == [b"a", b"", b"ccc"]
-
-
 def test_a_frame_of_exactly_the_limit_is_taken() -> None:
     assert feed(FrameReader(5000), frame(bytes(5000))) == [bytes(5000)]
 
@@ -117,15 +107,6 @@ def test_frames_of_one_size_are_received_with_one_read_each() -> None:
     assert receive(reader, b"".join(map(frame, bodies))) == (bodies, 5)
 
 
-@pytest.mark.parametrize(
-    "sizes", [(65_000, 64_000, 66_000), (65_000, 10, 0, 65_000), (65_000, 40_000, 20_000)]
-)
-def test_frames_of_other_sizes_after_a_large_one_come_out_whole(sizes: tuple[int, ...]) -> None:
-    reader = FrameReader(MIB)
-    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
-    assert receive(reader, b"".join(map(frame, bodies)))[0] == bodies
-
-
 def test_a_frame_is_whole_although_its_buffer_is_still_held() -> None:
     reader = FrameReader(MIB)
     feed(reader, frame(bytes(10_000)))
@@ -149,13 +130,6 @@ def test_memory_made_ready_for_a_frame_is_given_up_at_rest_but_not_its_first_byt
     assert reader.received(2) == []
     reader.rest()
     assert feed(reader, frame(bytes(50_000))[2:]) == [bytes(50_000)]
-
-
-def test_a_bad_size_after_a_large_frame_is_found() -> None:
-    reader = FrameReader(MIB)
-    feed(reader, frame(bytes(50_000)))
-    with pytest.raises(FrameTooLarge, match="frame of -1 bytes"):
-        receive(reader, b"\xff" * 4)
 
 
 def _frame(fill: int, size: int) -> bytes:

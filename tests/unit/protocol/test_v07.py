@@ -88,12 +88,6 @@ def test_all_captured_requests_are_looked_at() -> None:
     assert [name for name in captures("") if "segment" not in name] == ALL
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_captured_request_says_its_size(name: str) -> None:
-    frame = captured(name)
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-
-
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_captured_request_is_read(name: str) -> None:
     assert decode_request(captured(name)[4:]) == REQUESTS[name]
@@ -116,33 +110,7 @@ def test_a_captured_request_is_written_as_its_client_wrote_it(name: str) -> None
     assert joined(encode_request(decode_request(frame[4:]))) == frame
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_captured_request_cut_anywhere_or_with_a_byte_too_many_is_refused(name: str) -> None:
-    frame = captured(name)[4:]
-    for end in range(len(frame)):
-        with pytest.raises(InvalidRequest):
-            decode_request(frame[:end])
-    with pytest.raises(InvalidRequest, match=f"its fields end at byte {len(frame)} of {len(frame) + 1}"):
-        decode_request(frame + b"\0")
-
-
 # --- requests that no broker takes, and yet are requests
-
-
-@pytest.mark.parametrize(
-    "request_07",
-    [
-        FetchRequest("", 0, 0, 100),
-        FetchRequest("a/b", -1, -1, -5),
-        FetchRequest("té", 9, 1 << 62, 0),
-        OffsetsRequest("pr", 9, -3, -1),
-        MultiFetchRequest(()),
-        MultiProduceRequest(()),
-        ProduceRequest("pr", -1, b""),
-    ],
-)
-def test_what_a_broker_has_to_judge_is_read_first(request_07: Request) -> None:
-    assert decode_request(joined(encode_request(request_07))[4:]) == request_07
 
 
 def test_the_length_of_a_topic_counts_bytes() -> None:
