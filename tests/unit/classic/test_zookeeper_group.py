@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafkalog.classic.consumer.stream import Blacklist, Whitelist
+from pyspark_kafkalog.classic.consumer.stream import Whitelist
 from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, Lease, Snapshot
 from pyspark_kafkalog.zookeeper.paths import PartitionNode, Subscription
 from tests.support.manual_clock import ManualClock
@@ -51,10 +51,3 @@ def test_topics_are_shared_by_those_alone_who_read_them() -> None:
     )
     assert [(key.topic, key.name) for key in seen.wanted("a")] == [("t", "1-0"), ("t", "1-1"), ("t", "1-2")]
     assert ("u", "1-0") in [(key.topic, key.name) for key in seen.wanted("b")]
-
-
-def test_filters_allow_whole_names_and_commas_mean_or() -> None:
-    white, black = Whitelist("clicks, views-.*"), Blacklist('"clicks,views-.*"')
-    names = ["clicks", "clicks2", "views-", "views-1", "other"]
-    assert [name for name in names if white.allows(name)] == ["clicks", "views-", "views-1"]
-    assert [name for name in names if black.allows(name)] == ["clicks2", "other"]

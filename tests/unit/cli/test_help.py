@@ -63,5 +63,5 @@ def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     ).stdout.split()
-    heavy = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "pyspark_kafkalog.producer.producer"}
+    heavy = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "kazoo", "pyspark_kafkalog.producer.producer"}
     assert heavy & set(loaded) == set()

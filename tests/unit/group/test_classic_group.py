@@ -290,11 +290,6 @@ def test_leaving(phase: Phase) -> None:
     assert stored.protocol_type == "consumer"
 
 
-def test_deletion(phase: Phase) -> None:
-    used = ErrorCode.NON_EMPTY_GROUP
-    assert in_phase(phase).group.check_deletion() == by_phase(phase, NONE, used, used, used)
-
-
 def test_parked_syncs_are_sent_to_join_again_by_a_rebalance() -> None:
     driver = in_phase(Phase.COMPLETING)
     assert driver.sync("b") is None
@@ -363,17 +358,6 @@ def test_a_rebalance_lasts_for_the_longest_of_its_members_times_at_most() -> Non
     (answer,) = [answer for who, answer in driver.answers if who == "c"]
     assert (answer.error, answer.leader, len(answer.members)) == (NONE, "c", 1)
     assert driver.member_ids == ["c"]
-
-
-def test_the_session_removes_who_is_silent() -> None:
-    driver = in_phase(Phase.STABLE)
-    driver.advance(SESSION / 2)
-    driver.group.heartbeat("a", None, driver.group.generation, driver.now)
-    driver.advance(SESSION / 2)
-    assert driver.member_ids == ["a"]
-    assert driver.group.phase is Phase.PREPARING
-    driver.join("a")
-    assert (driver.group.phase, driver.told("a")) == (Phase.COMPLETING, [NONE])
 
 
 def test_who_waits_does_not_expire_but_a_new_member_does_after_five_minutes() -> None:
@@ -607,14 +591,6 @@ def test_a_group_is_restored_from_its_record_with_new_sessions() -> None:
     assert later.join("b", protocols=(("range", b"x"),)) is not None  # what it says has not changed
     later.advance(1)
     assert later.member_ids == ["b"]
-
-
-def test_who_waits_is_answered_when_the_broker_stops() -> None:
-    driver = in_phase(Phase.COMPLETING)
-    driver.sync("b")
-    for waiter, answer in driver.group.close():
-        waiter(answer)
-    assert driver.told("b") == [ErrorCode.NOT_COORDINATOR]
 
 
 @pytest.mark.parametrize(

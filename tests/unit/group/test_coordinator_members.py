@@ -139,17 +139,6 @@ def test_a_session_ends_by_the_timer_and_the_group_is_empty(bench: Bench) -> Non
     assert bench.groups.describe("g").protocol_type == "consumer"
 
 
-def test_sessions_begin_when_the_group_is_loaded(bench: Bench) -> None:
-    bench.stable()
-    bench.clock.advance(1000)
-    bench.restart()
-    assert bench.state() == "Stable"
-    bench.advance(SESSION - 0.1)
-    assert bench.state() == "Stable"
-    bench.advance(0.2)
-    assert bench.state() == "Empty"
-
-
 def test_a_refused_join_makes_no_group(bench: Bench) -> None:
     assert bench.join(protocols=())[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     with pytest.raises(NoSuchGroup):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,12 +60,6 @@ def test_a_load_is_planned_read_and_committed(ledger: Ledger) -> None:
     assert ledger.head() == commit == ledger.commit_of(1)
     assert ledger.pending() is None
     assert ledger.verify() == []
-
-
-def test_the_next_load_begins_where_the_commit_ended(ledger: Ledger) -> None:
-    loaded(ledger)
-    plan = begun(ledger, MORE)
-    assert [(r.partition, r.start, r.end) for r in plan.ranges] == [(0, 10, 12), (0, 12, 15)]
 
 
 def test_a_ledger_is_known_once_it_was_begun(store: MemoryStore) -> None:
@@ -375,9 +368,3 @@ def test_a_thousand_partitions_are_planned_read_and_committed_in_linear_time() -
     assert operations.total() < 6100  # a receipt written and read, a hint for each partition, and some
     for few, many in zip(*costs, strict=True):
         assert many < 5 * few
-
-
-def test_only_warnings_and_errors_are_logged(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        loaded(ledger)
-    assert caplog.records == []

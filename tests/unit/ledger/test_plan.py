@@ -168,14 +168,6 @@ def test_a_split_that_leaves_offsets_out_is_refused() -> None:
         plan_of({P0: facts(0, 12)}, split=lambda ranges: [(P0, 0, 5), (P0, 6, 12)])
 
 
-def test_a_plan_is_read_back_as_it_was_written() -> None:
-    plan = plan_of({P0: facts(0, 20), P1: facts(0, 9)}, after(position(P0, 12), position(P1, 4)))
-    assert plan is not None
-    decoded = decode(Plan, encode(plan), "here")
-    assert len(decoded.sha256) == 64
-    assert replace(decoded, sha256="") == plan
-
-
 @pytest.mark.parametrize("ranges", [((0, 5),), ((0, 5), (6, 12)), (), ((0, 13),), ((1, 12),)])
 def test_a_plan_whose_ranges_do_not_tile_is_damaged_though_it_is_sealed(ranges: Any) -> None:
     plan = plan_of({P0: facts(0, 12)})

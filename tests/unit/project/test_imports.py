@@ -60,8 +60,8 @@ def test_importing_the_package_changes_no_environment_variable() -> None:
         "from broker import start_broker",
     ],
 )
-def test_clients_and_broker_need_neither_spark_nor_arrow_nor_numpy(statement: str) -> None:
-    assert not roots(imported_by(statement)) & {"pyspark", "pyarrow", "numpy", "numba", "pandas"}
+def test_clients_and_broker_need_neither_spark_nor_arrow_nor_numpy_nor_kazoo(statement: str) -> None:
+    assert not roots(imported_by(statement)) & {"pyspark", "pyarrow", "numpy", "numba", "pandas", "kazoo"}
 
 
 def test_the_source_is_imported_without_arrow_and_numba() -> None:

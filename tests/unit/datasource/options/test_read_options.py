@@ -11,7 +11,6 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     EARLIEST,
     LATEST,
     Assign,
-    Edge,
     GlobalTimestamp,
     PartitionTimestamps,
     SpecificOffsets,
@@ -112,10 +111,6 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ({"subscribePattern": "("}, "is no regular expression"),
         ({"subscribePattern": "[[a]"}, "no regular expression that means the same in Java and in Python"),
         ({"subscribe": "t", "minPartitions": "0"}, "minPartitions must be positive; got '0'"),
-        ({"subscribe": "t", "minPartitions": "-1"}, "minPartitions must be positive"),
-        ({"subscribe": "t", "minPartitions": "1.0"}, "minPartitions must be positive; got '1.0'"),
-        ({"subscribe": "t", "minPartitions": "a"}, "minPartitions must be positive; got 'a'"),
-        ({"subscribe": "t", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive"),
         (
             {"subscribe": "t", "startingOffsets": "latest"},
             "starting offset can't be latest for batch queries on Kafka",
@@ -151,13 +146,6 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ({"subscribe": "t", "columns": "value,VALUE"}, "columns names one twice"),
         ({"subscribe": "t", "columns": " "}, "columns are some of"),
         ({"subscribe": "t", "kafka.auto.offset.reset": "latest"}, "is not supported. Instead set"),
-        ({"subscribe": "t", "kafka.key.deserializer": "x"}, "'kafka.key.deserializer' is not supported"),
-        ({"subscribe": "t", "kafka.value.deserializer": "x"}, "'kafka.value.deserializer' is not supported"),
-        (
-            {"subscribe": "t", "kafka.enable.auto.commit": "true"},
-            "'kafka.enable.auto.commit' is not supported",
-        ),
-        ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "interceptor.classes' is not supported"),
         (
             {"subscribe": "t", "kafka.max.partition.fetch.bytes": "1 MB"},
             "option: kafka.max.partition.fetch.bytes=1 MB is not allowed; allowed: 1 to 2147483647",
@@ -223,14 +211,3 @@ def test_kafkas_name_goes_before_librdkafkas() -> None:
         {**SERVERS, "subscribe": "t", "kafka.security.protocol": "SASL_PLAINTEXT", **given}
     )
     assert options.consumer.sasl_mechanism == "PLAIN"
-
-
-def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    parse_batch_options({**SERVERS, "subscribe": "t", "maxOffsetsPerTrigger": "5"})
-    assert "maxOffsetsPerTrigger has no meaning in a batch read" in caplog.text
-
-
-def test_an_edge_is_distinguished_from_offsets_that_look_like_one() -> None:
-    assert parse_batch_options({**SERVERS, "subscribe": "t", "startingOffsets": " EARLIEST "}).start == Edge(
-        -2
-    )

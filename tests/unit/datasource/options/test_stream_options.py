@@ -55,11 +55,6 @@ def test_s32_counts_are_whole_numbers_above_zero(option: str, value: str) -> Non
         parsed(**{option: value})
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, None), ("1", 1), ("4", 4)])
-def test_s32_min_partitions_may_be_given_or_not(value: str | None, expected: int | None) -> None:
-    assert parsed(**({} if value is None else {"minPartitions": value})).min_partitions == expected
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -94,23 +94,6 @@ def test_max_records_is_applied_before_the_minimum() -> None:
     assert _split([(0, 10)], max_records=5, min_partitions=4) == [(0, 2), (2, 5), (5, 7), (7, 10)]
 
 
-def test_no_part_is_larger_than_max_records_and_together_they_are_the_range() -> None:
-    for size in range(1, 40):
-        for limit in range(1, 12):
-            parts = _split([(5, 5 + size)], max_records=limit)
-            assert max(end - start for start, end in parts) <= limit
-            assert [o for start, end in parts for o in range(start, end)] == list(range(5, 5 + size))
-
-
-def test_ranges_of_any_size_do_not_lose_precision() -> None:
-    huge = 2**62
-    parts = _split([(0, huge), (0, 1)], min_partitions=5)
-    assert parts[-1] == (0, 1)
-    assert parts[0][0] == 0
-    assert parts[-2][1] == huge
-    assert len(parts) == 5
-
-
 def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     asked = [OffsetRange(a, EARLIEST_OFFSET, LATEST_OFFSET), OffsetRange(b, 3, LATEST_OFFSET)]
