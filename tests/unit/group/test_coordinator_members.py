@@ -5,65 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from broker.config import LogConfig
 from broker.group.classic_records import encode_group_key
 from broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from broker.group.consumer_group import Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
 from broker.group.group import NoSuchGroup
 from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
-from broker.scheduler import Scheduler
-from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import records
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.log.faulty_files import FaultyFiles
-from tests.support.manual_clock import ManualClock
+from tests.support.group.coordinators import RETENTION, Coordinators
 
-RETENTION, SESSION, REBALANCE = 60.0, 10.0, 20.0
+SESSION, REBALANCE = 10.0, 20.0
 READ, UNREAD = TopicPartition("read", 0), TopicPartition("unread", 0)
 SUBSCRIPTION = bytes.fromhex("0000 00000001 0004") + b"read" + bytes.fromhex("ffffffff")
 
 
-class Bench:
-    """Coordinators one after the other over one log manager, and a timer that runs when it is told to."""
-
+class Bench(Coordinators):
     def __init__(self, directory: Path) -> None:
-        self.clock, self.files = ManualClock(), FaultyFiles()
-        self.logs = LogManager(
-            [directory],
-            defaults=LogConfig(),
-            clock=self.clock,
-            files=self.files,
-            producer_expiration_ms=1000,
-        )
-        self.logs.start()
+        super().__init__(directory)
         self.restart()
-
-    def restart(self, *, load: bool = True) -> None:
-        self.timer = Scheduler(self.clock)
-        self.groups = GroupCoordinator(
-            self.logs,
-            self.clock,
-            self.timer,
-            GroupSettings(6_000, 1_800_000, 0, 100, int(RETENTION * 1000)),
-            Settings(),
-            create=self.create,
-            appended=lambda *_: None,
-        )
-        self.groups.look()
-        if load:
-            self.groups.load()
-
-    def create(self) -> int:
-        run_steps(self.logs.creating_topic(OFFSETS_TOPIC, uuid4(), 1, {"cleanup.policy": "compact"}))
-        return 1
 
     def join(self, group: str = "g", member_id: str = "", **other: Any) -> list[JoinAnswer]:
         """The answers, in a list that those to come are added to."""
@@ -96,10 +59,6 @@ class Bench:
     def commit_as_a(self, *partitions: TopicPartition) -> None:
         self.commit(*partitions, member_id="a", generation=1)
 
-    def advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.timer.run_due()
-
     def live(self, seconds: float) -> None:
         """Member a heartbeats meanwhile."""
         for _ in range(int(seconds / 5)):
@@ -124,8 +83,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.files.space_bytes = None
-    made.logs.close()
+    made.close()
 
 
 def test_a_session_ends_by_the_timer_and_the_group_is_empty(bench: Bench) -> None:

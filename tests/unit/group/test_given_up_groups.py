@@ -5,52 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from broker.config import LogConfig
 from broker.group.classic_rules import JoinAnswer, JoinRequest, SyncRequest
-from broker.group.consumer_group import Client, Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
+from broker.group.consumer_group import Client
 from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
-from broker.scheduler import Scheduler
-from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.manual_clock import ManualClock
+from tests.support.group.coordinators import Coordinators
 from tests.support.placement import ShiftingPlacement
 
 T = TopicPartition("t", 0)
 SESSION_MS = 10_000
 
 
-class Bench:
+class Bench(Coordinators):
     """A coordinator of one partition that a cluster may give to others."""
 
+    placement: ShiftingPlacement
+
     def __init__(self, directory: Path) -> None:
-        self.clock = ManualClock()
-        self.placement = ShiftingPlacement()
-        self.timer = Scheduler(self.clock)
-        self.logs = LogManager(
-            [directory], defaults=LogConfig(), clock=self.clock, producer_expiration_ms=1000
-        )
-        self.logs.start()
+        super().__init__(directory, initial_delay_ms=3_000, placement=ShiftingPlacement())
         for name in ("t", OFFSETS_TOPIC):
-            run_steps(self.logs.creating_topic(name, uuid4(), 1, {}))
-        self.groups = GroupCoordinator(
-            self.logs,
-            self.clock,
-            self.timer,
-            GroupSettings(6_000, 1_800_000, 3_000, 100, 60_000),
-            Settings(),
-            create=lambda: None,
-            appended=lambda *_: None,
-            placement=self.placement,
-        )
-        self.see(None)
+            self.create(name)
+        self.restart()
 
     def see(self, code: ErrorCode | None) -> None:
         """The partition is ours, or refused with ``code``, from now on."""
@@ -70,19 +50,12 @@ class Bench:
         request = ConsumerGroupHeartbeatRequest(group_id="new", member_id="m", member_epoch=epoch, **fields)
         return self.groups.consumers.heartbeat(request, Client("c", "/h", 1)).epoch
 
-    def pass_by(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.timer.run_due()
-
-    def log_end(self) -> int:
-        return self.logs.log(TopicPartition(OFFSETS_TOPIC, 0)).end_offset
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.logs.close()
+    made.close()
 
 
 def test_who_waits_and_who_comes_is_sent_to_the_other_broker(bench: Bench) -> None:
@@ -122,25 +95,25 @@ def test_the_refusal_comes_at_once_when_ownership_ends_not_only_when_somebody_lo
 
 def test_time_does_nothing_to_groups_of_another_broker(bench: Bench) -> None:
     bench.join("g")
-    bench.pass_by(4)
+    bench.advance(4)
     bench.beat(0, subscribed_topic_names=("t",), rebalance_timeout_ms=9_000, topic_partitions=())
     end = bench.log_end()
     bench.see(ErrorCode.NOT_COORDINATOR)
-    bench.pass_by(100)
+    bench.advance(100)
     assert bench.log_end() == end
 
 
 def test_groups_are_as_stored_when_the_partition_comes_back_and_sessions_begin_then(bench: Bench) -> None:
     bench.groups.offsets.commit("g", {T: CommittedOffset(5)})
     bench.beat(0, subscribed_topic_names=("t",), rebalance_timeout_ms=9_000, topic_partitions=())
-    bench.pass_by(40)
+    bench.advance(40)
     bench.see(ErrorCode.NOT_COORDINATOR)
-    bench.pass_by(40)
+    bench.advance(40)
     bench.see(None)
     assert {p: value.offset for p, value in bench.groups.offsets.fetch("g").items()} == {T: 5}
-    bench.pass_by(40)
+    bench.advance(40)
     assert bench.beat(1) == 1
-    bench.pass_by(46)
+    bench.advance(46)
     assert bench.groups.consumers.get("new").members == {}
 
 

@@ -1,0 +1,84 @@
+"""Group coordinators over a log manager, without a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+from broker.config import LogConfig
+from broker.group.consumer_group import Settings
+from broker.group.coordinator import GroupCoordinator, GroupSettings
+from broker.offsets.offset_records import OFFSETS_TOPIC
+from broker.scheduler import Scheduler
+from broker.store.manager import LogManager
+from broker.store.state_topic import Placement
+from pyspark_kafkalog.steps import run_steps
+from pyspark_kafkalog.types import TopicPartition
+from tests.support.log.faulty_files import FaultyFiles
+from tests.support.manual_clock import ManualClock
+
+RETENTION = 60.0
+"""Seconds that offsets are kept."""
+
+
+class Coordinators:
+    """One after the other over one log manager, and a timer that runs when it is told to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        partitions: int = 1,
+        segment_bytes: int = 1 << 30,
+        initial_delay_ms: int = 0,
+        placement: Placement | None = None,
+    ) -> None:
+        self.clock, self.files = ManualClock(), FaultyFiles()
+        self.partitions, self.placement = partitions, placement
+        self.settings = GroupSettings(6_000, 1_800_000, initial_delay_ms, 100, int(RETENTION * 1000))
+        self.appended: list[tuple[TopicPartition, int]] = []
+        self.created = 0
+        self.deleting: frozenset[str] = frozenset()
+        self.logs = LogManager(
+            [directory],
+            defaults=LogConfig(segment_bytes=segment_bytes),
+            clock=self.clock,
+            files=self.files,
+            producer_expiration_ms=1000,
+        )
+        self.logs.start()
+
+    def create(self, name: str = OFFSETS_TOPIC) -> int:
+        self.created += 1
+        run_steps(self.logs.creating_topic(name, uuid4(), self.partitions, {"cleanup.policy": "compact"}))
+        return self.partitions
+
+    def restart(self, *, load: bool = True) -> GroupCoordinator:
+        """As a broker that starts now has it."""
+        self.timer = Scheduler(self.clock)
+        self.groups = GroupCoordinator(
+            self.logs,
+            self.clock,
+            self.timer,
+            self.settings,
+            Settings(),
+            create=self.create,
+            appended=lambda partition, size: self.appended.append((partition, size)),
+            placement=self.placement,
+            deleting=lambda: self.deleting,
+        )
+        self.groups.look()
+        if load:
+            self.groups.load()
+        return self.groups
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.timer.run_due()
+
+    def log_end(self, partition: int = 0) -> int:
+        return self.logs.log(TopicPartition(OFFSETS_TOPIC, partition)).end_offset
+
+    def close(self) -> None:
+        self.files.space_bytes = None
+        self.logs.close()
