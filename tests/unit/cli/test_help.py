@@ -36,16 +36,10 @@ def test_these_are_the_commands() -> None:
 
 @pytest.mark.long("renders the help of every command")
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_the_help_of_every_command_shows_an_example(names: tuple[str, ...]) -> None:
-    shown = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [*names, "--help"])
+def test_the_help_of_every_command_shows_an_example_and_flags_without_a_type(names: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [*names, "--help"])
     assert shown.exit_code == 0
     assert f"kafkalog {' '.join(names)} " in shown.output.partition("Usage:")[2].partition("\n")[2]
-
-
-@pytest.mark.long("renders the help of every command")
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_flags_have_no_type(names: tuple[str, ...]) -> None:
-    shown = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, [*names, "--help"])
     assert "bool" not in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
 

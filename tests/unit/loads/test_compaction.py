@@ -24,20 +24,13 @@ from tests.support.loads.written_tables import load, write
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "table"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, table: Path) -> Ledger:
+def ledger(ledger: Ledger, table: Path) -> Ledger:
     """Loads 1 to 4; load 2 was rewound by commit 3."""
-    made = Ledger.at(tmp_path / "offsets", "flights")
-    made.identify("cluster-a", {"subscribe": "clicks"})
-    load(made, table, "load=00000001/kl_run=won", "a.parquet", "b.parquet")
-    load(made, table, "load=00000002/kl_run=won", "a.parquet")
-    made.rewind(1, "run")
-    load(made, table, "load=00000004/kl_run=won", "a.parquet")
-    return made
+    load(ledger, table, "load=00000001/kl_run=won", "a.parquet", "b.parquet")
+    load(ledger, table, "load=00000002/kl_run=won", "a.parquet")
+    ledger.rewind(1, "run")
+    load(ledger, table, "load=00000004/kl_run=won", "a.parquet")
+    return ledger
 
 
 def compacted(ledger: Ledger, table: Path, *replaced: tuple[int, int]) -> Commit:

@@ -19,18 +19,6 @@ from tests.support.ledger.plans import P0, P1, begun, facts, loaded
 from tests.support.loads.written_tables import load
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.at(tmp_path / "offsets", "flights")
-    made.identify("cluster-a", {"subscribe": "clicks"})
-    return made
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "table"
-
-
 def update(ledger: Ledger) -> None:
     write_manifests(ledger, ledger.head())
 

@@ -17,18 +17,6 @@ from tests.support.loads.written_tables import load, write
 NOW_MS = 9_000_000
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger.at(tmp_path / "offsets", "flights")
-    made.identify("cluster-a", {"subscribe": "clicks"})
-    return made
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "table"
-
-
 def unlisted(ledger: Ledger, table: Path, before_ms: int = NOW_MS) -> list[str]:
     return [str(f) for one in removable_files(ledger, before_ms) for f in one.unlisted]
 

@@ -8,55 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.plan import Plan, PlannedPartition
 from pyspark_kafkalog.loads import output_files
-
-CLUSTER = "a-cluster"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return made(tmp_path / "offsets", "flights")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "table"
+from tests.support.ledger.plans import begun
+from tests.support.loads import written_tables
 
 
 def made(offsets: Path, name: str) -> Ledger:
     ledger = Ledger.at(offsets, name)
-    ledger.identify(CLUSTER, {"subscribe": name})
+    ledger.identify("cluster-a", {"subscribe": name})
     return ledger
-
-
-def planned(ledger: Ledger) -> Plan:
-    """The next plan: ten more offsets."""
-    head = ledger.head()
-    number = 1 if head is None else head.number + 1
-    start = 0 if head is None else head.positions[0].next
-    partition = PlannedPartition(
-        "flights",
-        0,
-        "an-id",
-        0,
-        "localhost:9092",
-        0,
-        start,
-        start + 10,
-        0,
-        start + 10,
-        "",
-        ((start, start + 10),),
-    )
-    plan = Plan(number, number - 1, "2026-11-21T18:00:00.000Z", CLUSTER, "read_uncommitted", (partition,))
-    return ledger.write_plan(plan)
 
 
 def of_load(number: int) -> str:
@@ -65,20 +30,11 @@ def of_load(number: int) -> str:
 
 
 def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
-    for name in names:
-        file = table / of_load(number) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"n": list(range(rows))}), file)
+    written_tables.write(table, *(f"{of_load(number)}/{name}" for name in names), rows=range(rows))
 
 
-def load(ledger: Ledger, table: Path, *names: str, rows: int = 2) -> Commit:
-    """A whole load, without Spark."""
-    plan = planned(ledger)
-    output_files.claim_path(table, ledger)
-    write(table, plan.number, *names, rows=rows)
-    (table / of_load(plan.number)).mkdir(exist_ok=True)
-    written = output_files.written_files(table, of_load(plan.number))
-    return ledger.commit(plan, mode="dir", run="a-run", outputs=(written,), receipts=False)
+def load(ledger: Ledger, table: Path, *names: str) -> Commit:
+    return written_tables.load(ledger, table, of_load(ledger.head_number() + 1), *names)
 
 
 def test_files_that_spark_takes_for_data_are_listed(ledger: Ledger, table: Path) -> None:
@@ -166,14 +122,14 @@ def test_after_a_rewind_the_directories_after_it_are_not_published(ledger: Ledge
 
 def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
-    planned(ledger)
+    begun(ledger)
     write(table, 1, "a.parquet")
     with pytest.raises(LoadError, match="no load was committed yet"):
         output_files.files_in_effect(ledger, table)
 
 
 def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp_path: Path) -> None:
-    plan = planned(ledger)
+    plan = begun(ledger)
     written = []
     for name in ("one", "two"):
         output_files.claim_path(tmp_path / name, ledger)

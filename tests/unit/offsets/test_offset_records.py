@@ -22,11 +22,8 @@ def test_a_key_has_kafkas_layout() -> None:
     assert decode_key(KEY_BYTES) == KEY
 
 
-def test_a_key_of_version_0_reads_the_same() -> None:
+def test_an_older_key_reads_the_same_and_that_of_a_group_is_none() -> None:
     assert decode_key(b"\x00\x00" + KEY_BYTES[2:]) == KEY
-
-
-def test_a_group_metadata_key_is_no_offset() -> None:
     assert decode_key(b"\x00\x02\x00\x03grp") is None
 
 
