@@ -149,23 +149,20 @@ def fill(producer: AsyncProducer, handler: Recorder) -> None:
     producer.send("t", 2)
 
 
-def test_a_full_queue_refuses_an_event_at_once(handler: Recorder) -> None:
-    with producer_of(handler, batch_size=1, queue_size=2) as producer:
+@pytest.mark.parametrize(
+    ("properties", "said"), [({}, "queue.size is 2"), ({"queue.enqueueTimeout.ms": 30}, "Timeout.ms 30")]
+)
+def test_a_full_queue_refuses_an_event_at_once_or_after_the_time_to_wait_and_the_hook_learns_of_it(
+    handler: Recorder, properties: dict[str, int], said: str
+) -> None:
+    hooks = Hooks()
+    with producer_of(handler, hooks, batch_size=1, queue_size=2, **properties) as producer:
         fill(producer, handler)
-        with pytest.raises(QueueFull, match=r"t: 2 events wait for nowhere.invalid:9: queue.size is 2"):
+        with pytest.raises(QueueFull, match=f"t: 2 events wait for nowhere.invalid:9: .*{said}"):
             producer.send("t", "refused")
+        assert hooks.calls[-1] == ("after_enqueue", ("refused", False))
         handler.may_go.set()
-    assert handler.batches == [["in hand"], [1], [2]]
-
-
-def test_a_full_queue_may_be_waited_for(handler: Recorder) -> None:
-    properties = {"queue.enqueueTimeout.ms": 30}
-    with producer_of(handler, batch_size=1, queue_size=2, **properties) as producer:
-        fill(producer, handler)
-        with pytest.raises(QueueFull, match=r"queue.enqueueTimeout.ms 30"):
-            producer.send("t", "refused")
-        handler.may_go.set()
-    assert handler.batches == [["in hand"], [1], [2]]
+    assert handler.batches == [["in hand"], [1], [2], ["last"]]
 
 
 def test_a_full_queue_may_be_waited_for_without_end(handler: Recorder) -> None:
@@ -216,16 +213,6 @@ def test_hooks_are_called_at_each_stage_and_may_change_what_passes(handler: Reco
     assert ("after_enqueue", ("new", True)) in hooks.calls
     assert [value for name, value in hooks.calls if name == "after_dequeuing"] == ["new", "drop", "twice"]
     assert names[-2:] == ["last_batch", "close"]
-
-
-def test_a_hook_learns_that_there_was_no_room(handler: Recorder) -> None:
-    hooks = Hooks()
-    with producer_of(handler, hooks, batch_size=1, queue_size=2) as producer:
-        fill(producer, handler)
-        with pytest.raises(QueueFull):
-            producer.send("t", "refused")
-        assert hooks.calls[-1] == ("after_enqueue", ("refused", False))
-        handler.may_go.set()
 
 
 def test_a_handler_that_fails_loses_its_batch_and_is_logged(

@@ -44,11 +44,6 @@ def test_plain_sends_user_and_password(given: dict[str, str]) -> None:
     assert first_message(sasl__mechanism="PLAIN", **given) == ("PLAIN", b"\0alice\0pa=ss;")
 
 
-def test_librdkafkas_name_of_the_mechanism_is_taken() -> None:
-    sent = first_message(sasl__mechanisms="PLAIN", sasl__username="u", sasl__password="p")
-    assert sent == ("PLAIN", b"\0u\0p")
-
-
 def test_scram_may_be_with_a_delegation_token() -> None:
     jaas = 'S required username="id" password="hmac" tokenauth="true";'
     mechanism, message = first_message(sasl__mechanism="SCRAM-SHA-512", sasl__jaas__config=jaas)
@@ -144,13 +139,6 @@ def test_an_error_names_the_option_and_no_secret(given: dict[str, str], words: s
     assert "geheim" not in str(e.value)
 
 
-def test_the_mechanism_is_asked_for() -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"security\.protocol=SASL_PLAINTEXT needs sasl\.mechanism; allowed"
-    ):
-        config(sasl__username="u")
-
-
 def test_options_of_spark_are_named_as_spark_has_them() -> None:
     spark = ClientConfig(
         bootstrap_servers="a:1",
@@ -185,15 +173,6 @@ def test_no_configuration_shows_its_secrets() -> None:
 def test_a_password_that_a_broker_repeats_is_hidden(password: str, said: str) -> None:
     login = login_of(config(sasl__mechanism="PLAIN", sasl__username="alice", sasl__password=password))
     assert login.without_secrets("Invalid: geheim of alice") == said
-
-
-def test_logins_are_ignored_where_the_protocol_has_none() -> None:
-    plain = parse(
-        ClientConfig,
-        {"bootstrap.servers": "a:1", "security.protocol": "PLAINTEXT", "sasl.mechanism": "NTLM"},
-        source="options",
-    )
-    assert plain.security_protocol == "PLAINTEXT"
 
 
 MANUAL = Path(__file__).parents[3] / "docs" / "security.md"

@@ -41,16 +41,6 @@ def test_bootstrap_servers_are_several_addresses() -> None:
     assert config.bootstrap_addresses() == (("one", 1), ("two", 2))
 
 
-def test_a_client_must_know_a_broker() -> None:
-    with pytest.raises(InvalidConfig, match=r"^options: bootstrap\.servers is missing; allowed: host:port, "):
-        parse(ClientConfig, {}, source="options")
-
-
-def test_an_unknown_protection_is_refused_not_ignored() -> None:
-    with pytest.raises(InvalidConfig, match=r"security.protocol=TLS is not allowed; .*PLAINTEXT, SSL"):
-        parse(ClientConfig, {"bootstrap.servers": "a:1", "security.protocol": "TLS"}, source="options")
-
-
 def test_librdkafkas_names_of_tls_are_aliases() -> None:
     given = {"ssl.ca.location": "ca", "ssl.ca.pem": "c", "ssl.key.pem": "k", "ssl.certificate.pem": "chain"}
     found = parse(

@@ -59,12 +59,6 @@ def test_anything_else_is_no_broker_list(text: str) -> None:
         parse_broker_list(text)
 
 
-def test_ids_can_be_asked_for() -> None:
-    assert parse_broker_list("7:a:1", need_ids=True) == (BrokerAddress(7, "a", 1),)
-    with pytest.raises(ValueError, match="a broker has no id"):
-        parse_broker_list("a:1,b:2", need_ids=True)
-
-
 @pytest.mark.parametrize(
     ("given", "codec"), [(0, Codec.NONE), ("1", Codec.GZIP), (2, Codec.SNAPPY), ("snappy", Codec.SNAPPY)]
 )

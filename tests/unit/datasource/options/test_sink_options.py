@@ -109,11 +109,3 @@ def test_a_write_that_says_where_it_goes_takes_nothing_from_the_table_that_its_r
     assert sink_options_for({"topic": "u"}, schema) == {**table, "topic": "u"}
     given = {"Kafka.Bootstrap.Servers": "127.0.0.1:9092"}
     assert sink_options_for(given, schema) == given
-
-
-def test_an_unknown_property_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        parse_sink_options({**SERVERS, "kafka.linger.mss": "5"})
-    assert caplog.messages == [
-        "options: unknown property kafka.linger.mss is ignored; did you mean kafka.linger.ms?"
-    ]
