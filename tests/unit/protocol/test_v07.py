@@ -45,25 +45,14 @@ def fetches(*asked: tuple[str, int, int, int]) -> tuple[FetchRequest, ...]:
 CLICKS = FetchRequest("clicks", 0, 0, 65536)
 REQUESTS: dict[str, Request] = {
     "brod-0.4.3-fetch": CLICKS,
-    "brod-0.4.3-fetch-2": FetchRequest("clicks", 0, 9999, 1048576),
-    "brod-0.4.3-offsets": OffsetsRequest("clicks", 0, -1, 1),
-    "brod-0.4.3-offsets-2": OffsetsRequest("clicks", 0, -2, 1),
     "brod-0.4.3-offsets-3": OffsetsRequest("clicks", 0, 1300000000000, 10),
-    "samsa-0.3.11-fetch": CLICKS,
-    "samsa-0.3.11-fetch-2": FetchRequest("clicks1", 0, 0, 65536),
-    "samsa-0.3.11-fetch-3": FetchRequest("clicks", 0, 99999, 100),
-    "samsa-0.3.11-multifetch": MultiFetchRequest(fetches(("clicks", 0, 0, 1000), ("clicks1", 0, 0, 1000))),
     "samsa-0.3.11-multiproduce": MultiProduceRequest(
         (
             ProduceRequest("clicks", 0, encode_set([b"a"], magic=0)),
             ProduceRequest("clicks1", 0, encode_set([b"b", b"cc"], magic=0)),
         )
     ),
-    "samsa-0.3.11-offsets": OffsetsRequest("clicks", 0, -1, 1),
     "samsa-0.3.11-offsets-2": OffsetsRequest("clicks", 0, -2, 5),
-    "scala-0.7.2-fetch": FetchRequest("plain", 0, 0, 65536),
-    "scala-0.7.2-fetch-2": FetchRequest("gz", 0, 0, 65536),
-    "scala-0.7.2-fetch-3": FetchRequest("sn", 0, 0, 65536),
     "scala-0.7.2-multifetch": MultiFetchRequest(
         fetches(
             ("plain", 0, 0, 1000),
@@ -73,19 +62,9 @@ REQUESTS: dict[str, Request] = {
             ("plain", 7, 0, 100),
         )
     ),
-    "scala-0.7.2-multiproduce": MultiProduceRequest(
-        (ProduceRequest("plain", 0, encode_set([b"mp1"])), ProduceRequest("other", 1, encode_set([b"mp2"])))
-    ),
-    "scala-0.7.2-offsets": OffsetsRequest("plain", 0, -1, 10),
-    "scala-0.7.2-offsets-2": OffsetsRequest("plain", 0, -2, 10),
-    "scala-0.7.2-offsets-3": OffsetsRequest("plain", 0, 1795173905563, 10),
-    "scala-0.7.2-offsets-4": OffsetsRequest("plain", 0, 1000, 10),
 }
-ALL = sorted([*REQUESTS, *PRODUCED])
-
-
-def test_all_captured_requests_are_looked_at() -> None:
-    assert [name for name in captures("") if "segment" not in name] == ALL
+"""One or two of each kind."""
+ALL = [name for name in captures("") if "segment" not in name]
 
 
 @pytest.mark.parametrize("name", REQUESTS)
