@@ -83,9 +83,11 @@ def facts07(end: int, broker: int) -> PartitionFacts:
     return PartitionFacts("", broker, f"broker-{broker}:9092", UNKNOWN, 0, end)
 
 
-def begun(ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None) -> Plan:
+def begun(
+    ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None, **changes: Any
+) -> Plan:
     """The next plan, written down; without ``known`` the first, of two partitions with 10 and 4 offsets."""
-    plan = plan_of(known or {P0: facts(0, 10), P1: facts(0, 4)}, ledger.head())
+    plan = plan_of(known or {P0: facts(0, 10), P1: facts(0, 4)}, ledger.head(), **changes)
     assert plan is not None
     return ledger.write_plan(plan)
 
@@ -130,9 +132,12 @@ def read_all(ledger: Ledger, plan: Plan, run: str = "") -> None:
 
 
 def loaded(
-    ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None, run: str = "run"
+    ledger: Ledger,
+    known: Mapping[TopicPartition, PartitionFacts] | None = None,
+    run: str = "run",
+    **changes: Any,
 ) -> Commit:
     """A whole load: planned, read and committed."""
-    plan = begun(ledger, known)
+    plan = begun(ledger, known, **changes)
     read_all(ledger, plan)
     return ledger.commit(plan, mode="job", run=run)

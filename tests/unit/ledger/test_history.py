@@ -18,25 +18,13 @@ from pyspark_kafkalog.ledger.history import (
     ranges_of,
 )
 from pyspark_kafkalog.ledger.ledger import Ledger
-from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import P0, P1, facts, loaded
 from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def ledger(clock: ManualClock) -> Ledger:
-    """Loads 1 to 3, a minute apart; the second partition came with load 2, from its offset 3 on."""
-    made = Ledger(MemoryStore(), "flights", clock)
-    made.identify("cluster-a", {"subscribe": "clicks"})
-    for end, others in ((10, {}), (12, {P1: facts(3, 6)}), (15, {P1: facts(3, 8)})):
-        loaded(made, {P0: facts(0, end), **others})
-        clock.advance(60)
-    return made
+def ledger(three_loads: Ledger) -> Ledger:
+    return three_loads
 
 
 @pytest.mark.parametrize(
@@ -90,19 +78,9 @@ def test_what_was_rewound_over_or_recreated_between_is_reported(ledger: Ledger, 
     with pytest.raises(LoadError, match="was at 15 after commit 3 and at 10 after 4"):
         ranges_of(ledger, HistoryRange(3, 4))
     other = {P0: facts(0, 40, topic_id="AAAAAAAAAAAAAAAAAAAAAA")}
-    loaded_of_another_topic(ledger, other)
+    loaded(ledger, other, on_topic_recreated="earliest")
     with pytest.raises(TopicRecreated, match="clicks-0 was deleted and created again between commits 1"):
         ranges_of(ledger, HistoryRange(1, 5))
-
-
-def loaded_of_another_topic(ledger: Ledger, known: dict[object, object]) -> None:
-    from tests.support.ledger.plans import plan_of, read_all
-
-    plan = plan_of(known, ledger.head(), on_topic_recreated="earliest")  # type: ignore[arg-type]
-    assert plan is not None
-    written = ledger.write_plan(plan)
-    read_all(ledger, written)
-    ledger.commit(written, mode="job", run="run")
 
 
 def options(**given: str) -> BatchOptions:

@@ -284,11 +284,7 @@ def test_a_rewind_is_a_new_commit_and_the_lineage_leaves_out_what_was_gone_over(
 
 
 def test_a_rewind_to_zero_goes_to_where_the_first_load_began(ledger: Ledger) -> None:
-    plan = plan_of({P0: facts(0, 10), P1: facts(0, 4)}, first_starts={P0: 7, P1: 0})
-    assert plan is not None
-    plan = ledger.write_plan(plan)
-    read_all(ledger, plan)
-    ledger.commit(plan, mode="job", run="run")
+    loaded(ledger, first_starts={P0: 7, P1: 0})
     assert ledger.rewind(0, "rewind").positions == (position(P0, 7), position(P1, 0))
     assert [commit.number for commit in ledger.lineage()] == [2]
     assert ledger.verify() == []

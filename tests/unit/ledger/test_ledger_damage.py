@@ -227,9 +227,7 @@ def test_a_plan_that_begins_elsewhere_than_its_parent_ended_is_found(ledger: Led
 def test_a_jump_that_the_plan_gives_a_reason_for_is_sound(ledger: Ledger, changes: dict[str, Any]) -> None:
     loaded(ledger)
     other = "another" if "on_topic_recreated" in changes else facts(0, 1).topic_id
-    plan = plan_of({P0: facts(12, 20, topic_id=other), P1: facts(0, 4)}, ledger.head(), **changes)
-    assert plan is not None
-    plan = ledger.write_plan(plan)
+    plan = begun(ledger, {P0: facts(12, 20, topic_id=other), P1: facts(0, 4)}, **changes)
     assert plan.partitions[0].start == 12
     read_all(ledger, plan)
     ledger.commit(plan, mode="job", run="run")

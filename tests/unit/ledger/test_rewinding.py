@@ -9,17 +9,12 @@ from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.rewinding import rewinding
 from tests.support.ledger.memory_store import MemoryStore
-from tests.support.ledger.plans import P0, P1, begun, facts, loaded, plan_of, position, read_all
+from tests.support.ledger.plans import P0, P1, begun, facts, loaded, position, read_all
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    """Loads 1 to 3; the second partition came with load 2."""
-    made = Ledger(MemoryStore(), "flights")
-    made.identify("cluster-a", {"subscribe": "clicks"})
-    for end, others in ((10, {}), (12, {P1: facts(3, 6)}), (15, {P1: facts(3, 8)})):
-        loaded(made, {P0: facts(0, end), **others})
-    return made
+def ledger(three_loads: Ledger) -> Ledger:
+    return three_loads
 
 
 def loaded_into_files(ledger: Ledger, end: int) -> None:
@@ -77,11 +72,7 @@ def test_a_rewind_that_would_skip_records_is_refused(ledger: Ledger) -> None:
 
 def test_offsets_of_a_topic_that_was_recreated_say_nothing_about_older_loads(ledger: Ledger) -> None:
     new = {P0: facts(0, 30, topic_id="another-id"), P1: facts(3, 8)}
-    plan = plan_of(new, ledger.head(), on_topic_recreated="earliest")
-    assert plan is not None
-    plan = ledger.write_plan(plan)
-    read_all(ledger, plan)
-    ledger.commit(plan, mode="job", run="run")
+    loaded(ledger, new, on_topic_recreated="earliest")
     assert rewinding(ledger, {P0: 30}).parent == 4
     with pytest.raises(LoadError, match=r"clicks-0 was deleted and created again after commit 3"):
         rewinding(ledger, {P0: 11})
