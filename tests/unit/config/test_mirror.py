@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.classic.mirror.mirror import topics_of
-from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.mirror import (
-    SOURCE_LEFT_OUT,
-    TARGET_07_LEFT_OUT,
-    TARGET_LEFT_OUT,
     BrokersSourceConfig,
     MirrorConfig,
     Mirroring,
@@ -55,21 +50,6 @@ def test_the_file_is_the_defaults_with_one_source_on_this_machine(caplog: pytest
         keep_codec=True,
     )
     assert caplog.text == ""
-
-
-def test_the_file_has_each_property_of_either_target() -> None:
-    named = set(re.findall(r"^#?([\w.*]+)=", CONF.read_text(encoding="utf-8"), re.MULTILINE))
-    expected = {item.name for item in describe(MirrorConfig)}
-    expected |= {
-        f"source.main.{item.name}" for item in describe(SourceConfig) if item.field not in SOURCE_LEFT_OUT
-    }
-    expected |= {
-        f"target.{item.name}" for item in describe(ProducerConfig) if item.field not in TARGET_LEFT_OUT
-    }
-    expected |= {
-        f"target.{item.name}" for item in describe(Target07Config) if item.field not in TARGET_07_LEFT_OUT
-    }
-    assert named == expected
 
 
 def test_each_source_has_properties_of_its_own() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.config.client07 import BrokerAddress, parse_broker_list
-from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer07 import (
     AsyncProducerConfig,
     ClassicProducerConfig,
@@ -13,7 +12,7 @@ from pyspark_kafkalog.config.producer07 import (
     handler_props,
     producer_config,
 )
-from pyspark_kafkalog.config.properties import load_properties, parse_properties
+from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import Codec
 
@@ -25,16 +24,9 @@ def classic(**properties: object) -> ClassicProducerConfig:
     return producer_config(ClassicProducerConfig, {"zk.connect": "zk:2181", **named})
 
 
-def test_the_file_is_loaded_and_has_every_property() -> None:
+def test_the_file_is_the_defaults_with_a_zookeeper_on_this_machine() -> None:
     given = load_properties(CONF)
     assert given == {**ClassicProducerConfig(zookeeper_connect="localhost:2181").as_properties()}
-    commented = parse_properties(
-        "\n".join(line[1:] for line in CONF.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
-    )
-    for item in describe(ClassicProducerConfig):
-        assert item.name in given or commented[item.name] == "", item.name
-        assert item.doc.endswith("."), item.name
-        assert item.unit or item.kind is not int, item.name
 
 
 @pytest.mark.parametrize(

@@ -109,17 +109,6 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     ]  # fmt: skip
 
 
-def test_after_a_rewind_the_directories_after_it_are_not_published(ledger: Ledger, table: Path) -> None:
-    for name in "abc":
-        load(ledger, table, f"{name}.parquet")
-    ledger.rewind(1, "a-run")
-    assert output_files.files_in_effect(ledger, table) == ["load=00000001/a.parquet"]
-    load(ledger, table, "d.parquet")
-    assert output_files.files_in_effect(ledger, table) == [
-        "load=00000001/a.parquet", "load=00000005/d.parquet",
-    ]  # fmt: skip
-
-
 def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     begun(ledger)
@@ -185,11 +174,6 @@ def test_a_copy_of_a_ledger_does_not_write_over_the_files_of_the_other(
     claimed = output_files.claim_path(table, Ledger.at(tmp_path / "link", "flights"))
     shutil.rmtree(tmp_path / "offsets")
     assert output_files.claim_path(table, copied) == claimed
-
-
-def test_partitioning_is_reported_by_the_columns_own_names() -> None:
-    file = OutputFile("at%3Autc=00%3A15/a%25b=1/a.parquet", 1, 1)
-    assert output_files.partition_columns(Output("/t", "load=00000001", (file,))) == ("at:utc", "a%b")
 
 
 def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger, table: Path) -> None:
@@ -293,6 +277,7 @@ def test_the_partition_columns_are_those_of_the_directories() -> None:
         )
 
     assert of("day=1/hour=2/a.parquet") == ("day", "hour")
+    assert of("at%3Autc=00%3A15/a%25b=1/a.parquet") == ("at:utc", "a%b"), "by their own names"
     assert of("a.parquet") == ()
     assert of() is None
 
