@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -119,40 +121,11 @@ def test_brokers_of_other_versions_are_read(data: bytes, address: tuple[str, int
     assert (node.host, node.port) == address
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"host", b"host:", b":9092", b"a:b:c", b"a:b:70000", b"\xff:1", b"a::9092", b"x:host:0"]
-)
-def test_what_is_no_address_is_reported(data: bytes) -> None:
-    for layout in (PLAIN, JSON):
-        with pytest.raises(MalformedNode):
-            layout.read_broker(1, data)
-
-
-@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"host":1,"port":9}', b'{"host":"h","port":true}'])
-def test_json_without_an_address_is_reported(data: bytes) -> None:
-    with pytest.raises(MalformedNode):
-        JSON.read_broker(1, data)
-
-
 def test_partitions_are_read_as_brokers_wrote_them() -> None:
     assert PLAIN.read_partitions("3", b"2") == [PartitionNode("3-0", 3, 0), PartitionNode("3-1", 3, 1)]
     state = b'{"controller_epoch":22,"leader":3,"version":1,"leader_epoch":7,"isr":[3,1]}'
     assert JSON.read_partitions("4", state) == [PartitionNode("4", 3, 4)]
     assert JSON.read_partitions("4", state.replace(b":3,", b":-1,")) == []
-
-
-def test_partitions_that_cannot_be_are_reported() -> None:
-    for layout, child, data in (
-        (PLAIN, "3", b"two"),
-        (PLAIN, "3", b"-1"),
-        (PLAIN, "x", b"2"),
-        (PLAIN, "3", b"%d" % (MAX_PARTITIONS + 1)),
-        (JSON, "0", b"{}"),
-        (JSON, "0", b'{"leader":"3"}'),
-        (JSON, "x", b'{"leader":3}'),
-    ):
-        with pytest.raises(MalformedNode):
-            layout.read_partitions(child, data)
 
 
 def test_a_subscription_in_plain_text() -> None:
@@ -174,15 +147,6 @@ def test_a_subscription_in_json() -> None:
     }  # fmt: skip
     assert JSON.read_subscription(data) == Subscription({"cl.*": 3}, WHITE_LIST)
     assert JSON.read_subscription(b'{"version":1,"subscription":{"a":1}}') == Subscription({"a": 1})
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"*x*a", b"*1!a", b"*0*a", b'{"a": 0}', b'{"a": true}', b'{"a": "1"}', b"[1]", b"\xff"]
-)
-def test_what_is_no_subscription_is_reported(data: bytes) -> None:
-    for layout in (PLAIN, JSON):
-        with pytest.raises(MalformedNode):
-            layout.read_subscription(data)
 
 
 def test_filters_choose_topics_as_07_read_them() -> None:
@@ -234,3 +198,26 @@ def test_a_broker_with_named_listeners_is_written_as_kafka_3_writes_it() -> None
         "jmx_port": -1, "host": None, "port": -1, "timestamp": str(NOW_MS), "version": 4,
     }  # fmt: skip
     assert JSON.read_broker(1, data) == BrokerNode(1, "kafka1", 9093, NOW_MS)
+
+
+NO_ADDRESS = [b"", b"host", b"host:", b":9092", b"a:b:c", b"a:b:70000", b"\xff:1", b"a::9092", b"x:host:0"]
+NO_BROKER = [b"{", b"[]", b"{}", b'{"host":1,"port":9}', b'{"host":"h","port":true}']
+NO_SUBSCRIPTION = [
+    b"", b"*x*a", b"*1!a", b"*0*a", b'{"a": 0}', b'{"a": true}', b'{"a": "1"}', b"[1]", b"\xff",
+]  # fmt: skip
+MALFORMED = [
+    *((layout.read_broker, 1, data) for layout in (PLAIN, JSON) for data in NO_ADDRESS),
+    *((JSON.read_broker, 1, data) for data in NO_BROKER),
+    *((layout.read_subscription, data) for layout in (PLAIN, JSON) for data in NO_SUBSCRIPTION),
+    *((PLAIN.read_partitions, "3", data) for data in (b"two", b"-1", b"%d" % (MAX_PARTITIONS + 1))),
+    *((layout.read_partitions, "x", data) for layout, data in ((PLAIN, b"2"), (JSON, b'{"leader":3}'))),
+    *((JSON.read_partitions, "0", data) for data in (b"{}", b'{"leader":"3"}')),
+]
+
+
+@pytest.mark.parametrize(("read", "given"), [(read, given) for read, *given in MALFORMED])
+def test_what_is_no_broker_subscription_or_partitions_is_reported(
+    read: Callable[..., object], given: list[Any]
+) -> None:
+    with pytest.raises(MalformedNode):
+        read(*given)

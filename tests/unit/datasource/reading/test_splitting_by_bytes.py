@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,31 +27,21 @@ def edges(parts: list[OffsetRange]) -> list[int]:
     return [parts[0].start, *(part.end for part in parts)]
 
 
-def test_an_even_log_is_cut_evenly() -> None:
-    parts = cut_by_bytes(OffsetRange(P, 100, 1100), [Density(100, 10.0)], max_bytes=2500)
-    assert edges(parts) == [100, 350, 600, 850, 1100]
-
-
-def test_where_records_are_large_parts_have_fewer() -> None:
-    samples = [Density(0, 10.0), Density(500, 90.0)]
-    parts = cut_by_bytes(OffsetRange(P, 0, 1000), samples, max_bytes=10_000)
-    assert edges(parts) == [0, 555, 666, 777, 888, 1000]
-
-
-def test_what_is_small_enough_stays_whole() -> None:
-    whole = OffsetRange(P, 5, 10)
-    assert cut_by_bytes(whole, [Density(5, 10.0)], max_bytes=50) == [whole]
-
-
-def test_a_record_larger_than_a_part_is_a_part() -> None:
-    parts = cut_by_bytes(OffsetRange(P, 0, 3), [Density(0, 1000.0)], max_bytes=10)
-    assert edges(parts) == [0, 1, 2, 3]
-
-
-def test_offsets_without_records_have_no_bytes() -> None:
-    samples = [Density(0, 10.0), Density(100, 0.0), Density(200, 10.0)]
-    parts = cut_by_bytes(OffsetRange(P, 0, 300), samples, max_bytes=500)
-    assert edges(parts) == [0, 50, 200, 250, 300]
+@pytest.mark.parametrize(
+    ("samples", "max_bytes", "expected"),
+    [
+        pytest.param([(100, 10)], 2500, [100, 350, 600, 850, 1100], id="an even log evenly"),
+        pytest.param([(0, 10), (500, 90)], 10_000, [0, 555, 666, 777, 888, 1000], id="fewer large records"),
+        pytest.param([(5, 10)], 50, [5, 10], id="what is small enough stays whole"),
+        pytest.param([(0, 1000)], 10, [0, 1, 2, 3], id="a record larger than a part"),
+        pytest.param([(0, 10), (100, 0), (200, 10)], 500, [0, 50, 200, 250, 300], id="no records, no bytes"),
+    ],
+)
+def test_a_range_is_cut_where_its_bytes_are(
+    samples: list[tuple[int, float]], max_bytes: int, expected: list[int]
+) -> None:
+    whole = OffsetRange(P, expected[0], expected[-1])
+    assert edges(cut_by_bytes(whole, [Density(*one) for one in samples], max_bytes)) == expected
 
 
 def test_nothing_known_cuts_nothing() -> None:
