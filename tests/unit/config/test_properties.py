@@ -30,24 +30,10 @@ from pyspark_kafkalog.errors import InvalidConfig
         ("a=1\na=2", {"a": "2"}),
         ("listeners=PLAINTEXT://127.0.0.1:9092", {"listeners": "PLAINTEXT://127.0.0.1:9092"}),
         ("a=1\u2028b\x0b\x1c=2", {"a": "1\u2028b\x0b\x1c=2"}),
-    ],
-)
-def test_a_line_is_a_name_and_a_value(text: str, expected: dict[str, str]) -> None:
-    assert parse_properties(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "# a=1", "  ! a=1", "\n \t\n", "# a \\\n# b"])
-def test_comments_and_blank_lines_say_nothing(text: str) -> None:
-    assert parse_properties(text) == {}
-
-
-def test_a_comment_is_not_continued() -> None:
-    assert parse_properties("# a \\\nb=1") == {"b": "1"}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+        # Comments, which are not continued, and blank lines.
+        *((text, {}) for text in ("", "# a=1", "  ! a=1", "\n \t\n", "# a \\\n# b")),
+        ("# a \\\nb=1", {"b": "1"}),
+        # A backslash at the end joins the next line.
         ("a=x\\\n   y", {"a": "xy"}),
         ("a=x,\\\r\n\ty,\\\r  z", {"a": "x,y,z"}),
         ("a=x\\\n# y", {"a": "x# y"}),
@@ -56,15 +42,7 @@ def test_a_comment_is_not_continued() -> None:
         ("a=x\\\n\nb=1", {"a": "x", "b": "1"}),
         ("a=x\\", {"a": "x"}),
         ("a\\\n=x", {"a": "x"}),
-    ],
-)
-def test_a_backslash_at_the_end_joins_the_next_line(text: str, expected: dict[str, str]) -> None:
-    assert parse_properties(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+        # Elsewhere it stands for a character.
         (r"a\=b=1", {"a=b": "1"}),
         (r"a\:b\ c 1", {"a:b c": "1"}),
         (r"\#a=1", {"#a": "1"}),
@@ -75,7 +53,7 @@ def test_a_backslash_at_the_end_joins_the_next_line(text: str, expected: dict[st
         (r"a=\ leading", {"a": " leading"}),
     ],
 )
-def test_escapes_stand_for_characters(text: str, expected: dict[str, str]) -> None:
+def test_lines_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     assert parse_properties(text) == expected
 
 
