@@ -15,11 +15,8 @@ def test_a_record_is_a_line_that_people_can_read() -> None:
     )
 
 
-def test_only_a_value_is_needed() -> None:
+def test_only_a_value_is_needed_and_headers_may_be_an_object() -> None:
     assert from_json(b'{"value": null}') == Draft(None, None, None, None, [])
-
-
-def test_headers_may_be_an_object() -> None:
     assert from_json(b'{"value": "", "headers": {"a": "1", "b": null}}').headers == [("a", b"1"), ("b", None)]
 
 

@@ -157,17 +157,13 @@ def test_properties_that_contradict_each_other_are_refused(given: dict[str, str]
     assert str(caught.value) == message
 
 
-def test_the_default_delivery_timeout_gives_way_to_longer_waits() -> None:
-    config = parse(
-        ProducerConfig, {"bootstrap.servers": "a:1", "request.timeout.ms": 200_000}, source="options"
-    )
-    assert config.delivery_timeout_ms == 200_005
-
-
-def test_the_delivery_timeout_that_gives_way_is_still_one_that_is_allowed() -> None:
-    given = {"bootstrap.servers": "a:1", "request.timeout.ms": "2147483643"}
+@pytest.mark.parametrize(("request_ms", "delivery_ms"), [(200_000, 200_005), (2**31 - 5, 2**31 - 1)])
+def test_the_default_delivery_timeout_gives_way_to_longer_waits_up_to_what_is_allowed(
+    request_ms: int, delivery_ms: int
+) -> None:
+    given = {"bootstrap.servers": "a:1", "request.timeout.ms": request_ms}
     config = parse(ProducerConfig, given, source="test")
-    assert config.delivery_timeout_ms == 2**31 - 1
+    assert config.delivery_timeout_ms == delivery_ms
     assert parse(ProducerConfig, config.as_properties(), source="test") == config
 
 

@@ -34,22 +34,11 @@ class Needy(Config):
     where: str = prop("where", kind=str, check=not_empty)
 
 
-def test_text_becomes_typed_values() -> None:
-    given = {
-        "size.bytes": " 7 ", "is.on": "FALSE", "kind": "blue ", "words": "x, y,,z",
-        "limit.ms": "-5",
-    }  # fmt: skip
+def test_text_becomes_typed_values_and_those_of_the_right_type_are_taken_as_they_are() -> None:
+    given = {"size.bytes": " 7 ", "is.on": "FALSE", "kind": "blue ", "words": "x, y,,z", "limit.ms": "-5"}
     assert parse(Sample, given, source="s") == Sample(7, False, "blue", ("x", "y", "z"), -5)
-
-
-def test_values_of_the_right_type_are_taken_as_they_are() -> None:
-    given: dict[str, object] = {
-        "size.bytes": 7,
-        "is.on": False,
-        "words": ["x", "y"],
-        "limit.ms": None,
-    }
-    assert parse(Sample, given, source="s") == Sample(7, False, "red", ("x", "y"), None)
+    typed: dict[str, object] = {"size.bytes": 7, "is.on": False, "words": ["x", "y"], "limit.ms": None}
+    assert parse(Sample, typed, source="s") == Sample(7, False, "red", ("x", "y"), None)
 
 
 @pytest.mark.parametrize(

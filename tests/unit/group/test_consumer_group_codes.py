@@ -226,18 +226,8 @@ def test_the_stored_keys_and_values_have_kafkas_layout(group: Driver) -> None:
     assert stored[b"\0\x08\0\x01g\0\x01m"] == (
         b"\0\0" + b"\0\0\0\x01" + b"\0\0\0\0" + b"\0" + partitions + b"\x01" + b"\0"
     )
-    assert stored[b"\0\x05\0\x01g\0\x01m"] == (
-        b"\0\0"
-        + b"\0"
-        + b"\0"
-        + b"\x02c"
-        + b"\x03/h"
-        + b"\x02\x02a"
-        + b"\0"
-        + b"\0\0\xea\x60"
-        + b"\0"
-        + b"\0"
-    )
+    member = b"\0\0" + b"\0\0" + b"\x02c\x03/h" + b"\x02\x02a" + b"\0" + b"\0\0\xea\x60" + b"\0\0"
+    assert stored[b"\0\x05\0\x01g\0\x01m"] == member
     assert [value for _, value in changes(group.group, None)] == [None] * 6
     assert [key.kind for key, _ in changes(group.group, None)] == [8, 7, 5, 6, 4, 3]
 

@@ -70,8 +70,9 @@ def test_of_many_gaps_the_first_are_named() -> None:
     assert found.gaps == tuple((offset, offset + 1) for offset in range(1, 2 * LISTED_GAPS, 2))
 
 
-def test_a_retry_that_skips_other_offsets_disagrees() -> None:
+def test_attempts_that_lost_or_skipped_other_offsets_disagree() -> None:
     one = receipt(ROWS)
+    assert disagreement(replace(one, lost=((0, 3),)), one) == "lost: () then, ((0, 3),) now"
     assert disagreement(replace(one, skipped=((0, 3),)), one) == "skipped: () then, ((0, 3),) now"
     assert disagreement(replace(one, missing=None, gaps=()), one) is None, "an older receipt says neither"
 
@@ -122,11 +123,6 @@ def test_attempts_that_saw_other_records_disagree(content: list[Row], told: str)
     found = disagreement(receipt(content), receipt(ROWS))
     assert found is not None
     assert found.startswith(told)
-
-
-def test_attempts_that_lost_other_offsets_disagree() -> None:
-    one = receipt(ROWS)
-    assert disagreement(replace(one, lost=((0, 3),)), one) == "lost: () then, ((0, 3),) now"
 
 
 def test_a_receipt_that_ends_elsewhere_is_damaged_though_it_is_sealed() -> None:
