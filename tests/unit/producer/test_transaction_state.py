@@ -98,6 +98,7 @@ def test_records_are_taken_while_a_transaction_is_open_alone(state: State) -> No
         (Step.COMMIT_OFFSETS, ErrorCode.ILLEGAL_GENERATION, ABORT),
         (Step.COMMIT_OFFSETS, ErrorCode.INVALID_GROUP_ID, CLOSE),
         (Step.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE, ABORT),
+        (Step.PRODUCE, ErrorCode.REQUEST_TIMED_OUT, ABORT),
         (Step.PRODUCE, ErrorCode.INVALID_PRODUCER_EPOCH, ABORT),
         (Step.PRODUCE, ErrorCode.PRODUCER_FENCED, CLOSE),
         (Step.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, CLOSE),
