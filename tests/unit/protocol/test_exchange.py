@@ -8,6 +8,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersio
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsResponse
 from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.api.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -166,6 +167,23 @@ def test_a_message_larger_than_a_frame_can_be_is_refused() -> None:
     huge = Region(2**31 - 10)
     with pytest.raises(InvalidRequest, match="the limit is 2147483647"):
         encode_request(produce(huge), version=8, correlation_id=1, client_id="me")
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_partitions_with_everything_set_take_the_long_way(version: int) -> None:
+    full = PartitionData(
+        3,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        high_watermark=7,
+        current_leader=LeaderIdAndEpoch(4, 5) if version == 12 else LeaderIdAndEpoch(),
+        aborted_transactions=(AbortedTransaction(8, 9),),
+        records=b"batch",
+    )
+    answer = FetchResponse(
+        responses=(FetchableTopicResponse(topic="t", partitions=(full, PartitionData(records=b"x"))),)
+    )
+    frame = joined(encode_response(answer, version=version, correlation_id=1))[4:]
+    assert decode_response(ApiKey.FETCH, version, frame) == (1, answer)
 
 
 def test_what_a_version_cannot_say_is_refused_unless_it_may_be_left_out() -> None:
