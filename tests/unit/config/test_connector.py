@@ -51,17 +51,13 @@ REQUIRED = {"zk.connect": "zk:2181"}
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "geheim"}
 
 
-def test_a_login_is_that_of_todays_wire() -> None:
-    connector = parse(ConnectorConfig, REQUIRED | LOGIN | {"protocol": "0.8"}, source="s")
+def test_login_and_tls_are_those_of_todays_wire() -> None:
+    tls = {"protocol": "0.8", "security.protocol": "SASL_SSL", "ssl.truststore.location": "/ca.pem"}
+    connector = parse(ConnectorConfig, REQUIRED | LOGIN | tls, source="s")
     client = connector.for_todays_wire(("a", 1))
-    assert (client.security_protocol, client.sasl_mechanism, client.sasl_password) == tuple(LOGIN.values())
+    assert (client.sasl_mechanism, client.sasl_password) == ("PLAIN", "geheim")
+    assert (client.security_protocol, client.ssl_truststore_location) == ("SASL_SSL", "/ca.pem")
     assert "geheim" not in repr(connector)
-
-
-def test_tls_is_that_of_todays_wire() -> None:
-    given = {"protocol": "0.8", "security.protocol": "SSL", "ssl.truststore.location": "/ca.pem"}
-    client = parse(ConnectorConfig, REQUIRED | given, source="s").for_todays_wire(("a", 1))
-    assert (client.security_protocol, client.ssl_truststore_location) == ("SSL", "/ca.pem")
 
 
 @pytest.mark.parametrize(

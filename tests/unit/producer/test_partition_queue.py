@@ -35,10 +35,13 @@ def test_batches_are_numbered_when_they_are_taken() -> None:
     assert queue.take(OLD) is None
 
 
-def test_without_an_identity_batches_are_not_numbered() -> None:
-    queue, batches = queue_of(2)
+def test_without_an_identity_batches_are_not_numbered_and_as_many_are_in_flight_as_are_allowed() -> None:
+    queue, batches = queue_of(1, 1, 1)
     queue.take(None)
-    assert sequences(batches) == [(-1, -1)]
+    assert queue.ready_at(1.0, 2, hurry=False) == 1.0
+    queue.take(None)
+    assert queue.ready_at(1.0, 2, hurry=False) is None
+    assert sequences(batches[:2]) == [(-1, -1)] * 2
 
 
 def test_sequences_begin_again_at_zero_after_the_largest() -> None:
@@ -177,11 +180,3 @@ def test_a_new_identity_is_unknown_again() -> None:
     queue.taken(second)
     assert queue.ready_at(1.0, 5, hurry=False) == 1.0
     assert queue.take(NEW) is third
-
-
-def test_without_an_identity_as_many_are_in_flight_as_are_allowed() -> None:
-    queue, _ = queue_of(1, 1, 1)
-    queue.take(None)
-    assert queue.ready_at(1.0, 2, hurry=False) == 1.0
-    queue.take(None)
-    assert queue.ready_at(1.0, 2, hurry=False) is None

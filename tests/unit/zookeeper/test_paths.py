@@ -75,13 +75,10 @@ def test_a_name_that_would_be_another_path_is_refused(name: str) -> None:
                 path(name)
 
 
-def test_a_broker_in_plain_text_is_creator_host_and_port() -> None:
+def test_a_broker_in_plain_text_is_creator_host_and_port_or_as_in_the_papers_without_the_creator() -> None:
     node = BrokerNode(3, "10.0.0.7", 9092, NOW_MS)
     assert PLAIN.write_broker(node) == b"10.0.0.7-1300000000123:10.0.0.7:9092"
     assert PLAIN.read_broker(3, b"10.0.0.7-1300000000123:10.0.0.7:9092") == node
-
-
-def test_the_papers_host_and_port_is_read_too() -> None:
     for layout in (PLAIN, JSON):
         assert layout.read_broker(3, b"kafka1:9092") == BrokerNode(3, "kafka1", 9092)
 

@@ -18,17 +18,16 @@ READ = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 LOAD = {"loadName": "flights", "offsetsPath": "/lake/offsets"}
 
 
-def test_a_read_without_a_load_name_belongs_to_no_load() -> None:
+def test_only_a_load_name_makes_a_load_and_alone_it_commits_nothing() -> None:
     options = parse_batch_options(READ)
-    assert options.load is None
-    assert options.group_id is None
+    assert (options.load, options.group_id) == (None, None)
     assert parse_batch_options({**READ, "commitOffsets": "none"}).load is None
-
-
-def test_a_load_name_alone_commits_nothing() -> None:
     load = parse_batch_options({**READ, **LOAD}).load
     assert load == LoadOptions("flights", "/lake/offsets", "none", "replay", "fail", None)
     assert not load.commits
+    load = parse_batch_options({**READ, **LOAD, "loadPlan": "00000042"}).load
+    assert load is not None
+    assert load.plan == 42
 
 
 def test_every_option_of_a_load_is_read_in_any_case() -> None:
@@ -44,12 +43,6 @@ def test_every_option_of_a_load_is_read_in_any_case() -> None:
     assert options.load == LoadOptions("flights", "/lake/offsets", "group", "discard", "skip", None)
     assert options.load.commits
     assert options.group_id == "lag"
-
-
-def test_a_plan_is_named_by_its_number() -> None:
-    load = parse_batch_options({**READ, **LOAD, "loadPlan": "00000042"}).load
-    assert load is not None
-    assert load.plan == 42
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,12 @@ def test_in_07_an_address_that_nobody_has_is_reported_with_its_place_and_who_is_
         read_offset_files(directory, BROKERS)
 
 
-def test_a_directory_without_parts_is_not_read_as_earliest(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"no file named part-\* is there"):
-        read_offset_files(str(tmp_path))
-    with pytest.raises(InvalidConfig, match=r"no file named part-\* is there"):
-        read_offset_files(str(tmp_path / "missing"))
-
-
-def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
+def test_a_directory_without_parts_is_not_read_as_earliest_and_bytes_that_are_no_text_are_reported(
+    tmp_path: Path,
+) -> None:
+    for directory in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InvalidConfig, match=r"no file named part-\* is there"):
+            read_offset_files(str(directory))
     (tmp_path / "part-a").write_bytes(b"tcp://h:1\tt\xff\t1\t5\n")
     with pytest.raises(InvalidConfig, match="cannot be read"):
         read_offset_files(str(tmp_path))
