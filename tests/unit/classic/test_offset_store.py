@@ -32,22 +32,15 @@ class Store:
         self.away = True
 
 
-def test_the_larger_offset_counts_and_the_other_store_is_brought_up() -> None:
-    kafka, zookeeper = Store({A: 5, B: 2}), Store({A: 3, C: 7})
-    assert DualOffsets(kafka, zookeeper).load([A, B, C]) == {A: 5, B: 2, C: 7}
+def test_both_stores_are_written_the_larger_offset_counts_and_the_other_store_is_brought_up() -> None:
+    kafka, zookeeper = Store({A: 5}), Store({A: 3, C: 7})
+    both = DualOffsets(kafka, zookeeper)
+    assert both.load([B]) == {}
+    assert (kafka.stored, zookeeper.stored) == ({A: 5}, {A: 3, C: 7}), "what was not asked for stays"
+    assert both.load([A, B, C]) == {A: 5, C: 7}
+    assert kafka.stored == zookeeper.stored == {A: 5, C: 7}
+    both.save({B: 2})
     assert kafka.stored == zookeeper.stored == {A: 5, B: 2, C: 7}
-
-
-def test_what_was_not_asked_for_stays_as_it_is() -> None:
-    kafka, zookeeper = Store({A: 5}), Store({A: 3})
-    assert DualOffsets(kafka, zookeeper).load([B]) == {}
-    assert (kafka.stored, zookeeper.stored) == ({A: 5}, {A: 3})
-
-
-def test_both_stores_are_written() -> None:
-    kafka, zookeeper = Store({}), Store({})
-    DualOffsets(kafka, zookeeper).save({A: 1})
-    assert kafka.stored == zookeeper.stored == {A: 1}
 
 
 @pytest.mark.parametrize("away", ["kafka", "zookeeper"])

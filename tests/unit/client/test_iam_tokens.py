@@ -90,18 +90,12 @@ def test_elsewhere_the_environment_has_the_region(monkeypatch: pytest.MonkeyPatc
     assert b"Bearer eu-west-1" in sent("proxy")[1]
 
 
-def test_without_credentials_the_login_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signer_that_is_missing_or_cannot_sign_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidConfig, match="awsRoleExternalId"):
+        sent(BROKER, "awsRoleArn=role awsRoleExternalId=x")
     monkeypatch.setenv("AWS_REGION", "us-nowhere-1")
     with pytest.raises(AuthenticationFailed, match=r"RuntimeError: no credentials; check sasl\.jaas\.config"):
         sent("proxy")
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(InvalidConfig, match=r"pip install 'pyspark-kafkalog\[msk\]'"):
         sent(BROKER)
-
-
-def test_what_the_signer_cannot_do_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="awsRoleExternalId"):
-        sent(BROKER, "awsRoleArn=role awsRoleExternalId=x")

@@ -22,16 +22,14 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_is_looked_up_among_those_shipped_by_its_base_name(shipped: Path) -> None:
+def test_a_file_is_looked_up_at_its_path_and_then_among_those_shipped_by_its_base_name(
+    shipped: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     (shipped / "user.keytab").touch()
-    assert found_file("user.keytab", "sasl.kerberos.keytab") == shipped / "user.keytab"
-    assert found_file("/home/me/user.keytab", "sasl.kerberos.keytab") == shipped / "user.keytab"
-
-
-def test_a_file_at_its_path_goes_before_a_shipped_one(shipped: Path, tmp_path_factory) -> None:
     there = tmp_path_factory.mktemp("there") / "user.keytab"
-    for path in (there, shipped / "user.keytab"):
-        path.touch()
+    for name in ("user.keytab", "/home/me/user.keytab", str(there)):
+        assert found_file(name, "sasl.kerberos.keytab") == shipped / "user.keytab"
+    there.touch()
     assert found_file(str(there), "sasl.kerberos.keytab") == there
 
 

@@ -49,9 +49,13 @@ def test_values_of_versions_0_and_2_are_read(version: bytes) -> None:
     assert decode_value(version + data) == CommittedOffset(258, -1, "m", 16)
 
 
-def test_a_value_of_a_later_version_is_refused() -> None:
+def test_a_later_version_text_that_is_not_utf8_and_a_group_name_too_long_are_refused() -> None:
     with pytest.raises(CorruptMessage, match="version 5"):
         decode_value(b"\x00\x05" + bytes(20))
+    with pytest.raises(CorruptMessage):
+        decode_key(KEY_BYTES.replace(b"grp", b"\xff\xfe\xfd"))
+    with pytest.raises(CorruptMessage, match="32768 bytes"):
+        encode_key(OffsetKey("g" * 32768, TopicPartition("t", 0)))
 
 
 def test_version_4_has_compact_strings_and_tagged_fields() -> None:
@@ -71,13 +75,3 @@ def test_cut_keys_and_values_are_refused_at_every_byte() -> None:
         for size in range(len(data)):
             with pytest.raises(CorruptMessage):
                 decode_value(data[:size])
-
-
-def test_text_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(CorruptMessage):
-        decode_key(KEY_BYTES.replace(b"grp", b"\xff\xfe\xfd"))
-
-
-def test_a_group_name_longer_than_its_length_field_is_refused() -> None:
-    with pytest.raises(CorruptMessage, match="32768 bytes"):
-        encode_key(OffsetKey("g" * 32768, TopicPartition("t", 0)))
