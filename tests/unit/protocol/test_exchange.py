@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,10 +10,12 @@ from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsRe
 from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.api.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
@@ -169,19 +172,23 @@ def test_a_message_larger_than_a_frame_can_be_is_refused() -> None:
         encode_request(produce(huge), version=8, correlation_id=1, client_id="me")
 
 
-@pytest.mark.parametrize("version", [11, 12])
-def test_partitions_with_everything_set_take_the_long_way(version: int) -> None:
-    full = PartitionData(
-        3,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        high_watermark=7,
-        current_leader=LeaderIdAndEpoch(4, 5) if version == 12 else LeaderIdAndEpoch(),
-        aborted_transactions=(AbortedTransaction(8, 9),),
-        records=b"batch",
-    )
-    answer = FetchResponse(
-        responses=(FetchableTopicResponse(topic="t", partitions=(full, PartitionData(records=b"x"))),)
-    )
+ABORTED = {"aborted_transactions": (AbortedTransaction(8, 9),)}
+
+
+@pytest.mark.parametrize(
+    ("version", "given"),
+    [
+        (11, ABORTED),
+        (12, ABORTED),
+        (12, {"current_leader": LeaderIdAndEpoch(4, 5)}),
+        (12, {"diverging_epoch": EpochEndOffset(4, 5)}),
+        (12, {"snapshot_id": SnapshotId(4, 5)}),
+    ],
+)
+def test_a_partition_with_more_than_records_takes_the_long_way(version: int, given: dict[str, Any]) -> None:
+    full = PartitionData(3, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=7, records=b"batch", **given)
+    partitions = (full, PartitionData(records=b"x"))
+    answer = FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=partitions),))
     frame = joined(encode_response(answer, version=version, correlation_id=1))[4:]
     assert decode_response(ApiKey.FETCH, version, frame) == (1, answer)
 
