@@ -234,12 +234,11 @@ def test_a_jump_that_the_plan_gives_a_reason_for_is_sound(ledger: Ledger, change
     assert ledger.verify() == []
 
 
-def test_a_plan_far_ahead_of_the_commits_is_found(ledger: Ledger, store: MemoryStore) -> None:
+def test_a_plan_far_ahead_of_the_commits_and_a_lost_load_record_are_found(
+    ledger: Ledger, store: MemoryStore
+) -> None:
     loaded(ledger)
     store.records["flights/plans/00000005.json"] = b""
     assert ledger.verify() == ["plan 5 has no commit 4 before it; the newest is 1"]
-
-
-def test_a_lost_load_record_is_found(ledger: Ledger, store: MemoryStore) -> None:
-    del store.records["flights/load.json"]
+    del store.records["flights/plans/00000005.json"], store.records["flights/load.json"]
     assert ledger.verify() == ["memory/flights/load.json is missing"]

@@ -169,16 +169,13 @@ def test_a_split_that_leaves_offsets_out_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ranges", [((0, 5),), ((0, 5), (6, 12)), (), ((0, 13),), ((1, 12),)])
-def test_a_plan_whose_ranges_do_not_tile_is_damaged_though_it_is_sealed(ranges: Any) -> None:
+def test_a_plan_whose_ranges_do_not_tile_or_with_a_partition_twice_is_damaged_though_it_is_sealed(
+    ranges: Any,
+) -> None:
     plan = plan_of({P0: facts(0, 12)})
     assert plan is not None
     wrong = replace(plan, partitions=(replace(plan.partitions[0], ranges=ranges),))
     with pytest.raises(DamagedRecord, match=r"here, partitions\[0\]: the ranges .* do not tile \[0, 12\)"):
         decode(Plan, encode(wrong), "here")
-
-
-def test_a_plan_with_a_partition_twice_is_damaged_though_it_is_sealed() -> None:
-    plan = plan_of({P0: facts(0, 12)})
-    assert plan is not None
     with pytest.raises(DamagedRecord, match="not in order, or one appears twice"):
         decode(Plan, encode(replace(plan, partitions=plan.partitions * 2)), "here")

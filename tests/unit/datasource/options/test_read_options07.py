@@ -38,11 +38,15 @@ def test_brokers_are_listed_or_in_zookeeper() -> None:
         assert (found.zookeeper_connect, found.brokers) == ("h:2181/kafka-07", ())
 
 
-def test_the_wire_since_0_8_is_the_default() -> None:
+def test_the_wire_since_0_8_is_the_default_and_a_read_of_0_7_has_no_client_of_it() -> None:
     for protocol in ({}, {"protocol": "0.8"}):
         options = parse_batch_options({**TODAY, **protocol})
         assert options.v07 is None
         assert options.consumer.bootstrap_servers == "h:9092"
+    options = parse_batch_options(LISTED)
+    assert options.isolation_level == "read_uncommitted"
+    with pytest.raises(InvalidConfig, match=r"protocol=0\.7 is read"):
+        _ = options.consumer
 
 
 def test_properties_of_the_client_have_a_prefix_and_their_older_names() -> None:
@@ -156,13 +160,6 @@ def test_what_has_no_meaning_is_passed_over_with_a_warning(caplog: pytest.LogCap
         "with: it is ignored",
         "options: unknown property kafka.fetch.sise is ignored; did you mean kafka.fetch.size?",
     ]
-
-
-def test_a_read_of_0_7_has_no_client_of_the_other_wire() -> None:
-    options = parse_batch_options(LISTED)
-    assert options.isolation_level == "read_uncommitted"
-    with pytest.raises(InvalidConfig, match=r"protocol=0\.7 is read"):
-        _ = options.consumer
 
 
 def test_inner_indexes_come_with_the_broker_or_by_name() -> None:
