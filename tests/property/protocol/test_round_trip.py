@@ -10,7 +10,7 @@ from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
 from tests.support.protocol.messages import CORRELATION_ID, Case, by_class, messages, reference_body
 
-FEW = examples(8, suppress_health_check=list(HealthCheck))
+FEW = examples(4, suppress_health_check=list(HealthCheck))
 
 
 @by_class()
