@@ -1,8 +1,7 @@
-"""What a crash can do to the end of a log: a lost block, a nonsense block, at every byte position."""
+"""What a crash can do to the end of a log, beyond what property/log/test_recovery.py draws."""
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.support.manual_clock import ManualClock
 
 FIRST_BATCH = (b"first", b"second")
 LAST_BATCH = (b"third", b"fourth", b"fifth")
-GARBAGE = [bytes(200), b"\xff" * 200, random.Random(1).randbytes(200), bytes(batch(b"nonsense"))]
 
 
 def _crashed_log(path: Path) -> tuple[Path, bytes, int]:
@@ -44,56 +42,6 @@ def _recovers_to(path: Path, wanted: tuple[bytes, ...], size: int, segment: Path
     manager, log = open_log(path)
     assert values(log) == [*wanted, b"next"]
     crash(manager)
-
-
-@pytest.mark.long("the disk fails at every call")
-def test_a_tail_torn_at_any_byte_loses_only_the_torn_batch(tmp_path: Path) -> None:
-    segment, data, second = _crashed_log(tmp_path)
-    for size in range(second, len(data) + 1):
-        segment.write_bytes(data[:size])
-        if size == len(data):
-            _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, size, segment)
-        else:
-            _recovers_to(tmp_path, FIRST_BATCH, second, segment)
-
-
-def test_a_file_torn_in_its_only_batch_is_an_empty_log(tmp_path: Path) -> None:
-    segment, data, second = _crashed_log(tmp_path)
-    for size in range(second):
-        segment.write_bytes(data[:size])
-        _recovers_to(tmp_path, (), 0, segment)
-
-
-@pytest.mark.long("the disk fails at every call")
-@pytest.mark.parametrize("garbage", GARBAGE, ids=["zeros", "ones", "random", "a batch out of order"])
-def test_nonsense_from_any_byte_of_the_last_batch_on_is_cut_off(tmp_path: Path, garbage: bytes) -> None:
-    segment, data, second = _crashed_log(tmp_path)
-    for size in range(second, len(data) + 1):
-        segment.write_bytes(data[:size] + garbage)
-        if garbage.startswith(data[size:]):  # the batch ends with zeros, as it happens
-            _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
-        else:
-            _recovers_to(tmp_path, FIRST_BATCH, second, segment)
-
-
-@pytest.mark.long("the disk fails at every call")
-def test_any_flipped_byte_in_the_last_batch_is_found_unless_nothing_covers_it(tmp_path: Path) -> None:
-    segment, data, second = _crashed_log(tmp_path)
-    leader_epoch = range(second + 12, second + 16)  # not under the checksum, and of no meaning here
-    for position in range(second, len(data)):
-        segment.write_bytes(data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :])
-        if position in leader_epoch:
-            continue
-        _recovers_to(tmp_path, FIRST_BATCH, second, segment)
-
-
-@pytest.mark.long("the disk fails at every call")
-def test_nonsense_of_any_length_after_the_last_batch_is_cut_off(tmp_path: Path) -> None:
-    segment, data, _ = _crashed_log(tmp_path)
-    chance = random.Random(7)
-    for length in range(1, 130):
-        segment.write_bytes(data + chance.randbytes(length))
-        _recovers_to(tmp_path, FIRST_BATCH + LAST_BATCH, len(data), segment)
 
 
 def test_a_nonsense_length_takes_no_memory(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.exchange import APIS
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
@@ -56,29 +55,6 @@ def drain(client: RawClient, seconds: float = 2) -> None:
             pass
     except (TimeoutError, ConnectionError):
         pass
-
-
-@pytest.mark.long("thousands of hostile requests")
-def test_random_bytes(broker: EmbeddedBroker) -> None:
-    rng = random.Random(1)
-    for _ in range(300):
-        with RawClient(broker.port) as client:
-            try:
-                client.send_bytes(rng.randbytes(rng.randrange(1, 400)))
-            except ConnectionError:
-                pass
-
-
-@pytest.mark.long("thousands of hostile requests")
-@pytest.mark.parametrize("key", [*map(int, APIS), 4, 21, 999, -1])
-def test_random_bodies_of_every_api_in_every_version(broker: EmbeddedBroker, key: int) -> None:
-    rng = random.Random(key)
-    for version in (-1, 0, 1, 3, 4, 6, 8, 9, 11, 12, 13, 99):
-        for size in (0, 1, 5, 40, 300):
-            with RawClient(broker.port) as client:
-                client.send_bytes(frame(header(key, version) + rng.randbytes(size)))
-                client.socket.shutdown(socket.SHUT_WR)
-                drain(client)
 
 
 def test_requests_with_one_bit_changed(broker: EmbeddedBroker) -> None:

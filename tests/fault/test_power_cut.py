@@ -32,8 +32,7 @@ def _after(path: Path, **config: object) -> list[bytes | None]:
 
 
 @pytest.mark.long("the disk fails at every call")
-@pytest.mark.parametrize("segment_bytes", [ONE, 3 * ONE, 1 << 20])
-@pytest.mark.parametrize("messages", [1, 2, 5])
+@pytest.mark.parametrize(("messages", "segment_bytes"), [(1, ONE), (2, 3 * ONE), (5, 3 * ONE), (5, 1 << 20)])
 def test_at_most_m_messages_are_lost(tmp_path: Path, messages: int, segment_bytes: int) -> None:
     root = tmp_path / "disk"
     root.mkdir()
@@ -89,7 +88,7 @@ def test_the_marker_of_a_clean_stop_does_not_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.long("the disk fails at every call")
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_after_a_power_cut_the_log_is_what_was_appended_up_to_some_point(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     root = tmp_path / "disk"
@@ -163,7 +162,7 @@ def test_topics_that_were_made_changed_or_deleted_stay_so(tmp_path: Path) -> Non
 
 
 @pytest.mark.long("the disk fails at every call")
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(60))
 def test_a_topic_is_there_or_not_wherever_the_power_is_cut(tmp_path: Path, seed: int) -> None:
     """Each call on the disk may be the last one; of what was not synced any part may be there."""
     chance = random.Random(seed)
