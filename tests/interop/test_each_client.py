@@ -1,11 +1,14 @@
-"""The broker against each foreign client alone: admin, produce, consume, offsets."""
+"""The broker against each foreign client: admin, produce, consume, offsets."""
 
 from __future__ import annotations
 
 import pytest
 
+from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.formats.compression import Codec
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import CODECS, ForeignClient, messages
+from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
@@ -17,15 +20,25 @@ def test_topics_are_created_listed_and_deleted(servers: str, topic_name: str, cl
     assert topic_name not in client.topics(servers)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+def stored_codecs(servers: str, topic: str) -> set[Codec]:
+    """The codecs of the batches that the broker keeps: a client that quietly does not compress shows here."""
+    with RawClient(int(servers.split(":")[1])) as client:
+        data = memoryview(client.fetch(topic, 0, 1).records or b"")
+    found, pos = set(), 0
+    while pos < len(data):
+        header = read_header(data, pos)
+        found.add(header.codec)
+        pos += header.size
+    return found
+
+
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_it_writes_it_reads(
-    servers: str, topic_name: str, client: ForeignClient, codec: str, idempotent: bool
-) -> None:
+def test_what_it_writes_it_reads(servers: str, topic_name: str, client: ForeignClient, codec: str) -> None:
     client.create_topic(servers, topic_name, 2)
     written = messages()
-    offsets = client.produce(servers, topic_name, 1, written, codec, idempotent=idempotent)
+    offsets = client.produce(servers, topic_name, 1, written, codec, idempotent=codec != "none")
     assert offsets == list(range(len(written)))
+    assert stored_codecs(servers, topic_name) == {Codec.named(codec)}
     assert client.consume(servers, topic_name, 1, 0, len(written)) == written
     assert client.consume(servers, topic_name, 1, 77, len(written) - 77) == written[77:]
 
@@ -38,11 +51,11 @@ def test_offsets_are_found_by_position_and_time(servers: str, topic_name: str, c
     assert client.offsets(servers, topic_name, 0, written[-1].timestamp + 1) == (0, 60, None)
 
 
-def test_a_group_without_members_keeps_its_offset(
+def test_a_group_without_members_keeps_its_offset_for_every_client(
     servers: str, topic_name: str, client: ForeignClient
 ) -> None:
     client.create_topic(servers, topic_name, 1)
     group = f"group-of-{topic_name}"
     assert client.committed(servers, group, topic_name, 0) is None
     client.commit(servers, group, topic_name, 0, 42)
-    assert client.committed(servers, group, topic_name, 0) == 42
+    assert [each.committed(servers, group, topic_name, 0) for each in CLIENTS] == [42, 42, 42]

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as KafkaPythonPartition
+from kafka import KafkaProducer
 from kafka.errors import UnsupportedForMessageFormatError
 
 from broker.embedded import EmbeddedBroker, start_broker
@@ -20,7 +14,6 @@ from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import ForeignClient
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, offsets_in, produce, zipped
-from tests.support.until import until
 
 REFUSED = KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT
 PAST, FUTURE = 1_600_000_000_000, 4_000_000_000_000
@@ -126,35 +119,6 @@ class TestOneEntryAtATime:
         finally:
             consumer.close()
 
-    def test_kafka_python(self, servers: str) -> None:
-        consumer = KafkaConsumer(
-            bootstrap_servers=servers,
-            consumer_timeout_ms=90_000,
-            group_id=None,
-            max_partition_fetch_bytes=1,
-        )
-        partition = KafkaPythonPartition("full", 0)
-        try:
-            consumer.assign([partition])
-            consumer.seek(partition, 0)
-            assert [next(consumer).value for _ in VALUES] == VALUES
-        finally:
-            consumer.close()
-
-    def test_aiokafka(self, servers: str) -> None:
-        async def run() -> list[bytes]:
-            consumer = AIOKafkaConsumer(bootstrap_servers=servers, max_partition_fetch_bytes=1)
-            partition = AioPartition("full", 0)
-            await consumer.start()
-            try:
-                consumer.assign([partition])
-                consumer.seek(partition, 0)
-                return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in VALUES]
-            finally:
-                await consumer.stop()
-
-        assert asyncio.run(run()) == VALUES
-
 
 class TestBehindTheLastMessage:
     """A group that committed behind the last message of an entry at the end waits at the end, not within."""
@@ -172,39 +136,6 @@ class TestBehindTheLastMessage:
         finally:
             consumer.close()
 
-    @staticmethod
-    def _nothing(found: Sized) -> bool:
-        """There must be nothing, however often it is asked for."""
-        assert len(found) == 0
-        return True
-
-    def test_kafka_python(self, servers: str) -> None:
-        consumer = KafkaConsumer(bootstrap_servers=servers, consumer_timeout_ms=500, group_id=None)
-        partition = KafkaPythonPartition("full", 0)
-        try:
-            consumer.assign([partition])
-            consumer.seek(partition, self.LAST)
-            until(lambda: self._nothing(list(consumer)) and consumer.position(partition) == END)
-        finally:
-            consumer.close()
-
-    def test_aiokafka(self, servers: str) -> None:
-        async def run() -> int:
-            consumer = AIOKafkaConsumer(bootstrap_servers=servers)
-            partition = AioPartition("full", 0)
-            await consumer.start()
-            try:
-                consumer.assign([partition])
-                consumer.seek(partition, self.LAST)
-                deadline = time.monotonic() + 90
-                while (at := await consumer.position(partition)) != END and time.monotonic() < deadline:
-                    assert self._nothing(await consumer.getmany(timeout_ms=500))
-                return int(at)
-            finally:
-                await consumer.stop()
-
-        assert asyncio.run(run()) == END
-
 
 class TestMoreMessagesThanBytes:
     """An entry that record batches cannot tell: what comes before it is read, then the client is told."""
@@ -219,38 +150,6 @@ class TestMoreMessagesThanBytes:
             assert (message.value(), refusal.error().code()) == (b"before", REFUSED)
         finally:
             consumer.close()
-
-    def test_kafka_python_raises_it(self, servers: str) -> None:
-        consumer = KafkaConsumer(bootstrap_servers=servers, consumer_timeout_ms=90_000, group_id=None)
-        partition = KafkaPythonPartition("crowd", 0)
-        try:
-            consumer.assign([partition])
-            consumer.seek(partition, 0)
-            assert next(consumer).value == b"before"
-            with pytest.raises(UnsupportedForMessageFormatError):
-                next(consumer)
-        finally:
-            consumer.close()
-
-    def test_aiokafka_only_warns_as_it_does_of_every_error_of_a_partition(
-        self, servers: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        async def run() -> None:
-            consumer = AIOKafkaConsumer(bootstrap_servers=servers)
-            partition = AioPartition("crowd", 0)
-            await consumer.start()
-            try:
-                consumer.assign([partition])
-                consumer.seek(partition, 0)
-                assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"before"
-                assert await consumer.getmany(timeout_ms=300) == {}
-            finally:
-                await consumer.stop()
-
-        with caplog.at_level(logging.WARNING, "aiokafka"):
-            asyncio.run(run())
-        texts = {record.getMessage() for record in caplog.records}
-        assert texts == {"Unexpected error while fetching data: UnsupportedForMessageFormatError"}
 
 
 class TestWriting:

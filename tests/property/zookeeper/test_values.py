@@ -1,4 +1,4 @@
-"""Rubbish in a znode raises nothing but our own error."""
+"""What is written into a znode is read from it again, and rubbish raises nothing but our own error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.zookeeper.paths import (
+    BLACK_LIST,
+    WHITE_LIST,
     JsonLayout,
     Layout,
     MalformedNode,
+    Subscription,
     V07Layout,
     read_cluster_id,
     read_offset,
 )
 
 LAYOUTS = pytest.mark.parametrize("layout", [V07Layout(), JsonLayout()], ids=["plain", "json"])
+times = st.integers(0, 10**15)
+topics = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
+counts = st.integers(1, 10**6)
+subscriptions = st.one_of(
+    st.builds(Subscription, st.dictionaries(topics, counts, max_size=4)),
+    st.builds(
+        Subscription,
+        st.dictionaries(topics, counts, min_size=1, max_size=1),
+        st.sampled_from([WHITE_LIST, BLACK_LIST]),
+    ),
+)
+
+
+@LAYOUTS
+@given(subscriptions, times)
+def test_a_subscription_is_read_as_it_was_written(layout: Layout, wanted: Subscription, now_ms: int) -> None:
+    assert layout.read_subscription(layout.write_subscription(wanted, now_ms)) == wanted
 
 
 @LAYOUTS

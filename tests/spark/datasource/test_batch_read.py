@@ -12,7 +12,6 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.functions import window
 
 from broker.embedded import start_broker
-from pyspark_kafkalog.formats.compression import Codec
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.protocol.raw_client import RawClient
 from tests.support.spark.frame_rows import assert_rows
@@ -177,14 +176,6 @@ def test_s75_and_s76_options_in_any_case(three: Topic, load: Load) -> None:
     assert frame.count() == 21
 
 
-def test_log_append_time_is_reported(new_topic: NewTopic, load: Load) -> None:
-    topic = new_topic(**{"message.timestamp.type": "LogAppendTime"})
-    topic.add("x", timestamp=5)
-    row = load(subscribe=topic.name).first()
-    assert row.timestampType == 1
-    assert row.timestamp.year >= 2024
-
-
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
@@ -326,15 +317,6 @@ def test_r16_a_topic_that_is_not_there_is_named(load: Load) -> None:
         load(subscribe="not-there", **{"fetchOffset.numRetries": "0"}).collect()
 
 
-@pytest.mark.long("several Spark jobs")
-@pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_is_read(new_topic: NewTopic, load: Load, codec: Codec) -> None:
-    topic = new_topic()
-    topic.add_records([record(b"%d" % n * 50, b"key") for n in range(100)], codec=codec)
-    frame = load(subscribe=topic.name)
-    assert [bytes(r.value) for r in frame.orderBy("offset").collect()] == [b"%d" % n * 50 for n in range(100)]
-
-
 def test_only_the_columns_asked_for_are_there(three: Topic, load: Load) -> None:
     frame = load(subscribe=three.name, columns="offset,timestamp")
     assert frame.columns == ["offset", "timestamp"]
@@ -398,11 +380,3 @@ def test_limit_and_show_end_early_without_harm(three: Topic, load: Load) -> None
     frame = load(subscribe=three.name)
     assert len(frame.limit(3).collect()) == 3
     assert frame.count() == 21
-
-
-def test_sql_can_name_the_source(spark: Any, server: Any, three: Topic) -> None:
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW flights USING kafkalog OPTIONS "
-        f"('kafka.bootstrap.servers' '{server.bootstrap_servers}', 'subscribe' '{three.name}')"
-    )
-    assert spark.sql("SELECT count(*), max(offset) FROM flights").first() == (21, 9)

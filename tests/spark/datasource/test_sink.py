@@ -108,19 +108,6 @@ def test_w6_w11_and_a_failed_task_tells_why(
         write(frame.withColumn("topic", lit(None).cast("string")))
 
 
-def test_rows_can_be_inserted_into_a_view(
-    spark: Any, server: EmbeddedBroker, new_topic: NewTopic, load: Load
-) -> None:
-    topic = new_topic()
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW sink USING kafkalog OPTIONS ('kafka.bootstrap.servers' "
-        f"'{server.bootstrap_servers}', subscribe '{topic.name}', columns 'key,value,topic')"
-    )
-    spark.sql(f"INSERT INTO sink SELECT cast('k' AS binary), cast('v' AS binary), '{topic.name}'")
-    assert values(load, topic) == ["v"]
-    assert spark.table("sink").first().key == b"k"
-
-
 @pytest.fixture
 def stream_to(spark: Any, server: EmbeddedBroker, tmp_path: Path) -> Callable[..., Any]:
     """``stream_to(frame, topic)``: write all there is, with the checkpoint of this test; the progress."""

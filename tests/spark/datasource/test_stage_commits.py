@@ -10,17 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as f
 
-from broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.client.admin import create_partitions, delete_topics
-from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import IncompleteLoad
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.types import TopicPartition
-from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.datasource.spark_topics import Topic
-from tests.support.formats.vectors import vector
 from tests.support.spark.frame_rows import assert_rows
 
 NewTopic = Callable[..., Topic]
@@ -77,25 +69,6 @@ def test_a_frame_that_is_joined_with_itself_is_one_load(
     new = stage(subscribe=two.name)
     assert new.alias("a").join(new.alias("b"), "offset").count() == 1
     assert ledger.head_number() == 2
-
-
-@pytest.mark.long("several Spark jobs")
-def test_two_loads_in_a_row_read_everything_once(
-    two: Topic, stage: Load, ledger: Ledger, spark: Any, tmp_path: Path
-) -> None:
-    lake = str(tmp_path / "lake")
-    stage(subscribe=two.name).write.mode("append").parquet(lake)
-    assert positions(ledger) == {0: 10, 1: 5}
-    two.add(*range(15, 20), partition=0)
-    two.add(*range(20, 30), partition=1)
-    second = stage(subscribe=two.name)
-    second.write.mode("append").parquet(lake)
-    rows = spark.read.parquet(lake)
-    assert values(rows) == list(range(30))
-    assert rows.select("partition", "offset").distinct().count() == 30
-    assert [(c.number, c.mode, c.records) for c in ledger.history()] == [(1, "stage", 15), (2, "stage", 15)]
-    assert stage(subscribe=two.name).count() == 0
-    assert ledger.verify() == []
 
 
 def test_a_count_reads_everything_and_so_commits(two: Topic, stage: Load, ledger: Ledger) -> None:
@@ -193,59 +166,6 @@ def test_parts_of_partitions_have_receipts_of_their_own(
     assert ledger.verify() == []
 
 
-def test_a_pending_plan_is_replayed_refused_or_given_up(two: Topic, stage: Load, ledger: Ledger) -> None:
-    stage(subscribe=two.name).rdd.getNumPartitions()
-    two.add(15)
-    with pytest.raises(AnalysisException) as raised:
-        stage(subscribe=two.name, onPendingPlan="fail").collect()
-    assert f"plan 1 of {ledger.location}" in str(raised.value)
-    assert "onPendingPlan=replay reads the same offsets again" in str(raised.value)
-    assert values(stage(subscribe=two.name)) == list(range(15))
-    stage(subscribe=two.name).rdd.getNumPartitions()
-    two.add(16)
-    assert values(stage(subscribe=two.name, onPendingPlan="discard")) == [15, 16]
-    assert [c.mode for c in ledger.history()] == ["stage", "discard", "stage"]
-
-
-def test_columns_that_receipts_need_are_not_those_of_the_rows(
-    two: Topic, stage: Load, ledger: Ledger
-) -> None:
-    frame = stage(subscribe=two.name, columns="partition,value")
-    assert frame.columns == ["partition", "value"]
-    assert values(frame) == list(range(15))
-    first, _ = ledger.receipts(ledger.plan(1))
-    assert (first.records, first.first_offset, first.last_offset, first.bytes) == (10, 0, 9, 10)
-
-
-def test_a_look_without_commit_writes_nothing(
-    two: Topic, stage: Load, ledger: Ledger, tmp_path: Path
-) -> None:
-    def look() -> list[int]:
-        return values(stage(subscribe=two.name, commitOffsets="none"))
-
-    assert look() == list(range(15))
-    assert not (tmp_path / "offsets").exists()
-    stage(subscribe=two.name, endingOffsets=two.offsets(p0=5, p1=5)).count()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert look() == look() == list(range(5, 10))
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_committed_reads_continue_after_the_markers(spark: Any, tmp_path: Path, ledger: Ledger) -> None:
-    log = ScriptedLog(vector("v2-txn-log.bin").data, aborted=[(4000, 0)], at_once=True)
-    with serving(log) as broker:
-        frame = (
-            spark.read.format("kafkalog")
-            .option("kafka.bootstrap.servers", broker.address)
-            .option("subscribe", "t")
-            .option("kafka.isolation.level", "read_committed")
-            .options(loadName="nightly", offsetsPath=str(tmp_path / "offsets"), commitOffsets="stage")
-            .load()
-        )
-        assert sorted(row.offset for row in frame.collect()) == [4, 5, 6, 7]
-    assert positions(ledger) == {0: 9}
-
-
 def test_a_path_that_cannot_be_written_is_reported(two: Topic, stage: Load, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     path = str(tmp_path / "file" / "offsets")
@@ -268,74 +188,3 @@ def test_wrong_options_fail_at_load(stage: Load, options: dict[str, str], said: 
     with pytest.raises(AnalysisException) as raised:
         stage(subscribe="t", **options)
     assert said in str(raised.value)
-
-
-def test_the_ledger_of_another_cluster_is_refused(two: Topic, stage: Load, ledger: Ledger) -> None:
-    stage(subscribe=two.name).count()
-    with serving(ScriptedLog(batches(range(5)))) as broker:
-        elsewhere = {"subscribe": "t", "kafka.bootstrap.servers": broker.address}
-        for commit in ("stage", "none"):
-            with pytest.raises(AnalysisException, match=r"ForeignCluster.*scripted"):
-                stage(commitOffsets=commit, **elsewhere).collect()
-    assert len(ledger.history()) == 1
-
-
-@pytest.mark.long("several Spark jobs")
-def test_a_recreated_topic_is_refused_or_read_from_its_beginning(
-    two: Topic, stage: Load, server: EmbeddedBroker
-) -> None:
-    stage(subscribe=two.name).count()
-    delete_topics(server.bootstrap_servers, [two.name])
-    assert two.client.create_topic(two.name, 2).error_code == 0
-    two.add(*range(100, 120), partition=0)
-    with pytest.raises(AnalysisException, match="onTopicRecreated=earliest"):
-        stage(subscribe=two.name).collect()
-    assert stage(subscribe=two.name, onTopicRecreated="skip").count() == 0
-    assert values(stage(subscribe=two.name, onTopicRecreated="earliest")) == list(range(100, 120))
-    two.add(120)
-    assert values(stage(subscribe=two.name)) == [120]
-
-
-def test_offsets_that_aged_out_are_reported_or_left_out(stage: Load, ledger: Ledger) -> None:
-    log = ScriptedLog(batches(range(5), range(5, 10), range(10, 15)))
-    with serving(log) as broker:
-        scripted = {"subscribe": "t", "kafka.bootstrap.servers": broker.address}
-        assert stage(endingOffsets='{"t":{"0":5}}', **scripted).count() == 5
-        log.keep(start=10)
-        with pytest.raises(AnalysisException, match=r"OffsetsAgedOut.*5 offsets"):
-            stage(**scripted).collect()
-        assert values(stage(failOnDataLoss="false", **scripted)) == list(range(10, 15))
-    assert ledger.plan(2).partitions[0].reason == "5 offsets aged out"
-
-
-def test_a_partition_that_came_later_is_read_whole(two: Topic, stage: Load, server: EmbeddedBroker) -> None:
-    first = {"startingOffsets": two.offsets(p0=8, p1=5)}
-    assert values(stage(subscribe=two.name, **first)) == [8, 9]
-    create_partitions(server.bootstrap_servers, {two.name: 3})
-    two.add(20, 21, partition=2)
-    two.add(22, partition=0)
-    assert values(stage(subscribe=two.name, **first)) == [20, 21, 22]
-
-
-def test_the_group_gets_the_offsets_and_a_read_may_begin_there(
-    two: Topic, stage: Load, load: Load, server: EmbeddedBroker, ledger: Ledger
-) -> None:
-    group = f"group-of-{two.name}"
-    grouped = {"subscribe": two.name, "kafka.group.id": group}
-    assert stage(commitOffsets="group", **grouped).count() == 15
-    cluster = Cluster(ClientConfig(bootstrap_servers=server.bootstrap_servers))
-    try:
-        told = committed_offsets(cluster, group)
-    finally:
-        cluster.close()
-    assert {p: c.offset for p, c in told.items()} == {
-        TopicPartition(two.name, 0): 10,
-        TopicPartition(two.name, 1): 5,
-    }
-    two.add(15, 16, partition=1)
-    at_group = load(startingOffsets="group", **grouped)
-    assert values(at_group) == [15, 16]
-    two.add(17, partition=0)
-    assert values(at_group) == [15, 16, 17]
-    at_files = load(startingOffsets=f"file:{ledger.location}/offsets", subscribe=two.name)
-    assert values(at_files) == [15, 16, 17]

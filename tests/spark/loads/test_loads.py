@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +16,12 @@ from pyspark.sql import functions as f
 import broker
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import errors
-from pyspark_kafkalog.client.admin import delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import Output
-from pyspark_kafkalog.ledger.records import encode, seal
+from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_topics import Topic
@@ -130,15 +128,6 @@ def test_an_exception_passes_through_and_the_next_load_has_the_same_ranges(lake:
     lake.assert_published(rows(1, range(15)) + rows(2, range(15, 17)))
 
 
-def test_a_kept_load_is_replayed(lake: Lake) -> None:
-    with lake.load() as load:
-        load.df.count()
-        load.keep()
-    assert load.commit is None
-    assert lake.ledger.pending() == load.plan
-    assert lake.run().number == 1
-
-
 def test_a_block_that_did_not_read_everything_is_no_load(lake: Lake) -> None:
     with (
         pytest.raises(errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"),
@@ -160,31 +149,6 @@ def test_what_an_attempt_read_that_failed_does_not_count_for_the_next_one(lake: 
         again.done()
     assert lake.ledger.head() is None
     assert lake.run().records == 15
-
-
-@pytest.mark.long("several Spark jobs")
-def test_a_transformation_is_published_by_its_partitions(lake: Lake) -> None:
-    for start in (15, 18):
-        with lake.load() as load:
-            number = f.col("value").cast("string").cast("int")
-            odd = load.df.select(number.alias("n"), (number % 2).alias("odd"), f.lit("a b").alias("text"))
-            some = odd.where("n > 3")
-            load.write_parquet(lake.table, df=some, partition_by=["odd", "text"], compression="zstd")
-        lake.topic.add(*range(start, start + 3))
-    found = kafkalog.read_load(lake.spark, lake.table)
-    assert_rows(
-        found,
-        "n int, load int, odd int, text string",
-        [(n, 1 if n < 15 else 2, n % 2, "a b") for n in range(4, 18)],
-    )
-
-
-def test_a_table_keeps_its_partitioning(lake: Lake) -> None:
-    lake.run()
-    lake.topic.add(15)
-    said = r"load 1 is partitioned by \[\], this one by \['partition'\]"
-    with pytest.raises(errors.LoadError, match=said), lake.load() as load:
-        load.write_parquet(lake.table, partition_by="partition")
 
 
 def test_a_table_keeps_the_types_of_its_columns_and_may_get_new_ones(lake: Lake) -> None:
@@ -353,18 +317,6 @@ def load_without_spark(lake: Lake, n: int) -> None:
 # ---- bad input: a clear error, and nothing lost
 
 
-def test_a_recreated_topic_stops_the_load(lake: Lake, client: RawClient) -> None:
-    lake.run()
-    delete_topics(lake.servers, [lake.topic.name])
-    assert client.create_topic(lake.topic.name, 2, {}).error_code == 0
-    lake.topic.add(100)
-    with pytest.raises(errors.TopicRecreated, match="onTopicRecreated=earliest"), lake.load():
-        pass
-    assert lake.ledger.pending() is None
-    lake.run(onTopicRecreated="earliest")
-    lake.assert_published(rows(1, range(15)) + rows(2, range(100, 101)))
-
-
 @pytest.mark.long("several Spark jobs")
 def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> None:
     with broker.start_broker(**{"log.retention.check.interval.ms": "100"}) as own, RawClient(own.port) as raw:
@@ -383,15 +335,6 @@ def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> No
         lake.run(failOnDataLoss=False)
     lake.assert_published(rows(1, range(1)) + rows(2, range(first, 30)))
     assert lake.ledger.plan(2).partitions[0].reason == "23 offsets aged out"
-
-
-def test_the_ledger_of_another_cluster_is_not_used(lake: Lake) -> None:
-    lake.run()
-    record = Path(lake.ledger.location, "load.json")
-    fields = {"name": NAME, "created": "2026-11-21T18:00:00.000Z", "cluster_id": "another", "options": {}}
-    record.write_bytes(seal("load", fields))
-    with pytest.raises(errors.ForeignCluster, match="another"), lake.load():
-        pass
 
 
 def test_an_edited_plan_is_not_replayed(lake: Lake) -> None:
@@ -445,12 +388,6 @@ def test_a_path_of_another_load_is_refused_before_anything_is_written(lake: Lake
     lake.assert_published(rows(1, range(15)))
 
 
-def test_an_offsets_path_that_cannot_be_written_is_named(lake: Lake) -> None:
-    lake.offsets.write_text("a file, where a directory should be")
-    with pytest.raises(errors.LoadError, match=r"_offsets.*choose another"), lake.load():
-        pass
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -482,27 +419,3 @@ def test_a_load_is_used_once_and_inside_its_block(lake: Lake) -> None:
         load.write_parquet(lake.table)
     with pytest.raises(errors.LoadError, match=r"call load\(\) again"), load:
         pass
-
-
-def test_two_drivers_starting_together_commit_once(lake: Lake) -> None:
-    outcomes: list[str] = []
-    start = threading.Barrier(2, timeout=60)
-
-    def drive() -> None:
-        start.wait()
-        try:
-            with lake.load() as load:
-                start.wait()
-                load.write_parquet(lake.table)
-            outcomes.append("loaded")
-        except errors.LoadBusy:
-            outcomes.append("busy")
-            start.wait()
-
-    drivers = [threading.Thread(target=drive) for _ in range(2)]
-    for driver in drivers:
-        driver.start()
-    for driver in drivers:
-        driver.join()
-    assert sorted(outcomes) == ["busy", "loaded"]
-    lake.assert_published(rows(1, range(15)))

@@ -112,25 +112,6 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
     assert output_files.verify_outputs(lake.ledger.lineage()) == []
 
 
-@pytest.mark.long("several Spark jobs")
-def test_a_driver_stopped_between_write_and_commit_leaves_no_duplicate(lake: Lake) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        write_and_be_stopped(lake)
-    assert list((lake.table() / "load=00000001").glob("kl_run=*/*.parquet"))
-    assert lake.ledger.head() is None
-    lake.add(1, 0, b"f")
-    assert lake.run().records == 5
-    lake.assert_published(FIRST)
-    assert lake.run().records == 1
-    lake.assert_published([*FIRST, (2, "f", 1, 0, END, 0)])
-
-
-def write_and_be_stopped(lake: Lake) -> None:
-    with kafkalog.load(lake.spark, name=NAME, offsets=lake.offsets, **lake.options) as load:
-        load.write_parquet(lake.table())
-        raise KeyboardInterrupt
-
-
 def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_stands(lake: Lake) -> None:
     lake.run(**{"kafka.group.id": GROUP, "offsetStore": "zookeeper"})
     one, two = (f"tcp://127.0.0.1:{lake.brokers.port(broker)}" for broker in (1, 2))
@@ -178,14 +159,3 @@ def test_a_read_of_mode_stage_commits_in_its_last_task_and_tells_the_group(lake:
     with Session(lake.brokers.place) as session:
         told = group_offsets(session, V07Layout(), f"{GROUP}-of-stage", lake.topic)
     assert told == {"1-0": END, "1-1": 0, "2-0": SIZE, "2-1": 2 * SIZE}
-
-
-def test_without_receipts_the_ranges_are_the_same(lake: Lake) -> None:
-    given = {**lake.options, "startingOffsets": "earliest", "receipts": False}
-    with kafkalog.load(lake.spark, name=NAME, offsets=lake.offsets, **given) as load:
-        assert load.df.count() == 5
-        load.done()
-    assert (load.commit.mode, load.commit.records) == ("job", -1)
-    with kafkalog.load(lake.spark, name=NAME, offsets=lake.offsets, **lake.options) as load:
-        assert load.is_empty
-        assert load.df.columns[-2:] == ["broker", "innerIndex"]
