@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.support.foreign.foreign_clients import CLIENTS
@@ -66,3 +68,19 @@ def test_kafka_python_deletes_records_and_describes_directories(servers: str, to
         assert admin.describe_cluster()["controller_id"] == 0
     finally:
         admin.close()
+
+
+def test_aiokafka_deletes_records(servers: str, topic: str) -> None:
+    async def run() -> None:
+        from aiokafka import TopicPartition
+        from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+        await admin.start()
+        try:
+            partition = TopicPartition(topic, 0)
+            assert await admin.delete_records({partition: RecordsToDelete(before_offset=4)}) == {partition: 4}
+        finally:
+            await admin.close()
+
+    asyncio.run(run())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +15,12 @@ from typing import Any, Protocol
 import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.kafka_python_member import KafkaPythonMember
+from tests.support.protocol.raw_client import RawClient
 
 _SECONDS = 90.0
 _TOPIC, _PARTITIONS = "t", 4
@@ -185,6 +191,43 @@ def test_members_share_join_and_leave(
     drive.members.pop(0).close()
     drive(drive.shared)
     assert len(drive.read) == 20  # what is committed is not read again
+
+
+_OTHER = """
+import sys
+from tests.interop import test_classic_groups as own
+member = getattr(own, sys.argv[1])(sys.argv[2], sys.argv[3])
+while True:
+    member.poll()
+"""
+
+
+@pytest.mark.long("every client with every other")
+@_clients
+def test_the_partitions_of_a_killed_member_go_to_the_others(
+    broker: EmbeddedBroker, drive: Drive, make: type[Any], topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    drive.members.append(make(servers, topic_name))
+    drive(drive.shared)
+    with RawClient(broker.port) as client:
+        ours = members_of(client, topic_name)
+        other = subprocess.Popen([sys.executable, "-c", _OTHER, make.__name__, servers, topic_name])
+        try:
+            drive(lambda: len(drive.members[0].held()) == _PARTITIONS // 2)
+            (killed,) = members_of(client, topic_name) - ours
+        finally:
+            other.kill()
+            other.wait()
+        # What the end of its session does.
+        left = client.ask(LeaveGroupRequest(topic_name, members=(MemberIdentity(killed),)))
+        assert [member.error_code for member in left.members] == [ErrorCode.NONE]
+    drive(drive.shared)
+
+
+def members_of(client: RawClient, group: str) -> set[str]:
+    (described,) = client.ask(DescribeGroupsRequest(groups=(group,))).groups
+    return {member.member_id for member in described.members}
 
 
 @pytest.mark.long("every client with every other")

@@ -51,7 +51,7 @@ def test_offsets_are_found_by_position_and_time(servers: str, topic_name: str, c
     assert client.offsets(servers, topic_name, 0, written[-1].timestamp + 1) == (0, 60, None)
 
 
-def test_a_group_without_members_keeps_its_offset_for_every_client(
+def test_a_group_without_members_keeps_its_offset(
     servers: str, topic_name: str, client: ForeignClient
 ) -> None:
     client.create_topic(servers, topic_name, 1)

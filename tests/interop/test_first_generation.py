@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import UnsupportedForMessageFormatError
 
 from broker.embedded import EmbeddedBroker, start_broker
@@ -118,6 +122,35 @@ class TestOneEntryAtATime:
             assert [message.value() for message in found if message is not None] == VALUES
         finally:
             consumer.close()
+
+    def test_kafka_python(self, servers: str) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            consumer_timeout_ms=90_000,
+            group_id=None,
+            max_partition_fetch_bytes=1,
+        )
+        partition = KafkaPythonPartition("full", 0)
+        try:
+            consumer.assign([partition])
+            consumer.seek(partition, 0)
+            assert [next(consumer).value for _ in VALUES] == VALUES
+        finally:
+            consumer.close()
+
+    def test_aiokafka(self, servers: str) -> None:
+        async def run() -> list[bytes]:
+            consumer = AIOKafkaConsumer(bootstrap_servers=servers, max_partition_fetch_bytes=1)
+            partition = AioPartition("full", 0)
+            await consumer.start()
+            try:
+                consumer.assign([partition])
+                consumer.seek(partition, 0)
+                return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in VALUES]
+            finally:
+                await consumer.stop()
+
+        assert asyncio.run(run()) == VALUES
 
 
 class TestBehindTheLastMessage:

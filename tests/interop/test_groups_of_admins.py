@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.support.foreign.foreign_clients import CLIENTS
@@ -63,3 +65,25 @@ def test_kafka_python_lists_and_describes_it(servers: str, group: str) -> None:
         }
     finally:
         admin.close()
+
+
+def test_aiokafka_lists_and_describes_it(servers: str, group: str) -> None:
+    async def run() -> None:
+        from aiokafka import TopicPartition
+        from aiokafka.admin import AIOKafkaAdminClient
+
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+        await admin.start()
+        try:
+            assert (group, "") in await admin.list_consumer_groups()
+            (described,) = await admin.describe_consumer_groups([group])
+            assert described.groups[0][:3] == (0, group, "Empty")
+            offsets = await admin.list_consumer_group_offsets(group)
+            assert {tp: o.offset for tp, o in offsets.items()} == {
+                TopicPartition(group, 0): 42,
+                TopicPartition(group, 1): 7,
+            }
+        finally:
+            await admin.close()
+
+    asyncio.run(run())

@@ -61,3 +61,16 @@ def test_librdkafka_replaces_all_and_is_told_what_is_wrong(servers: str, topic: 
         (done,) = admin.alter_configs([right]).values()
     assert done.result(WAIT_SECONDS) is None
     assert own(servers, topic) == {"retention.ms": "7"}
+
+
+def test_kafka_python_changes_a_property(servers: str, topic: str) -> None:
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": "60000"})]
+        )
+    finally:
+        admin.close()
+    assert own(servers, topic)["retention.ms"] == "60000"

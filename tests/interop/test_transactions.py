@@ -21,7 +21,7 @@ ROUNDS: Rounds = [(b"one", True), (b"two", False), (b"three", True), (b"four", F
 KEPT, ALL = [b"one", b"three"], [b"one", b"two", b"three", b"four"]
 
 
-def by_librdkafka(servers: str, topic: str, partitions: int = 1) -> None:
+def by_librdkafka(servers: str, topic: str) -> None:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka import TopicPartition as Theirs
 
@@ -30,8 +30,7 @@ def by_librdkafka(servers: str, topic: str, partitions: int = 1) -> None:
     producer.init_transactions(WAIT_SECONDS)
     for number, (value, commit) in enumerate(ROUNDS):
         producer.begin_transaction()
-        for partition in range(partitions):
-            producer.produce(topic, value, partition=partition)
+        producer.produce(topic, value, partition=0)
         producer.flush(WAIT_SECONDS)
         group = member.consumer_group_metadata()
         producer.send_offsets_to_transaction([Theirs(topic, 0, number)], group, WAIT_SECONDS)
@@ -39,7 +38,7 @@ def by_librdkafka(servers: str, topic: str, partitions: int = 1) -> None:
     member.close()
 
 
-def by_kafka_python(servers: str, topic: str, partitions: int = 1) -> None:
+def by_kafka_python(servers: str, topic: str) -> None:
     from kafka import KafkaProducer, OffsetAndMetadata
     from kafka import TopicPartition as Theirs
 
@@ -47,15 +46,14 @@ def by_kafka_python(servers: str, topic: str, partitions: int = 1) -> None:
     producer.init_transactions()
     for number, (value, commit) in enumerate(ROUNDS):
         producer.begin_transaction()
-        for partition in range(partitions):
-            producer.send(topic, value, partition=partition).get(WAIT_SECONDS)
+        producer.send(topic, value, partition=0).get(WAIT_SECONDS)
         offsets = {Theirs(topic, 0): OffsetAndMetadata(number, "", -1)}
         producer.send_offsets_to_transaction(offsets, topic)
         (producer.commit_transaction if commit else producer.abort_transaction)()
     producer.close()
 
 
-def by_aiokafka(servers: str, topic: str, partitions: int = 1) -> None:
+def by_aiokafka(servers: str, topic: str) -> None:
     from aiokafka import AIOKafkaProducer
     from aiokafka import TopicPartition as Theirs
 
@@ -65,8 +63,7 @@ def by_aiokafka(servers: str, topic: str, partitions: int = 1) -> None:
         try:
             for number, (value, commit) in enumerate(ROUNDS):
                 await producer.begin_transaction()
-                for partition in range(partitions):
-                    await producer.send_and_wait(topic, value, partition=partition)
+                await producer.send_and_wait(topic, value, partition=0)
                 await producer.send_offsets_to_transaction({Theirs(topic, 0): number}, topic)
                 await (producer.commit_transaction if commit else producer.abort_transaction)()
         finally:

@@ -25,33 +25,28 @@ from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
 
 
-@pytest.fixture(params=["path", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> Store:
-    """A store of each kind, empty: what holds of one holds of the other."""
-    return open_store(tmp_path / "a b" if request.param == "path" else url)
-
-
 @pytest.fixture
 def s3(url: str) -> FileStore:
+    """Empty. The same of a path is in tests/unit/stores/test_local_store.py."""
     return open_store(url)
 
 
 @pytest.mark.long("many writers at one store")
-def test_a_record_is_created_once_and_keeps_its_first_content(store: Store) -> None:
-    assert store.create("plans/1.json", b"first")
-    assert not store.create("plans/1.json", b"second, and longer")
-    assert not store.create("plans/1.json", b"first")
-    assert store.read("plans/1.json") == b"first"
-    assert store.read("plans/2.json") is None
+def test_a_record_is_created_once_and_keeps_its_first_content(s3: FileStore) -> None:
+    assert s3.create("plans/1.json", b"first")
+    assert not s3.create("plans/1.json", b"second, and longer")
+    assert not s3.create("plans/1.json", b"first")
+    assert s3.read("plans/1.json") == b"first"
+    assert s3.read("plans/2.json") is None
 
 
 @pytest.mark.long("many writers at one store")
-def test_of_fifty_creators_one_wins(store: Store) -> None:
+def test_of_fifty_creators_one_wins(s3: FileStore) -> None:
     start, won = threading.Barrier(50), []
 
     def create(racer: int) -> None:
         start.wait()
-        if store.create("commits/1.json", b"%d" % racer * 100):
+        if s3.create("commits/1.json", b"%d" % racer * 100):
             won.append(racer)
 
     threads = [threading.Thread(target=create, args=(racer,)) for racer in range(50)]
@@ -60,32 +55,32 @@ def test_of_fifty_creators_one_wins(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
-    assert store.read("commits/1.json") == b"%d" % won[0] * 100
+    assert s3.read("commits/1.json") == b"%d" % won[0] * 100
 
 
-def test_names_are_those_directly_in_a_directory(store: Store) -> None:
+def test_names_are_those_directly_in_a_directory(s3: FileStore) -> None:
     for name in ("plans/2.json", "plans/1.json", "load.json", "plans/below/3.json", "plansnot/4.json"):
-        store.create(name, b"data")
-    assert store.names("plans") == ["1.json", "2.json", "below"]
-    assert store.names("commits") == []
-    assert store.names("") == ["load.json", "plans", "plansnot"]
-    assert store.exists("plans/1.json")
-    assert not store.exists("plans/3.json")
+        s3.create(name, b"data")
+    assert s3.names("plans") == ["1.json", "2.json", "below"]
+    assert s3.names("commits") == []
+    assert s3.names("") == ["load.json", "plans", "plansnot"]
+    assert s3.exists("plans/1.json")
+    assert not s3.exists("plans/3.json")
 
 
-def test_hints_are_replaced_and_removed(store: Store) -> None:
-    store.replace("offsets/part-1-clicks-0", b"long line\n")
-    store.replace("offsets/part-1-clicks-0", b"short\n")
-    assert store.read("offsets/part-1-clicks-0") == b"short\n"
-    store.remove("offsets/part-1-clicks-0")
-    store.remove("offsets/part-1-clicks-0")
-    assert store.read("offsets/part-1-clicks-0") is None
+def test_hints_are_replaced_and_removed(s3: FileStore) -> None:
+    s3.replace("offsets/part-1-clicks-0", b"long line\n")
+    s3.replace("offsets/part-1-clicks-0", b"short\n")
+    assert s3.read("offsets/part-1-clicks-0") == b"short\n"
+    s3.remove("offsets/part-1-clicks-0")
+    s3.remove("offsets/part-1-clicks-0")
+    assert s3.read("offsets/part-1-clicks-0") is None
     for name in ("offsets/a", "offsets/below/b", "offsetsnot/c"):
-        store.replace(name, b"data")
-    assert sorted(file.name for file in store.files("offsets")) == ["offsets/a", "offsets/below/b"]
-    store.remove_directory("offsets")
-    store.remove_directory("offsets")
-    assert store.names("") == ["offsetsnot"]
+        s3.replace(name, b"data")
+    assert sorted(file.name for file in s3.files("offsets")) == ["offsets/a", "offsets/below/b"]
+    s3.remove_directory("offsets")
+    s3.remove_directory("offsets")
+    assert s3.names("") == ["offsetsnot"]
 
 
 @pytest.mark.parametrize("name", ["", "../load.json", "plans//1.json", "/etc/passwd", "plans/./1.json"])
@@ -94,9 +89,9 @@ def test_a_name_that_leaves_the_store_is_refused(s3: Store, name: str) -> None:
         s3.create(name, b"data")
 
 
-def test_a_good_store_passes_the_check_and_is_left_clean(store: Store) -> None:
-    check_store(SubStore(store, "flights"))
-    assert SubStore(store, "flights").names("") == []
+def test_a_good_store_passes_the_check_and_is_left_clean(s3: FileStore) -> None:
+    check_store(SubStore(s3, "flights"))
+    assert SubStore(s3, "flights").names("") == []
 
 
 @pytest.mark.parametrize(

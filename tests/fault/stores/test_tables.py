@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,10 +28,10 @@ from tests.support.command_line import kafkalog
 from tests.support.ledger.plans import P0, P1, begun, facts, read_all
 
 
-@pytest.fixture(params=["path", "s3"])
-def table(request: pytest.FixtureRequest, tmp_path: Path, url: str) -> str:
-    """What holds of a table at a path holds of one in a store."""
-    return f"{tmp_path}/table" if request.param == "path" else f"{url}/table"
+@pytest.fixture
+def table(url: str) -> str:
+    """Tables at a path are in tests/unit/loads."""
+    return f"{url}/table"
 
 
 @pytest.fixture

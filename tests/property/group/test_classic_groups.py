@@ -347,5 +347,5 @@ class ClassicGroups(RuleBasedStateMachine):
             self.told(client, answer.error)
 
 
-ClassicGroups.TestCase.settings = examples(150, stateful_step_count=50)
+ClassicGroups.TestCase.settings = examples(100, stateful_step_count=50)
 TestClassicGroups = ClassicGroups.TestCase

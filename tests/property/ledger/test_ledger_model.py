@@ -221,4 +221,4 @@ class LedgerModel(RuleBasedStateMachine):
 
 
 TestLedgerModel = LedgerModel.TestCase
-TestLedgerModel.settings = examples(100, stateful_step_count=20, phases=[Phase.generate, Phase.shrink])
+TestLedgerModel.settings = examples(60, stateful_step_count=20, phases=[Phase.generate, Phase.shrink])

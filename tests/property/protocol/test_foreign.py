@@ -141,7 +141,7 @@ def test_kio_reads_ours_and_we_read_kios(cases: list[Case], data: st.DataObject)
 
 
 @by_class(case for case in CASES if not in_kio(case))
-@FEW
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_kafka_python_reads_ours_and_we_read_kafka_pythons(cases: list[Case], data: st.DataObject) -> None:
     for case in cases:
