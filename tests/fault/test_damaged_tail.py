@@ -44,6 +44,13 @@ def _recovers_to(path: Path, wanted: tuple[bytes, ...], size: int, segment: Path
     crash(manager)
 
 
+def test_a_flipped_bit_in_what_the_checksum_covers_is_found(tmp_path: Path) -> None:
+    segment, data, second = _crashed_log(tmp_path)
+    for position in range(second + 16, len(data), 5):
+        segment.write_bytes(data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :])
+        _recovers_to(tmp_path, FIRST_BATCH, second, segment)
+
+
 def test_a_nonsense_length_takes_no_memory(tmp_path: Path) -> None:
     segment, data, _ = _crashed_log(tmp_path)
     huge = bytearray(batch(b"x"))

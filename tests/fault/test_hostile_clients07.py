@@ -57,16 +57,6 @@ def latest(broker: EmbeddedBroker, topic: str) -> int:
         return offsets_in(wire.ask(offsets(topic, 0, LATEST, 1)))[0]
 
 
-def test_random_bytes_harm_nobody(broker: EmbeddedBroker) -> None:
-    rng = random.Random(7)
-    for _ in range(200):
-        with Wire07(broker.port) as wire:
-            try:
-                wire.send(rng.randbytes(rng.randrange(1, 300)))
-            except OSError:
-                pass
-
-
 def test_requests_with_a_changed_byte_are_answered_or_closed(broker: EmbeddedBroker) -> None:
     rng = random.Random(8)
     whole = [

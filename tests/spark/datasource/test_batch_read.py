@@ -155,15 +155,6 @@ def test_s21_times_can_be_grouped_by_window(three: Topic, load: Load) -> None:
     assert_rows(found, "start bigint, count bigint", [(1000, 10), (1100, 10), (1200, 1)])
 
 
-def test_a_record_without_a_time_has_the_millisecond_before_the_epoch(
-    new_topic: NewTopic, load: Load
-) -> None:
-    topic = new_topic()
-    topic.add("x", timestamp=-1)
-    frame = load(subscribe=topic.name).selectExpr("unix_millis(timestamp) ms", "timestampType")
-    assert tuple(frame.first()) == (-1, 0)
-
-
 def test_s75_and_s76_options_in_any_case(three: Topic, load: Load) -> None:
     options = {
         "SUBSCRIBE": three.name,

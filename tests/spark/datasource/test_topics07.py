@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import PythonException
 
 from tests.support.classic.two_brokers07 import TwoBrokers07
 from tests.support.protocol.wire07 import entry, zipped
@@ -89,21 +89,6 @@ def test_a_frame_read_again_sees_what_came_since(load: Load, brokers: TwoBrokers
     assert frame.count() == 1
     brokers.put(1, "growing", 1, entry(b"2"))
     assert frame.count() == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"endingTimestamp": "1"}, "endingTimestamp has no meaning with protocol=0.7"),
-        ({"maxRecordsPerPartition": "1"}, "maxRecordsPerPartition has no meaning with protocol=0.7"),
-        ({"startingOffsets": '{"clicks":{"0":1}}'}, "with protocol=0.7 it is <broker>-<number>"),
-        ({"place": {}}, "exactly one of zookeeper.connect"),
-    ],
-)
-def test_wrong_options_fail_at_load(load: Load, options: Any, said: str) -> None:
-    with pytest.raises(AnalysisException) as raised:
-        load(subscribe="clicks", **options)
-    assert said in str(raised.value)
 
 
 def test_a_start_within_a_message_is_reported_with_its_partition(load: Load) -> None:
