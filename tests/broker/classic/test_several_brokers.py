@@ -103,21 +103,16 @@ def write(cluster: EmbeddedCluster, topic: str, kill: int) -> set[bytes]:
     return acknowledged
 
 
-@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
 def test_every_acknowledged_message_is_read_by_a_group_of_two(
-    cluster: EmbeddedCluster, topic_name: str, storage: str
+    cluster: EmbeddedCluster, topic_name: str
 ) -> None:
-    read_by_two(cluster, topic_name, storage)
-
-
-def read_by_two(cluster: EmbeddedCluster, topic_name: str, storage: str) -> None:
-    """A group of two reads while a broker dies and returns."""
+    """Where its offsets are kept is another test's."""
     create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, PARTITIONS)])
     until(
         lambda: leaders(cluster, topic_name) == {*cluster.brokers}
     )  # its owners make it one after the other
     given = PROMPT | {
-        "zookeeper.connect": cluster.zookeeper_connect, "groupid": topic_name, "offsets.storage": storage,
+        "zookeeper.connect": cluster.zookeeper_connect, "groupid": topic_name,
     }  # fmt: skip
     connectors = [ConsumerConnector(given) for _ in range(2)]
     readers = [

@@ -8,8 +8,6 @@ import os
 import re
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,9 +18,6 @@ from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
@@ -77,56 +72,6 @@ def leaders(client: RawClient, topic: str) -> list[int]:
     request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
     (found,) = client.ask(request).topics
     return [each.leader_id for each in sorted(found.partitions, key=lambda p: p.partition_index)]
-
-
-def joining(group: str) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group, session_timeout_ms=300_000, rebalance_timeout_ms=600_000, member_id="",
-        protocol_type="consumer", protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
-    )  # fmt: skip
-
-
-def forget(cluster: EmbeddedCluster, broker: int, directory: Path) -> None:
-    properties = directory / "server.properties"
-    patient = "".join(f"{name}={value}\n" for name, value in PATIENT.items())
-    properties.write_text(f"zookeeper.connect={cluster.zookeeper_connect}\n{patient}")
-    command = [sys.executable, "-m", "broker", "forget", str(broker), str(properties), "--yes"]
-    subprocess.run(command, check=True, timeout=180, capture_output=True)
-
-
-def test_a_coordinator_that_was_forgotten_while_it_was_stopped_coordinates_nothing_when_it_goes_on(
-    two: EmbeddedCluster, tmp_path: Path
-) -> None:
-    with ExitStack() as stack:
-        one, old = (client_of(two.brokers[n], stack) for n in (1, 2))
-        waiting = client_of(two.brokers[2], stack)
-        assert one.create_topic("t", partitions=2).error_code == ErrorCode.NONE
-        until(lambda: sorted(leaders(old, "t")) == [1, 2])
-        group, name = key_of(one, 2, GROUP), key_of(one, 2, TRANSACTION)
-        other = next(f"h{n}" for n in range(99) if coordinator(one, f"h{n}") == (ErrorCode.NONE, 2))
-        until(lambda: commit(old, group, "t", 5) == ErrorCode.NONE)
-        txn = RawTransactions(old, name)
-        until(lambda: txn.initialize() == ErrorCode.NONE)
-        assert txn.add("t", 0) == ErrorCode.NONE
-        until(lambda: stored_code(old, other) == ErrorCode.NONE)
-        waiting.send(joining(other), 3)
-        until(lambda: len(old.ask(ListGroupsRequest()).groups) == 2)
-        stop_process(two.brokers[2].pid)
-        expire_broker(two.zookeeper_connect, 2)
-        until(lambda: -1 in leaders(one, "t"))
-        assert coordinator(one, group) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1), "its owner is away"
-        forget(two, 2, tmp_path)
-        os.kill(two.brokers[2].pid, signal.SIGCONT)
-        assert waiting.receive().error_code == ErrorCode.NOT_COORDINATOR
-        until(lambda: commit(old, group, "t", 9) == ErrorCode.NOT_COORDINATOR)
-        assert stored_code(old, group) == ErrorCode.NOT_COORDINATOR
-        assert old.ask(joining(other), 3).error_code == ErrorCode.NOT_COORDINATOR
-        assert txn.initialize() == txn.add("t", 0) == txn.end() == ErrorCode.NOT_COORDINATOR
-        assert old.ask(ListGroupsRequest()).groups == ()
-        assert old.ask(ListTransactionsRequest()).transaction_states == ()
-        for client in (one, old):
-            until(lambda client=client: coordinator(client, group) == (ErrorCode.NONE, 1))
-        assert commit(one, group, "t", 7) == ErrorCode.NONE
 
 
 def stored_code(client: RawClient, group: str) -> ErrorCode:

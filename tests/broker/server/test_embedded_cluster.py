@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import chain
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import broker
 from broker.embedded import EmbeddedCluster
@@ -33,71 +30,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
     with broker.start_cluster(3, PATIENT) as running:
         await_all(running)
         yield running
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_records_with_keys_are_all_read_from_any_broker(cluster: EmbeddedCluster) -> None:
-    one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
-    assert cluster.bootstrap_servers == f"{one},{two},{three}"
-    admin = AdminClient({"bootstrap.servers": two})
-    for made in admin.create_topics([NewTopic("keys", 5, 1), NewTopic("single", 1, 1)]).values():
-        made.result(120)
-    producer = Producer({"bootstrap.servers": three})
-    for n in range(500):
-        producer.produce("keys", key=b"k%d" % (n % 50), value=b"%d" % n)
-        producer.produce("single", value=b"%d" % n)
-    assert producer.flush(120) == 0
-    assert read(one, "keys", 500) == read(two, "keys", 500) == {b"%d" % n for n in range(500)}
-    assert read(three, "single", 500) == {b"%d" % n for n in range(500)}
-    admin.create_partitions([NewPartitions("single", 3)])["single"].result(120)
-    other_admin = AdminClient({"bootstrap.servers": one})
-    assert sorted(other_admin.list_topics("single", 60).brokers) == [1, 2, 3]
-    until(lambda: len(other_admin.list_topics("single", 60).topics["single"].partitions) == 3)
-
-
-def read(servers: str, topic: str, count: int) -> set[bytes]:
-    """So many values of a topic, from the beginning."""
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": f"{topic}-{servers}", "auto.offset.reset": "earliest"}
-    )
-    try:
-        consumer.subscribe([topic])
-        found: set[bytes] = set()
-        while len(found) < count:
-            message = consumer.poll(60)
-            assert message is not None, f"{len(found)} of {count}"
-            assert message.error() is None, message.error()
-            found.add(message.value())
-        return found
-    finally:
-        consumer.close()
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_members_of_a_group_share_its_partitions_whichever_brokers_they_ask(cluster: EmbeddedCluster) -> None:
-    one, two, three = (each.bootstrap_servers for each in cluster.brokers.values())
-    admin = AdminClient({"bootstrap.servers": one})
-    admin.create_topics([NewTopic("shared", 6, 1)])["shared"].result(120)
-    own = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 45_000}
-    for protocol in ("classic", "consumer"):
-        kind = {"group.protocol": protocol} if protocol == "consumer" else {}
-        given = {k: v for k, v in own.items() if protocol == "classic" or k != "session.timeout.ms"}
-        given["group.id"] = protocol
-        members = [Consumer({"bootstrap.servers": at, **given, **kind}) for at in (one, two, three)]
-        try:
-            for member in members:
-                member.subscribe(["shared"])
-
-            def shared(members: list[Consumer] = members) -> bool:
-                for member in members:
-                    member.poll(0.05)
-                parts = [[each.partition for each in member.assignment()] for member in members]
-                return [len(each) for each in parts] == [2, 2, 2] and {*chain(*parts)} == {*range(6)}
-
-            until(shared)
-        finally:
-            for member in members:
-                member.close()
 
 
 def test_groups_are_spread_over_the_brokers_and_keep_their_offsets(cluster: EmbeddedCluster) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from tests.support.protocol.raw_client import batch
-from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.stopping import stop_process
 from tests.support.two_brokers import SOON_MISSED, Two, leaders, write_everywhere
 from tests.support.until import until
@@ -112,60 +109,3 @@ def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_g
     assert not thread.is_alive()
     assert set(answers) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
     until(lambda: two.aside(2) == ["t.topic", "t_1"])
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_a_process_that_was_stopped_for_a_while_and_not_forgotten_serves_again(two: Two) -> None:
-    two.create("t", 1, 2)
-    client = two.clients[2]
-    stop_process(two.brokers[2].pid)
-    two.miss(2)
-    until(lambda: leaders(two.describe(1, "t")) == [1, -1])
-    os.kill(two.brokers[2].pid, signal.SIGCONT)
-    until(lambda: leaders(two.describe(1, "t")) == [1, 2])
-    until(lambda: client.produce("t", batch(b"x"), 1).error_code == ErrorCode.NONE)
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_a_transaction_whose_coordinator_was_forgotten_is_aborted(
-    tmp_path: Path, zookeeper_connect: str
-) -> None:
-    with Two(zookeeper_connect, tmp_path) as two:
-        assert two.clients[1].create_topic("t", partitions=1).error_code == ErrorCode.NONE
-        ids = tuple(f"id-{n}" for n in range(20))
-        asked = FindCoordinatorRequest(key_type=1, coordinator_keys=ids)
-
-        def coordinators() -> dict[int, str]:
-            """An id of each broker's, once both say the same."""
-            told = [
-                {c.key: c.node_id for c in client.ask(asked).coordinators} for client in two.clients.values()
-            ]
-            names = {owner: name for name, owner in told[0].items()}
-            return names if told[0] == told[1] and names.keys() == {1, 2} else {}
-
-        of = until(coordinators)
-        at_two = RawTransactions(two.clients[2], of[2]).begun("t", 0)
-        lost = RawTransactions(two.clients[1], of[2])
-        lost.producer = at_two.producer
-        until(lambda: lost.send("t", b"lost") == ErrorCode.NONE)
-        two.stop(2)
-        two.stop(1)
-        lost.client = two.start(1, {
-            "transaction.max.timeout.ms": 1000,
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
-        })  # fmt: skip
-        time.sleep(2.5)  # so long that it has looked; if it has not, the next line says less
-        assert two.clients[1].offset_at("t", -1, isolation_level=1).offset == 0, "its coordinator may return"
-        assert two.forget(2, "--yes")[0] == 0
-        until(lambda: two.clients[1].offset_at("t", -1, isolation_level=1).offset == 2)
-        unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        until(lambda: lost.send("t", b"late", version=10) == unknown)
-        new = RawTransactions(two.clients[1], of[2], timeout_ms=1000)
-
-        def in_time() -> bool:
-            """Once more, if it took more than a second: then its coordinator aborts it."""
-            return new.initialize() == ErrorCode.NONE and (
-                new.add("t", 0) == new.send("t", b"new") == new.end() == ErrorCode.NONE
-            )
-
-        until(in_time)

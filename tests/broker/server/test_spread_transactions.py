@@ -108,21 +108,6 @@ def seen(clients: Clients, topic: str) -> dict[int, list[bytes | None]]:
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_has_partitions_of_every_broker(clients: Clients, topic: str, commit: bool) -> None:
-    owners, txn = clients.owners(topic), clients.transaction(topic)
-    txn.begun(topic, 0, 1, 2)
-    for partition, owner in owners.items():
-        at_owner = clients.through(txn, owner)
-        assert at_owner.send(topic, b"a", partition=partition) == ErrorCode.NONE
-        assert at_owner.send(topic, b"b", partition=partition) == ErrorCode.NONE
-    assert seen(clients, topic) == {0: [], 1: [], 2: []}
-    assert txn.end(commit=commit) == ErrorCode.NONE
-    until(lambda: seen(clients, topic) == dict.fromkeys(range(3), [b"a", b"b"] if commit else []))
-    assert txn.begun(topic, 0).end() == ErrorCode.NONE
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
 def test_only_the_coordinator_takes_what_is_for_it(clients: Clients, topic: str) -> None:
     txn = clients.transaction(topic)
     for number in set(clients.at) - {clients.coordinator(txn.transactional_id)}:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -17,12 +15,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker, start_cluster
+from broker.embedded import EmbeddedBroker, start_broker, start_cluster
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command
 from tests.support.ledger.plans import P0, facts, loaded
-from tests.support.stopping import stop_process
 from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
@@ -194,47 +191,9 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
             broker.kill()  # a stop would wait for ZooKeeper
 
 
-@pytest.mark.long("brokers that come and go")
-def test_health_says_that_another_broker_has_taken_the_id(tmp_path: Path) -> None:
-    given = {**PATIENT, "metrics.listener": "127.0.0.1:0"}
-    with start_cluster(1, given, data_dir=tmp_path) as cluster:
-        (broker,) = cluster.brokers.values()
-        assert got(broker.status_url, "health") == "ok\n"
-        stop_process(broker.pid)
-        try:
-            expire_broker(cluster.zookeeper_connect, 1)
-            own = {"node.id": 1, "zookeeper.connect": cluster.zookeeper_connect, **PATIENT}
-            with start_broker(own, data_dir=tmp_path / "rival") as rival:
-                os.kill(broker.pid, signal.SIGCONT)
-
-                def health() -> tuple[int, str]:
-                    try:
-                        return 200, got(broker.status_url, "health")
-                    except urllib.error.HTTPError as e:
-                        return e.code, e.read().decode()
-
-                said = f"broker id 1 is in use by 127.0.0.1:{rival.port}"
-                # First it may say that it was stopped: it has yet to ask ZooKeeper who has its id.
-                until(lambda: (answer := health())[0] == 503 and answer[1].startswith(said))
-                until(lambda: said in "".join(now_at(broker.status_url)["problems"]))
-            until(lambda: health() == (200, "ok\n"))  # the rival is gone
-        finally:
-            os.kill(broker.pid, signal.SIGCONT)
-
-
-def test_without_a_listener_there_is_no_status() -> None:
-    with start_broker() as broker, pytest.raises(InvalidConfig, match=r"without metrics\.listener"):
-        _ = broker.status_url
-
-
-@pytest.mark.long("brokers that come and go")
-@pytest.mark.parametrize(
-    ("listener", "said"),
-    [("9308", "allowed: host:port"), ("nowhere.invalid:0", "cannot listen on nowhere.invalid:0")],
-)
-def test_a_wrong_listener_ends_the_start_with_the_reason(listener: str, said: str) -> None:
-    with pytest.raises(BrokerNotStarted, match=said):
-        start_broker({"metrics.listener": listener})
+def test_without_a_listener_there_is_no_status(running_broker: EmbeddedBroker) -> None:
+    with pytest.raises(InvalidConfig, match=r"without metrics\.listener"):
+        _ = running_broker.status_url
 
 
 def test_a_cluster_that_is_not_there_is_an_error() -> None:

@@ -27,47 +27,17 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
 )
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.protocol.raw_groups import commit, committed, group_at
 from tests.support.protocol.raw_transactions import RawTransactions
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.stopping import stop_process
 from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_of_two_brokers_asked_at_once_for_one_name_one_makes_it_and_each_partition_has_one_owner(
-    two: Two,
-) -> None:
-    for round_ in range(10):
-        topic, ready = f"raced-{round_}", threading.Barrier(2)
-        answers: dict[int, ErrorCode] = {}
-
-        def work(
-            number: int, topic: str = topic, ready: threading.Barrier = ready,
-            answers: dict[int, ErrorCode] = answers,
-        ) -> None:  # fmt: skip
-            ready.wait(120)
-            answers[number] = two.clients[number].create_topic(topic, partitions=3).error_code
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-        assert sorted(answers.values()) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
-        owners, seen_by_2 = (until(partial(all_led, two, number, topic)) for number in (1, 2))
-        assert owners == seen_by_2
-        taken = write_everywhere(two, topic, b"x", 3)
-        assert [n for n in (1, 2) for _ in taken[n]] == sorted(owners)
-        assert {n: [p for p, owner in enumerate(owners) if owner == n] for n in (1, 2)} == taken
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
@@ -266,23 +236,6 @@ def test_transactions_of_a_broker_that_comes_to_a_cluster_are_ended_and_coordina
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
-def test_producers_that_asked_different_brokers_for_their_ids_do_not_get_one_twice(two: Two) -> None:
-    """With one id for two, a record of one would pass for a duplicate of the other's."""
-
-    def new_id(client: RawClient) -> int:
-        answers = until(
-            lambda: [a for a in [client.ask(InitProducerIdRequest(None, 1000))] if a.error_code == 0]
-        )
-        return int(answers[0].producer_id)
-
-    ids = [new_id(two.clients[n]) for n in (1, 2, 1, 2)]
-    assert len(set(ids)) == 4
-    two.stop(1)
-    ids.append(new_id(two.start(1)))
-    assert len(set(ids)) == 5
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_it_is_its_own_again(
     two: Two, tmp_path: Path, zookeeper_connect: str
 ) -> None:
@@ -324,25 +277,6 @@ def test_a_name_that_a_topic_of_07_has_at_any_broker_is_given_to_no_other_topic(
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
-def test_offsets_of_a_topic_that_was_deleted_while_the_coordinator_was_away_are_forgotten(two: Two) -> None:
-    two.create("t", 1)
-    one, other = two.clients[1], two.clients[2]
-    group = group_at(one, 2)
-    until(lambda: commit(other, group, "t", 5) == ErrorCode.NONE)
-    two.stop(2)
-    deleted = one.ask(DeleteTopicsRequest(topic_names=("t",), timeout_ms=5000), 5)
-    assert deleted.responses[0].error_code == ErrorCode.NONE
-    assert one.create_topic("t").error_code == ErrorCode.NONE
-    back = two.start(2)
-    found = until(lambda: [at for at in [committed(back, group, "t")] if at is not None])
-    assert found == [-1], "its very first answer"
-    until(lambda: commit(back, group, "t", 1) == ErrorCode.NONE)
-    two.stop(2)
-    back = two.start(2)
-    assert until(lambda: committed(back, group, "t")) == 1, "of the new topic it is kept"
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: Two) -> None:
     """Metadata makes topics; Produce does not, as in Kafka."""
     clients = [RawClient(two.brokers[number].port_of("PLAINTEXT")) for number in (1, 2) * 4]
@@ -369,11 +303,3 @@ def test_a_topic_that_clients_of_both_brokers_ask_for_at_once_is_made_once(two: 
     finally:
         for client in clients:
             client.close()
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_topics_of_07_are_each_brokers_own(two: Two) -> None:
-    for number in (1, 2):
-        with Wire07(two.brokers[number].port_of("KAFKA07")) as wire:
-            wire.send(produce("old", 0, entry(b"of %d" % number)))
-            assert wire.ask(fetch("old", 0, 0, 1000)) is not None
