@@ -131,18 +131,6 @@ def test_a_change_that_is_only_validated_is_not_made(client: RawClient, topic: s
     assert own(client, topic) == {}
 
 
-@pytest.mark.long("a broker that is started more than once")
-def test_a_change_is_in_force_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
-        client.create_topic("t")
-        assert client.produce("t", batch(b"x" * 200)).error_code == ErrorCode.NONE
-        assert change(client, "t", ("max.message.bytes", SET, "100")).error_code == ErrorCode.NONE
-        assert client.produce("t", batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
-        assert own(client, "t") == {"max.message.bytes": "100"}
-        assert client.produce("t", batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-
 ALL, THIS = "", "0"
 """The names of all brokers together, and of the one that is asked."""
 
@@ -194,20 +182,12 @@ def test_the_brokers_properties_are_changed_at_once_and_after_a_restart(tmp_path
         replaced = AlterConfigsRequest((AlterConfigsResource(ResourceType.BROKER, ALL),))
         assert client.ask(replaced, 2).responses[0].error_code == ErrorCode.NONE
         assert client.produce("t", batch(b"x" * 1000)).error_code == ErrorCode.NONE
-        client.close()
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_words_are_appended_to_the_brokers_list(tmp_path: Path) -> None:
-    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
-        client.create_topic("t")
-        appended = change(client, ALL, ("log.cleanup.policy", APPEND, "compact"), kind=ResourceType.BROKER)
-        assert appended.error_code == ErrorCode.NONE
+        appended = ("log.cleanup.policy", APPEND, "compact")
+        assert change(client, ALL, appended, kind=ResourceType.BROKER).error_code == ErrorCode.NONE
         assert in_force(client, ResourceType.TOPIC, "t", "cleanup.policy")[0] == (
-            "log.cleanup.policy",
-            "delete,compact",
-            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
-        )
+            "log.cleanup.policy", "delete,compact", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        )  # fmt: skip
+        client.close()
 
 
 @pytest.mark.parametrize(

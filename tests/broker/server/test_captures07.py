@@ -72,20 +72,3 @@ def test_a_recorded_segment_is_taken_whole_and_given_back(wire: Wire07, segment:
     data = captured(segment)
     wire.send(produce(segment, 0, data))
     assert wire.ask(fetch(segment, 0, 0, 1000)) == EMPTY + data
-
-
-@pytest.mark.parametrize("capture", [*captures("-fetch"), *captures("multifetch"), *captures("offsets")])
-def test_every_captured_question_is_answered(wire: Wire07, capture: str) -> None:
-    answer = wire.ask(captured(capture))
-    assert answer is not None
-    assert answer[:2] in (EMPTY, b"\0\1")
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_every_captured_produce_is_taken() -> None:
-    with (
-        start_broker({"listeners": "KAFKA07://127.0.0.1:0", "num.partitions": 2}) as broker,
-        Wire07(broker.port) as wire,
-    ):
-        for capture in captures("produce"):
-            assert wire.ask(captured(capture) + fetch("nobody", 0, 0, 15)) == EMPTY, capture

@@ -15,10 +15,9 @@ from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, 
 from pyspark_kafkalog.classic.producer.router import java_hash
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, MessageTooLarge, OffsetOutOfRange
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import FetchRequest
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewRecord
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT
 
@@ -55,22 +54,6 @@ def everything(consumer: SimpleConsumer, topic: str, partition: int) -> list[byt
         found += payloads(messages)
         position = messages.next_offset
     return found
-
-
-@pytest.mark.long("a broker that is started more than once")
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
-def test_what_is_sent_is_read_on_the_same_wire(
-    wire: tuple[int, dict[str, object]], topic_name: str, codec: Codec
-) -> None:
-    port, config = wire
-    sent = [b"message %d " % n * (n % 7) for n in range(300)]
-    with (
-        SyncProducer("127.0.0.1", port, config) as producer,
-        SimpleConsumer("127.0.0.1", port, config) as consumer,
-    ):
-        for start in range(0, 300, 20):
-            producer.send(topic_name, sent[start : start + 20], 1, codec)
-        assert everything(consumer, topic_name, 1) == sent
 
 
 def test_any_partition_is_one_of_the_topic_s(wire: tuple[int, dict[str, object]], topic_name: str) -> None:
@@ -123,19 +106,6 @@ def test_offsets_of_0_7_are_byte_positions_and_segments(kafka: EmbeddedBroker, t
         assert payloads(consumer.fetch(topic_name, 0, 8000, 1)) == [b"x" * 990]
         with pytest.raises(MessageTooLarge):
             producer.send(topic_name, [b"x" * 1_000_001])
-
-
-def test_a_produce_to_a_topic_of_the_other_generation_is_refused(
-    kafka: EmbeddedBroker, topic_name: str
-) -> None:
-    port = kafka.port_of("KAFKA07")
-    with (
-        SyncProducer("127.0.0.1", kafka.port, {"protocol": "0.8"}) as today,
-        SyncProducer("127.0.0.1", port) as first,
-    ):
-        today.send(topic_name, [NewRecord(b"value", b"key")], 0)
-        with pytest.raises(ConnectionLost):
-            first.send(topic_name, [b"x"], 0)
 
 
 def test_a_wire_spoken_to_the_wrong_listener_is_an_error_in_time(kafka: EmbeddedBroker) -> None:
@@ -202,22 +172,6 @@ def test_brokers_found_by_zookeeper_share_the_keys(
             payload for partition in range(3) for payload in read(first.port_of("KAFKA07"), "t", partition)
         }
         assert {b"after %d" % n for n in range(10)} <= found
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_today_s_wire_is_found_by_zookeeper_too(zookeeper_connect: str, tmp_path: Path) -> None:
-    settings = {**SETTINGS, **PATIENT, "zookeeper.connect": zookeeper_connect}
-    with (
-        start_broker(settings, data_dir=tmp_path) as broker,
-        ClassicProducer({**PATIENT, "zookeeper.connect": zookeeper_connect, "protocol": "0.8"}) as producer,
-    ):
-        producer.send(ProducerData("t", [b"made"]))
-        until(lambda: len(producer._router._directory.partitions("t")) == 3)  # type: ignore[attr-defined]
-        producer.send([ProducerData("t", [b"%d" % n], key=f"k{n}") for n in range(20)])
-        with SimpleConsumer("127.0.0.1", broker.port, {"protocol": "0.8"}) as consumer:
-            for partition in range(3):
-                chosen = {b"%d" % n for n in range(20) if partition_for(b"k%d" % n, 3) == partition}
-                assert set(everything(consumer, "t", partition)) - {b"made"} == chosen
 
 
 def read(port: int, topic: str, partition: int) -> list[bytes]:

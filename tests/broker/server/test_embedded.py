@@ -39,12 +39,7 @@ def test_it_runs_in_a_process_of_its_own_and_ends_with_the_block() -> None:
     assert gone(pid)
     assert not running.data_dir.exists()
     assert (running.pid, running.running) == (-1, False)
-
-
-def test_stopping_twice_changes_nothing() -> None:
-    running = start_broker()
-    running.stop()
-    running.stop()
+    running.stop()  # which changes nothing
 
 
 @pytest.mark.long("a broker that is started more than once")
@@ -99,19 +94,6 @@ def test_a_property_that_there_is_not_is_an_error_that_names_the_nearest(
         start_broker(**{name: 3})
     hint = f'; did you mean {meant}? start_broker(**{{"{meant}": ...}})' if meant else ""
     assert str(raised.value) == f"start_broker: the broker has no property {name}{hint}"
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_kill_leaves_the_data_for_a_new_start() -> None:
-    with start_broker() as running:
-        with RawClient(running.port) as client:
-            client.create_topic("t")
-            client.produce("t", batch(b"x"))
-        running.kill()
-        assert not running.running
-        running.start()
-        with RawClient(running.port) as client:
-            assert [r.value for r in client.read("t")] == [b"x"]
 
 
 PARENT = """

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import select
 import threading
 import time
 from uuid import UUID
@@ -18,7 +17,6 @@ from tests.support.protocol.raw_client import (
     batch,
     decode,
     fetch_request,
-    produce_request,
     versions,
 )
 
@@ -85,9 +83,6 @@ class TestReading:
             writer.produce(filled, batch(b"new"))
         assert [r.value for r in decode(client.receive().responses[0].partitions[0])] == [b"new"]
 
-    def test_a_fetch_inside_a_batch_gets_the_whole_batch(self, client: RawClient, filled: str) -> None:
-        assert [r.offset for r in decode(client.fetch(filled, 5))] == [4, 5, 6, 7, 8, 9]
-
     def test_the_end_is_empty_and_beyond_it_is_out_of_range(self, client: RawClient, filled: str) -> None:
         end = client.fetch(filled, 10)
         assert (end.error_code, bytes(end.records or b"")) == (ErrorCode.NONE, b"")
@@ -95,10 +90,6 @@ class TestReading:
             beyond = client.fetch(filled, offset)
             assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert (beyond.log_start_offset, beyond.high_watermark) == (0, 10)
-
-    def test_read_committed_gets_a_list_of_aborted_transactions(self, client: RawClient, filled: str) -> None:
-        data = client.fetch(filled, 0, isolation_level=1)
-        assert (data.aborted_transactions, len(decode(data))) == ((), 10)
 
     def test_one_bad_partition_does_not_fail_the_others(self, client: RawClient, filled: str) -> None:
         request = fetch_request({("never-made", 0): 0, (filled, 9): 0, (filled, 0): 8})
@@ -144,10 +135,6 @@ class TestReading:
 
 
 class TestLimits:
-    def test_a_partitions_limit_holds_from_the_second_batch_on(self, client: RawClient, filled: str) -> None:
-        assert len(client.fetch(filled, 0, max_bytes=1).records or b"") == BATCH_SIZE
-        assert len(client.fetch(filled, 0, max_bytes=2 * BATCH_SIZE + 5).records or b"") == 2 * BATCH_SIZE
-
     def test_only_the_first_partition_with_data_may_exceed_the_limits(
         self, client: RawClient, filled: str
     ) -> None:
@@ -175,28 +162,6 @@ class TestLimits:
 
 
 class TestManyPartitions:
-    @pytest.mark.long("a broker that is started more than once")
-    def test_all_of_2000_partitions_come_though_the_client_asks_the_same_each_time(
-        self, client: RawClient, topic_name: str
-    ) -> None:
-        """It never moves on, so those at the front always have data: none may wait behind them for ever."""
-        count, files = 2000, 512
-        client.create_topic(topic_name, partitions=count)
-        for first in range(0, count, 500):
-            chunk = {(topic_name, n): batch(b"v") for n in range(first, first + 500)}
-            client.ask(produce_request(chunk))
-        request = fetch_request(dict.fromkeys(((topic_name, n) for n in range(count)), 0))
-        missing, rounds = set(range(count)), 0
-        while missing and rounds < 20:
-            got = [t.partitions[0] for t in client.ask(request).responses]
-            assert [data.partition_index for data in got] == list(range(count))
-            came = {data.partition_index for data in got if data.records}
-            assert 0 < len(came) <= files // 2
-            assert {data.error_code for data in got} == {ErrorCode.NONE}
-            missing -= came
-            rounds += 1
-        assert (missing, rounds <= 10) == (set(), True)
-
     def test_a_partition_that_had_no_room_is_first_in_the_next_answer(
         self, client: RawClient, topic: str
     ) -> None:
@@ -226,22 +191,6 @@ class TestWaiting:
             response = consumer.receive()
             assert [r.value for r in decode(response.responses[1].partitions[0])] == [b"wake up"]
 
-    def test_a_fetch_waits_for_min_bytes(
-        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
-    ) -> None:
-        size = len(batch(b"x"))
-        with RawClient(running_broker.port) as consumer:
-            consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS, min_bytes=3 * size))
-            client.produce(topic, batch(b"x"))
-            client.produce(topic, batch(b"x"))
-            # Another client waits for less: it is woken, and so the first one has been looked at.
-            with RawClient(running_broker.port) as modest:
-                request = fetch_request({(topic, 0): 1}, max_wait_ms=FOR_EVER_MS, min_bytes=size)
-                assert len(decode(modest.ask(request).responses[0].partitions[0])) == 1
-            assert not select.select([consumer.socket], [], [], 0)[0]
-            client.produce(topic, batch(b"x"))
-            assert len(decode(consumer.receive().responses[0].partitions[0])) == 3
-
     def test_a_parked_fetch_times_out_in_time_with_what_there_is(self, client: RawClient, topic: str) -> None:
         client.produce(topic, batch(b"little"))
         began = time.monotonic()
@@ -253,21 +202,6 @@ class TestWaiting:
         response = client.ask(fetch_request({(topic, 0): 0, ("never-made", 0): 0}, max_wait_ms=FOR_EVER_MS))
         assert [t.partitions[0].error_code for t in response.responses] == [0, 3]
 
-    def test_a_parked_fetch_holds_up_no_other_connection(
-        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
-    ) -> None:
-        consumers = [RawClient(running_broker.port) for _ in range(50)]
-        try:
-            for consumer in consumers:
-                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS))
-            assert client.fetch(topic, 0, 1).error_code == ErrorCode.NONE
-            client.produce(topic, batch(b"for all"))
-            for consumer in consumers:
-                assert len(decode(consumer.receive().responses[0].partitions[0])) == 1
-        finally:
-            for consumer in consumers:
-                consumer.close()
-
     def test_a_deleted_topic_wakes_those_who_wait_for_it(
         self, running_broker: EmbeddedBroker, client: RawClient, topic: str
     ) -> None:
@@ -276,15 +210,6 @@ class TestWaiting:
             client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),)))
             partition = consumer.receive().responses[0].partitions[0]
             assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def test_a_client_that_hangs_up_leaves_nothing_behind(
-        self, running_broker: EmbeddedBroker, client: RawClient, topic: str
-    ) -> None:
-        for _ in range(50):
-            with RawClient(running_broker.port) as consumer:
-                consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS))
-        client.produce(topic, batch(b"x"))
-        assert [r.value for r in client.read(topic)] == [b"x"]
 
     @pytest.mark.long("a broker that is started more than once")
     def test_stopping_answers_what_is_parked(self) -> None:

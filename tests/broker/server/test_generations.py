@@ -131,29 +131,13 @@ def test_a_topic_of_07_is_deleted_by_todays_protocol(
     assert not list(broker.data_dir.glob(f"{topic_name}*"))
 
 
-@pytest.mark.long("a broker that is started more than once")
-def test_what_is_not_flushed_is_not_seen() -> None:
-    with (
-        start_broker(
-            {"listeners": BOTH, "log.flush.interval": 2, "log.flush.interval.ms": NEVER_MS}
-        ) as broker,
-        Wire07(broker.port_of("KAFKA07")) as wire,
-    ):
-        wire.send(produce("t", 0, ONE))
-        assert wire.ask(fetch("t", 0, 0, 100)) == EMPTY
-        assert offsets_in(wire.ask(offsets("t", 0, LATEST, 1))) == [0]
-        assert wire.ask(fetch("t", 0, len(ONE), 100)) == OUT_OF_RANGE
-        wire.send(produce("t", 0, ONE))
-        assert offsets_in(wire.ask(offsets("t", 0, LATEST, 1))) == [2 * len(ONE)]
-        assert wire.ask(fetch("t", 0, 2 * len(ONE), 100)) == EMPTY
-        assert wire.ask(fetch("t", 0, 0, 100)) == EMPTY + ONE + ONE
-
-
 def test_without_auto_creation_a_produce_to_no_topic_closes() -> None:
     properties = {"listeners": "KAFKA07://127.0.0.1:0", "auto.create.topics.enable": False}
     with start_broker(properties) as broker, Wire07(broker.port) as wire:
         assert wire.ask(produce("t", 0, ONE) + fetch("t", 0, 0, 100)) is None
         assert not list(broker.data_dir.glob("t_*"))
+        with pytest.raises(InvalidConfig, match="has none of PLAINTEXT"):
+            broker.port_of("PLAINTEXT")
 
 
 def test_a_restart_keeps_both_ports_and_what_was_flushed(tmp_path: Path) -> None:
@@ -170,16 +154,9 @@ def test_a_restart_keeps_both_ports_and_what_was_flushed(tmp_path: Path) -> None
             assert wire.ask(fetch("t", 0, 0, 100)) == EMPTY + ONE
 
 
-def test_the_brokers_own_topic_cannot_be_made_by_a_produce() -> None:
-    properties = {"listeners": "KAFKA07://127.0.0.1:0", "log.flush.interval": 1}
-    with start_broker(properties) as broker, Wire07(broker.port) as wire:
-        assert wire.ask(produce("__consumer_offsets", 0, ONE) + fetch("t", 0, 0, 100)) is None
-        assert not list(broker.data_dir.glob("__consumer_offsets*"))
-
-
-def test_a_listener_that_is_not_there_has_no_port() -> None:
-    with start_broker() as broker, pytest.raises(InvalidConfig, match="has none of KAFKA07"):
-        broker.port_of("KAFKA07")
+def test_the_brokers_own_topic_cannot_be_made_by_a_produce(broker: EmbeddedBroker, first: Wire07) -> None:
+    assert first.ask(produce("__consumer_offsets", 0, ONE) + fetch("t", 0, 0, 100)) is None
+    assert not list(broker.data_dir.glob("__consumer_offsets*"))
 
 
 def test_no_listener_stays_when_another_cannot_be_had(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from pyspark_kafkalog.protocol.api.offset_delete import (
 from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
 )
 from pyspark_kafkalog.protocol.api.sync_group import (
     SyncGroupRequest,
@@ -291,17 +290,6 @@ def test_members_of_no_group(member: Make) -> None:
     assert one.leave(2) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert one.leave(5) == [NONE, ErrorCode.UNKNOWN_MEMBER_ID]
     assert described(one.client, one.group).group_state == "Dead"
-
-
-def test_nobody_commits_beside_members(member: Make) -> None:
-    leader, follower = stable(member)
-    outside = {"generation_id_or_member_epoch": -1, "member_id": ""}
-    assert leader.commit("t", 5, **outside) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert follower.commit("t", 6) == NONE
-    assert follower.commit("t", 7, generation_id_or_member_epoch=1) == ErrorCode.ILLEGAL_GENERATION
-    asked = OffsetFetchRequestGroup(leader.group, topics=(OffsetFetchRequestTopics("t", (0, 1)),))
-    (group,) = leader.client.ask(OffsetFetchRequest(groups=(asked,), require_stable=True)).groups
-    assert [p.committed_offset for p in group.topics[0].partitions] == [6, -1]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))

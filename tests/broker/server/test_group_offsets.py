@@ -9,7 +9,6 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.offset_commit import (
@@ -140,12 +139,6 @@ class TestOffsets:
             (g.group_id, [p.committed_offset for t in g.topics for p in t.partitions]) for g in answer.groups
         ] == [(f"one-{topic}", [1]), (f"two-{topic}", [2]), (f"none-{topic}", [])]
 
-    def test_a_later_commit_replaces_an_earlier_one(self, client: RawClient, topic: str) -> None:
-        group = f"later-{topic}"
-        for offset in (9, 3, 6):
-            commit(client, group, {(topic, 0): offset})
-        assert fetch(client, group) == {(topic, 0): (6, "")}
-
     def test_commits_to_partitions_that_do_not_exist_are_error_3_and_fail_no_others(
         self, client: RawClient, topic: str
     ) -> None:
@@ -218,43 +211,6 @@ class TestStorage:
                     for i, group in enumerate(groups):
                         expected = {("t", 0): (i + 100, ""), ("t", 1): (2 * i, f"m{i}")}
                         assert fetch_loaded(client, group) == expected
-
-    @pytest.mark.long("a broker that is started more than once")
-    def test_a_deleted_topics_offsets_are_gone_also_after_a_restart(self) -> None:
-        with start_broker() as broker:
-            with RawClient(broker.port) as client:
-                client.create_topic("kept")
-                client.create_topic("gone")
-                commit(client, "g", {("kept", 0): 1, ("gone", 0): 2})
-                client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),)))
-                assert fetch(client, "g") == {("kept", 0): (1, "")}
-                assert stored(client)[-1] == (OffsetKey("g", TopicPartition("gone", 0)), None)
-            broker.restart()
-            with RawClient(broker.port) as client:
-                assert fetch_loaded(client, "g") == {("kept", 0): (1, "")}
-
-    def test_expired_offsets_are_gone(self) -> None:
-        with (
-            start_broker({"offsets.retention.check.interval.ms": 50}) as broker,
-            RawClient(broker.port) as client,
-        ):
-            client.create_topic("t", 2)
-            commit(client, "g", {("t", 0): 1}, 4, retention_time_ms=100)
-            commit(client, "g", {("t", 1): 2})
-            until(lambda: len(fetch(client, "g")) < 2)
-            assert fetch(client, "g") == {("t", 1): (2, "")}
-            assert (OffsetKey("g", TopicPartition("t", 0)), None) in stored(client)
-
-    @pytest.mark.long("a broker that is started more than once")
-    def test_a_commit_larger_than_a_batch_is_stored_whole(self) -> None:
-        with start_broker({"offset.metadata.max.bytes": 30_000}) as broker:
-            offsets = {("t", p): p for p in range(30)}
-            with RawClient(broker.port) as client:
-                client.create_topic("t", 30)
-                assert set(commit(client, "g", offsets, metadata="x" * 30_000)) == {ErrorCode.NONE}
-            broker.restart()
-            with RawClient(broker.port) as client:
-                assert fetch_loaded(client, "g") == {key: (p, "x" * 30_000) for key, p in offsets.items()}
 
 
 def fetch_loaded(client: RawClient, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:

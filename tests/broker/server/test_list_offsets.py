@@ -38,17 +38,6 @@ def test_begin_end_and_time_in_every_version_that_has_one_offset(
     assert latest.leader_epoch == (0 if version >= 4 else -1)
 
 
-@pytest.mark.parametrize(
-    ("after_ms", "offset", "found_ms"),
-    [(-1, 0, 0), (0, 0, 0), (2, 2, 2), (3, 3, 1000), (1000, 3, 1000), (1001, 4, 1001), (2002, 8, 2002)],
-)
-def test_the_first_record_at_or_after_a_time_is_found_exactly(
-    client: RawClient, timed: str, after_ms: int, offset: int, found_ms: int
-) -> None:
-    found = client.offset_at(timed, FIRST_MS + after_ms)
-    assert (found.offset, found.timestamp) == (offset, FIRST_MS + found_ms)
-
-
 def test_after_the_last_record_there_is_none(client: RawClient, timed: str) -> None:
     found = client.offset_at(timed, FIRST_MS + 2003)
     assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
@@ -63,10 +52,6 @@ def test_the_greatest_timestamp_is_found_from_version_7_on(client: RawClient, ti
 
 def test_an_empty_partition_has_both_ends_at_0_and_no_times(client: RawClient, topic: str) -> None:
     assert [client.offset_at(topic, t).offset for t in (-1, -2, -3, 0)] == [0, 0, -1, -1]
-
-
-def test_read_committed_sees_the_last_stable_offset(client: RawClient, timed: str) -> None:
-    assert client.offset_at(timed, -1, isolation_level=1).offset == 9
 
 
 @pytest.mark.parametrize("timestamp", [-4, -5, -(2**63)])

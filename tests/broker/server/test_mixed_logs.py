@@ -12,17 +12,11 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.fetcher import PartitionFetcher
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.errors import MessageTooLarge
-from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.producer.producer import Producer
-from pyspark_kafkalog.protocol.api.fetch import FetchRequest, FetchResponse
-from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.types import NewRecord, TopicPartition
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_log import ScriptedLog, serving
 from tests.support.formats.upgraded_log import EACH, EXPECTED, WRITTEN, expected_rows, record, stored_log
 
@@ -99,39 +93,3 @@ def test_the_command_reads_them_as_records(running_broker: EmbeddedBroker, writt
     finally:
         cluster.close()
     assert [(r.offset, r.key, r.value, r.timestamp) for r in found] == [r[:4] for r in expected_rows(1, 35)]
-
-
-@pytest.mark.long("megabytes are converted")
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
-def test_an_entry_that_is_cut_is_asked_for_with_more_room_or_refused(codec: Codec, magic: int) -> None:
-    value = bytes(i * i % 251 for i in range(5000))
-    large = encode_set([NewRecord(value)], magic=magic, codec=codec, base_offset=9)
-    log = ScriptedLog(large, start=9)
-
-    def cut(request: FetchRequest) -> FetchResponse:
-        size = request.topics[0].partitions[0].partition_max_bytes
-        answer = log.fetch(request)
-        part = answer.responses[0].partitions[0]
-        object.__setattr__(part, "records", bytes(part.records or b"")[:size])
-        return answer
-
-    with serving(log) as broker:
-        broker.default(ApiKey.FETCH, cut)
-        for limit, sizes in ((8000, [20, 40, 80]), (60, [20, 40, 60])):
-            config = ConsumerConfig(
-                bootstrap_servers=broker.address, max_partition_fetch_bytes=20, fetch_max_bytes=limit
-            )
-            cluster = Cluster(config)
-            before = len(broker.received(ApiKey.FETCH))
-            answers = PartitionFetcher(cluster, TopicPartition("t", 0), 9, 10, config=config)
-            if limit < len(large):
-                with pytest.raises(MessageTooLarge, match=r"t-0: the batch at offset 9 .*max.bytes is 60"):
-                    next(answers)
-            else:
-                assert bytes(next(answers).data) == large
-            cluster.close()
-            asked = [
-                r.topics[0].partitions[0].partition_max_bytes for r in broker.received(ApiKey.FETCH)[before:]
-            ]
-            assert asked[:3] == sizes

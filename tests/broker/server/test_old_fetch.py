@@ -79,41 +79,7 @@ def test_what_todays_producers_write_is_converted_to_the_clients_format(
     assert {r.headers for r in got} == {()}
 
 
-@pytest.mark.parametrize("version", OLD)
-def test_a_log_of_all_formats_is_read_to_its_end(client: RawClient, topic: str, version: int) -> None:
-    for n in range(12):
-        codec = [Codec.NONE, Codec.GZIP, Codec.LZ4][n % 3]
-        if n % 4 < 2:
-            data, with_version = old(n % 4, b"%d" % n, b"y", codec=codec), 2
-        else:
-            data, with_version = batch(b"%d" % n, b"y", codec=codec), 11
-        assert client.produce(topic, data, version=with_version).error_code == ErrorCode.NONE
-    expected = [value for n in range(12) for value in (b"%d" % n, b"y")]
-    assert read(client, topic, version) == expected
-    assert read(client, topic, version, max_bytes=250) == expected
-
-
 class TestLimits:
-    @pytest.mark.parametrize("version", [0, 1, 2])
-    @pytest.mark.parametrize("magic", [0, 2])
-    def test_before_version_3_a_first_entry_above_the_limit_comes_cut(
-        self, client: RawClient, topic: str, version: int, magic: int
-    ) -> None:
-        for _ in range(3):
-            data = old(0, b"x" * 500) if magic == 0 else batch(b"x" * 500)
-            client.produce(topic, data, version=0 if magic == 0 else 11)
-        cut = client.fetch(topic, 0, max_bytes=200, version=version)
-        assert (cut.error_code, len(cut.records), decode(cut)) == (ErrorCode.NONE, 200, [])
-        assert [r.offset for r in decode(client.fetch(topic, 1, max_bytes=700, version=version))] == [1]
-        assert len(client.fetch(topic, 0, max_bytes=0, version=version).records) == 0
-
-    @pytest.mark.parametrize("magic", [0, 2])
-    def test_from_version_3_on_it_comes_whole(self, client: RawClient, topic: str, magic: int) -> None:
-        for _ in range(3):
-            data = old(0, b"x" * 500) if magic == 0 else batch(b"x" * 500)
-            client.produce(topic, data, version=0 if magic == 0 else 11)
-        assert [r.offset for r in decode(client.fetch(topic, 1, max_bytes=10, version=3))] == [1]
-
     def test_before_version_3_each_partition_comes_cut_by_its_own_limit(
         self, client: RawClient, topic: str
     ) -> None:

@@ -8,13 +8,12 @@ import zlib
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.protocol.raw_client import RawClient, batch, fetch_request, produce_request
+from tests.support.protocol.raw_client import RawClient, batch, produce_request
 
 NOW_MS = 1_700_000_000_000
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -61,15 +60,6 @@ def test_the_answer_is_in_the_layout_of_its_version(client: RawClient, topic: st
     expected += struct.pack(">q", -1) if version == 2 else b""
     expected += struct.pack(">i", 0) if version >= 1 else b""
     assert client.receive_frame() == expected
-
-
-def test_sets_and_batches_of_all_formats_share_a_log(client: RawClient, topic: str) -> None:
-    for n, (data, version) in enumerate(
-        [(old(1, b"0"), 2), (batch(b"1"), 11), (old(0, b"2"), 0), (old(1, b"3", codec=Codec.GZIP), 2)]
-    ):
-        assert client.produce(topic, data, version=version).base_offset == n
-    assert [r.value for r in client.read(topic)] == [b"0", b"1", b"2", b"3"]
-    assert magics(client, topic) == [1, 2, 0, 1]
 
 
 def test_one_request_may_hold_several_partitions_of_which_some_are_refused(
@@ -144,15 +134,6 @@ def test_log_append_time_is_reported_in_version_2_and_kept(client: RawClient, to
     assert {(r.timestamp, r.timestamp_type) for r in client.read(topic_name)} == {
         (told, TimestampType.LOG_APPEND_TIME)
     }
-
-
-def test_an_old_producer_wakes_a_waiting_consumer(
-    running_broker: EmbeddedBroker, client: RawClient, topic: str
-) -> None:
-    with RawClient(running_broker.port) as consumer:
-        consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=600_000))
-        client.produce(topic, old(0, b"wake up"), version=0)
-        assert len(consumer.receive().responses[0].partitions[0].records) == len(old(0, b"wake up"))
 
 
 def test_large_requests_of_old_versions_are_taken(client: RawClient, topic: str) -> None:

@@ -5,7 +5,6 @@ import struct
 
 import pytest
 
-from broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
@@ -30,20 +29,6 @@ def test_a_batch_is_appended_in_every_version_that_takes_batches(
         (1, b"b", NOW_MS + 1),
         (2, b"c", NOW_MS),
     ]
-
-
-@pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_is_kept_as_it_was_compressed(client: RawClient, topic: str, codec: Codec) -> None:
-    values = [b"value %d" % i * 20 for i in range(50)]
-    assert client.produce(topic, batch(*values, codec=codec)).error_code == ErrorCode.NONE
-    data = client.fetch(topic, 0)
-    assert bytes(data.records or b"")[22] & 7 == codec
-    assert [r.value for r in client.read(topic)] == values
-
-
-@pytest.mark.parametrize("acks", [1, -1])
-def test_acks_1_and_all_are_answered(client: RawClient, topic: str, acks: int) -> None:
-    assert client.produce(topic, batch(b"x"), acks=acks).error_code == ErrorCode.NONE
 
 
 def test_acks_0_has_no_answer_and_the_connection_goes_on(client: RawClient, topic: str) -> None:
@@ -175,9 +160,3 @@ def test_pipelined_requests_are_appended_and_answered_in_order(client: RawClient
 
 def test_a_topic_is_not_made_by_producing_to_it(client: RawClient, topic_name: str) -> None:
     assert client.produce(topic_name, batch(b"x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_each_append_is_forced_to_disk_where_that_is_asked_for() -> None:
-    with start_broker({"log.flush.interval.messages": 1}) as broker, RawClient(broker.port) as client:
-        client.create_topic("t")
-        assert [client.produce("t", batch(b"x")).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]

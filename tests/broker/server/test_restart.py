@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -90,44 +89,6 @@ def test_topics_ids_configs_and_records_stay(again: Callable[[EmbeddedBroker], N
             assert [client.read("a", 0, p) for p in (0, 1)] == records
             assert client.produce("a", batch(b"next")).base_offset == 3
             assert client.produce("a", batch(b"x" * 6000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_another_broker_keeps_another_cluster_id() -> None:
-    with start_broker() as one, start_broker() as two, RawClient(one.port) as a, RawClient(two.port) as b:
-        assert metadata(a).cluster_id != metadata(b).cluster_id
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
-    with start_broker(data_dir=tmp_path / "data") as broker, RawClient(broker.port) as client:
-        client.create_topic("t")
-        client.produce("t", batch(b"kept"))
-    with start_broker(data_dir=tmp_path / "data") as broker, RawClient(broker.port) as client:
-        assert [r.value for r in client.read("t")] == [b"kept"]
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    assert broker.log_file.read_text() == ""
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
-    with start_broker(data_dir=tmp_path / "data"), pytest.raises(BrokerNotStarted, match=str(tmp_path)):
-        start_broker(data_dir=tmp_path / "data")
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_another_node_cannot_take_over_a_directory(tmp_path: Path) -> None:
-    start_broker({"node.id": 1}, data_dir=tmp_path / "data").stop()
-    with pytest.raises(BrokerNotStarted, match=r"node\.id"):
-        start_broker({"node.id": 2}, data_dir=tmp_path / "data")
-
-
-@pytest.mark.long("a broker that is started more than once")
-def test_a_port_in_use_is_named() -> None:
-    with start_broker() as broker:
-        listeners = f"PLAINTEXT://127.0.0.1:{broker.port}"
-        with pytest.raises(BrokerNotStarted, match=f"127.0.0.1:{broker.port}"):
-            start_broker(listeners=listeners)
 
 
 def test_a_bad_property_is_named() -> None:

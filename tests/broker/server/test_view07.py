@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,8 @@ import pytest
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.formats.batch import read_header
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    ResourceType,
-)
-from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record
-from tests.support.command_line import kafkalog
 from tests.support.protocol.raw_client import RawClient, decode, fetch_request, versions
 from tests.support.protocol.wire07 import LATEST, Wire07, entry, fetch, offsets, offsets_in, produce, zipped
 
@@ -80,27 +70,10 @@ def pairs(records: list[Record], start: int = 0) -> list[tuple[int, bytes | None
 ALL = [*expected(), (END, b"end")]
 
 
-@pytest.mark.long("megabytes are converted")
-def test_at_every_byte_the_entry_around_it_is_given(modern: RawClient, topic: str) -> None:
-    for offset in range(END):
-        data = modern.fetch(topic, offset)
-        start = max(start for start in STARTS if start <= offset)
-        assert read_header(memoryview(data.records or b"")).base_offset == start
-        assert pairs(decode(data)) == [record for record in ALL if record[0] >= start]
-        assert (data.high_watermark, data.log_start_offset) == (END + 13, 0)
-        assert data.last_stable_offset == data.high_watermark
-    assert pairs(modern.read(topic)) == ALL
-
-
 @pytest.mark.parametrize("version", versions(ApiKey.FETCH))
 def test_every_version_gets_the_messages(modern: RawClient, topic: str, version: int) -> None:
     data = modern.fetch(topic, STARTS[3], version=version)
     assert pairs(decode(data)) == [record for record in ALL if record[0] >= STARTS[3]]
-
-
-def test_committed_readers_see_the_same(modern: RawClient, topic: str) -> None:
-    data = modern.fetch(topic, 0, isolation_level=1)
-    assert (data.aborted_transactions, pairs(decode(data))) == ((), ALL)
 
 
 def test_the_end_is_empty_and_beyond_it_is_out_of_range(modern: RawClient, topic: str) -> None:
@@ -111,14 +84,6 @@ def test_the_end_is_empty_and_beyond_it_is_out_of_range(modern: RawClient, topic
         beyond = modern.fetch(topic, offset)
         assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (beyond.log_start_offset, beyond.high_watermark) == (0, end)
-
-
-def test_limits_hold_from_the_second_batch_on(modern: RawClient, topic: str) -> None:
-    def first_offsets(data: PartitionData) -> list[int]:
-        return sorted({max(s for s in STARTS if s <= r.offset) for r in decode(data)})
-
-    assert first_offsets(modern.fetch(topic, 0, max_bytes=1)) == [0]
-    assert first_offsets(modern.fetch(topic, 0, max_bytes=150)) == [0, STARTS[1]]
 
 
 def test_offsets_are_those_of_07(modern: RawClient, first: Wire07, topic: str) -> None:
@@ -182,16 +147,6 @@ def test_a_long_poll_ends_when_messages_reach_the_disk(topic_name: str) -> None:
         assert time.monotonic() - began > 0.4, "not before the flush"
 
 
-def test_a_long_poll_at_the_end_of_a_deleted_topic_ends(
-    broker: EmbeddedBroker, modern: RawClient, topic: str
-) -> None:
-    with RawClient(broker.port_of("PLAINTEXT")) as reader:
-        reader.send(fetch_request({(topic, 0): END + 13}, max_wait_ms=600_000))
-        modern.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),)))
-        (answered,) = reader.receive().responses
-    assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 @pytest.mark.long("megabytes are converted")
 def test_a_far_offset_is_found_in_turns(topic_name: str) -> None:
     """A walk over 20 MiB is more than is done at a time: it goes on, parked, whether one waits or not."""
@@ -222,13 +177,6 @@ def test_a_far_offset_is_found_in_turns(topic_name: str) -> None:
 
 
 class TestOurReaders:
-    def test_kafkalog_consume(self, broker: EmbeddedBroker, topic: str) -> None:
-        server = f"127.0.0.1:{broker.port_of('PLAINTEXT')}"
-        out = kafkalog("consume", topic, "--format", "json", server=server)
-        assert out.returncode == 0, out.stderr
-        rows = [json.loads(line) for line in out.stdout.splitlines()]
-        assert [(row["offset"], row["value"].encode()) for row in rows] == ALL
-
     @pytest.mark.parametrize("tasks", [1, 3, 40])
     def test_the_data_source_however_the_range_is_split(
         self, broker: EmbeddedBroker, topic: str, tasks: int
@@ -245,10 +193,3 @@ class TestOurReaders:
         rows = [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
         assert [(row["offset"], row["value"]) for row in rows if row["partition"] == 0] == ALL
         assert {(row["key"], row["timestamp"].timestamp()) for row in rows} == {(None, -0.001)}
-
-
-def test_what_clients_ask_besides_is_answered(modern: RawClient, topic: str) -> None:
-    resource = DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name=topic)
-    (result,) = modern.ask(DescribeConfigsRequest(resources=(resource,))).results
-    assert result.error_code == ErrorCode.NONE
-    assert {each.name: each.value for each in result.configs}["generation"] == "0.7"
