@@ -78,23 +78,6 @@ def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path) -> 
         assert all(r.closed.is_set() for r in regions)
 
 
-def test_many_small_regions_and_buffers_arrive_in_order(tmp_path: Path) -> None:
-    parts: list[bytes | FileRegion] = []
-    whole = b""
-    for i in range(300):
-        data = bytes([i % 251]) * (i * 7)
-        (tmp_path / str(i)).write_bytes(data)
-        parts += [b"<%d>" % i, FileRegion(tmp_path / str(i))]
-        whole += b"<%d>" % i + data
-
-    def handler(request: bytearray, reply: Reply) -> None:
-        reply.send([len(whole).to_bytes(4, "big"), *parts])
-
-    with serving(handler) as server, Client(server.port) as client:
-        client.send(b"fetch")
-        assert client.receive() == whole
-
-
 def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connection(data_file: Path) -> None:
     regions = [FileRegion(data_file), FileRegion(data_file)]
 

@@ -45,27 +45,6 @@ def test_slow_readers_do_not_hold_up_the_others_and_cost_bounded_memory() -> Non
         until(lambda: server.connection_count == 1)
 
 
-def test_a_client_that_sends_and_never_reads_is_stopped_by_its_own_socket() -> None:
-    handled = [0]
-
-    def handler(request: bytearray, reply: Reply) -> None:
-        handled[0] += 1
-        echo(request, reply)
-
-    with serving(handler) as server:
-        client = Client(server.port, timeout=0.3)
-        before, sent, body = _resident_bytes(), 0, frame(bytes(100_000))
-        try:
-            while sent < 500_000_000:
-                client.sock.sendall(body)
-                sent += len(body)
-        except TimeoutError:
-            pass
-        assert sent < 100_000_000
-        assert _resident_bytes() - before < 8 << 20
-        client.close()
-
-
 def test_requests_after_a_parked_one_stay_in_the_kernel() -> None:
     parked: list[tuple[bytearray, Reply]] = []
     with serving(lambda request, reply: parked.append((request, reply))) as server:
@@ -111,31 +90,6 @@ def test_500_idle_connections_cost_little_memory_and_do_not_slow_the_active_one(
         for client in idle:
             client.close()
         until(lambda: server.connection_count == 1)
-
-
-@pytest.mark.long("thousands of requests")
-def test_many_clients_at_once_each_get_their_own_answers() -> None:
-    def talk(port: int, name: int, failures: list[object]) -> None:
-        try:
-            with Client(port) as client:
-                for i in range(50):
-                    body = b"%d/%d" % (name, i) * (1 + i)
-                    client.send(body)
-                    got = client.receive()
-                    if got != body:
-                        failures.append((name, i, got))
-        except OSError as e:
-            failures.append((name, e))
-
-    for processors in (1, 2):
-        failures: list[object] = []
-        with serving(echo, processors=processors) as server:
-            threads = [threading.Thread(target=talk, args=(server.port, n, failures)) for n in range(40)]
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
-        assert failures == []
 
 
 def test_late_answers_from_many_threads_are_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:

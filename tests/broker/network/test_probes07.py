@@ -186,13 +186,6 @@ def test_produced_messages_are_stored_as_they_are_or_not_at_all(
         assert wire.ask(fetch(topic, 0, 0, LIMIT)) == EMPTY + kept
 
 
-def test_empty_payloads_are_served_as_recorded(wire: Wire07, topic: str) -> None:
-    wire.send(produce(topic, 0, entry(b"") + entry(b"", magic=0)))
-    assert wire.ask(fetch(topic, 0, 0, LIMIT)) == EMPTY + bytes.fromhex(
-        "00000006010000000000000000050000000000"
-    )
-
-
 def test_a_hollow_entry_is_seen_with_the_next_message_that_is_flushed(wire: Wire07, topic: str) -> None:
     wire.send(produce(topic, 0, HOLLOW))
     assert wire.ask(fetch(topic, 0, len(HOLLOW), LIMIT)) == OUT_OF_RANGE
@@ -244,28 +237,9 @@ def test_of_a_multi_produce_the_parts_after_the_bad_one_are_lost(
         assert again.ask(offsets(topic, 1, LATEST, 1)) == counted(0)
 
 
-def test_a_multi_produce_whose_first_part_is_bad_does_nothing(
-    wire: Wire07, broker: EmbeddedBroker, topic: str
-) -> None:
-    wire.send(multi_produce((topic, 9, ONE), (topic, 0, ONE)))
-    assert wire.receive() is CLOSED
-    with Wire07(broker.port_of("KAFKA07")) as again:
-        assert again.ask(offsets(topic, 0, LATEST, 1)) == counted(0)
-
-
 def test_of_a_multi_produce_a_part_that_is_too_large_is_skipped(wire: Wire07, topic: str) -> None:
     wire.send(multi_produce((topic, 0, ONE), (topic, 0, entry(BIG + b"x")), (topic, 0, ZERO)))
     assert wire.ask(fetch(topic, 0, 0, LIMIT)) == EMPTY + ONE + ZERO
-
-
-def test_three_requests_in_one_write_get_three_answers_in_order(wire: Wire07) -> None:
-    wire.send(fetch("pr", 0, 0, 13) + fetch("pr", 0, 27, 13) + fetch("pr", 0, 13, 13))
-    assert [wire.receive() for _ in range(3)] == [EMPTY + ZERO, OUT_OF_RANGE, EMPTY + ONE]
-
-
-def test_a_request_may_come_byte_by_byte(wire: Wire07) -> None:
-    wire.send_slowly(fetch("pr", 0, 0, 1000), 0.005)
-    assert wire.receive() == EMPTY + ZERO + ONE
 
 
 def test_requests_of_todays_protocol_are_closed(wire: Wire07) -> None:
