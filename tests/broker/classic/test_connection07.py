@@ -19,7 +19,7 @@ from pyspark_kafkalog.protocol.v07 import (
     ProduceRequest,
 )
 from tests.support.client.broker07 import Broker07
-from tests.support.client.scripted_server import Close, Raw, Silence
+from tests.support.client.scripted_server import Raw
 from tests.support.until import until
 
 THREE = encode_set([b"a", b"b", b"c"])
@@ -124,14 +124,6 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection(
     assert connection.broken
 
 
-@pytest.mark.parametrize("frame", ["00000001 00", "0000000A 0000 00000003 00000000"])
-def test_nonsense_is_no_answer(broker: Broker07, connection: Connection07, frame: str) -> None:
-    broker.script(OffsetsRequest, Raw(bytes.fromhex(frame)))
-    with pytest.raises(InvalidRequest, match=broker.address):
-        connection.request(OffsetsRequest("t", 0, -1, 1))
-    assert connection.broken
-
-
 def test_the_size_that_a_real_broker_sends_for_a_negative_fetch_is_refused(
     broker: Broker07, connection: Connection07
 ) -> None:
@@ -139,20 +131,6 @@ def test_the_size_that_a_real_broker_sends_for_a_negative_fetch_is_refused(
     with pytest.raises(FrameTooLarge, match="not a response of a Kafka broker: frame of -3 bytes"):
         connection.request(FetchRequest("t", 0, 0, -5))
     assert connection.broken
-
-
-def test_no_answer_in_time_is_a_lost_connection(broker: Broker07) -> None:
-    connection = connect(broker, socket_timeout_ms=100)
-    broker.script(FetchRequest, Silence())
-    with pytest.raises(ConnectionLost, match=rf"{broker.address}: no answer in time"):
-        connection.request(FetchRequest("t", 0, 0, 11))
-    assert connection.broken
-
-
-def test_a_connection_closed_instead_of_an_answer_is_lost(broker: Broker07, connection: Connection07) -> None:
-    broker.script(FetchRequest, Close())
-    with pytest.raises(ConnectionLost, match="the broker closed the connection"):
-        connection.request(FetchRequest("t", 0, 0, 11))
 
 
 def test_a_request_that_brokers_would_refuse_for_its_size_is_not_sent(broker: Broker07) -> None:
@@ -164,10 +142,3 @@ def test_a_request_that_brokers_would_refuse_for_its_size_is_not_sent(broker: Br
     connection.confirm()
     assert len(broker.received(ProduceRequest)) == 1
     connection.close()
-
-
-def test_nobody_at_the_address_is_a_lost_connection() -> None:
-    with Broker07() as broker:
-        pass
-    with pytest.raises(ConnectionLost, match=rf"cannot connect to {broker.address}: connection refused"):
-        connect(broker)

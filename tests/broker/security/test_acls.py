@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerConfig
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from broker.embedded import EmbeddedBroker, start_broker
 from broker.security.acl_rules import AclRules
 from broker.security.principal import ANONYMOUS as NOBODY
 from broker.server.broker import Broker
@@ -256,20 +256,6 @@ def test_a_broker_without_an_authorizer_has_no_acls() -> None:
         assert create(client, allowing(Operation.READ)) == [54]
         deleted = client.ask(DeleteAclsRequest((DeleteAclsFilter(1, None, 1, None, None, 1, 1),)))
         assert [int(each.error_code) for each in deleted.filter_results] == [54]
-
-
-@pytest.mark.long("a broker for each kind of login")
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [({"operation": "Raed"}, "Raed"), ({"principal": "a"}, "principal"), ({"name": ""}, "name")],
-)
-def test_a_broker_does_not_start_with_an_acl_that_it_cannot_read(
-    tmp_path: Path, damage: dict[str, str], said: str
-) -> None:
-    kept = {"version": 1, "users": {}, "acls": [MAY_ALTER | damage]}
-    (tmp_path / "security.json").write_text(json.dumps(kept))
-    with pytest.raises(BrokerNotStarted, match=said):
-        start_broker(WITH_ACLS, data_dir=tmp_path)
 
 
 def test_clients_of_kafka_07_are_anonymous_under_the_same_acls(
