@@ -129,14 +129,3 @@ def test_a_hook_that_fails_before_sending_leaves_the_batch_as_it_is(broker: Brok
     with producer_of(broker, Broken()) as producer:
         producer.send("t", b"kept", 0)
     assert broker.payloads("t") == [b"kept"]
-
-
-def test_the_batch_may_be_changed_before_it_is_sent(broker: Broker07) -> None:
-    class Reversed(CallbackHandler):
-        def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-            return list(reversed(items))
-
-    with producer_of(broker, Reversed()) as producer:
-        for n in range(3):
-            producer.send("t", b"%d" % n, 0)
-    assert broker.payloads("t") == [b"2", b"1", b"0"]

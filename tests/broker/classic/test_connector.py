@@ -14,7 +14,6 @@ from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnect
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import Blacklist, ConsumerTimeout, MessageStream, Whitelist
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, InvalidRequest
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper import registries
@@ -153,18 +152,6 @@ def test_a_group_goes_on_where_it_committed(
     assert list(stream) == []
     (stream,) = connect(protocol=protocol).create_message_streams({topic_name: 1})[topic_name]
     assert take(stream, 1) == [b"3"]
-
-
-def test_what_the_reader_has_not_finished_is_not_committed_in_the_end(
-    connect: Connect, write: Write, protocol: str, topic_name: str
-) -> None:
-    write(topic_name, 0, [b"1", b"2", b"3"])
-    first = connect(protocol=protocol)
-    (stream,) = first.create_message_streams({topic_name: 1})[topic_name]
-    assert take(stream, 2) == [b"1", b"2"]
-    first.shutdown()
-    (stream,) = connect(protocol=protocol).create_message_streams({topic_name: 1})[topic_name]
-    assert take(stream, 2) == [b"2", b"3"]
 
 
 def test_offsets_are_committed_now_and_then(
@@ -325,26 +312,6 @@ def test_the_way_to_offsets_in_kafka_and_back_loses_no_position(
     with SimpleConsumer("127.0.0.1", kafka.port, {"protocol": "0.8"}) as consumer:
         tp = TopicPartition(topic_name, 0)
         assert consumer.fetch_offsets(f"g-{topic_name}", [tp])[tp].offset == 4
-
-
-def test_a_compressed_set_that_was_left_in_the_middle_comes_again(
-    connect: Connect, kafka: EmbeddedBroker, topic_name: str
-) -> None:
-    with Wire07(kafka.port_of("KAFKA07")) as wire:
-        wire.send(produce(topic_name, 0, encode_set([b"1", b"2", b"3"], codec=Codec.GZIP)))
-    first = connect()
-    (stream,) = first.create_message_streams({topic_name: 1})[topic_name]
-    assert take(stream, 2) == [b"1", b"2"]
-    first.commit_offsets()
-    first.shutdown()
-    second = connect()
-    (stream,) = second.create_message_streams({topic_name: 1})[topic_name]
-    assert take(stream, 3) == [b"1", b"2", b"3"]
-    second.commit_offsets()
-    second.shutdown()
-    (stream,) = connect(consumer_timeout_ms=300).create_message_streams({topic_name: 1})[topic_name]
-    with pytest.raises(ConsumerTimeout):
-        next(stream)
 
 
 def test_streams_are_created_once_and_settings_are_checked(connect: Connect, topic_name: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,19 +14,13 @@ from pyspark_kafkalog.classic.mirror.mirror import Mirror
 from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import committed_offsets, find_coordinator
-from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.producer.producer import Producer
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
-from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.registries import read_group_offset
 from tests.support.classic.mirroring import Side
 from tests.support.two_brokers import await_all
 from tests.support.until import until
-from tests.support.zookeeper import PATIENT, expire_broker, patient_session
+from tests.support.zookeeper import PATIENT, expire_broker
 
 pytestmark = pytest.mark.long("several brokers and their ZooKeeper")
 
@@ -134,70 +127,6 @@ def test_every_acknowledged_message_is_read_by_a_group_of_two(
         for partition in range(PARTITIONS):
             read = list(dict.fromkeys(at for number, at, _ in reader.found if number == partition))
             assert read == sorted(read), "in order, but for what comes twice"
-
-
-def test_offsets_move_to_kafka_and_back_while_their_coordinator_dies_and_returns(
-    cluster: EmbeddedCluster, topic_name: str
-) -> None:
-    client = Cluster(ClientConfig(bootstrap_servers=cluster.bootstrap_servers))
-    session = patient_session(cluster.zookeeper_connect)
-    session.start()
-    create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, 1)])
-    (owner,) = until(lambda: leaders(cluster, topic_name) - {-1})
-    names = (f"{topic_name}-{number}" for number in range(100))
-    group = next(name for name in names if coordinator_of(client, name) != owner)
-    mortal = cluster.brokers[coordinator_of(client, group)]
-
-    both = {"dual.commit.enabled": True}
-    ways: list[tuple[dict[str, object], int, int]] = [
-        ({"offsets.storage": "zookeeper"}, 1, -1),
-        ({"offsets.storage": "kafka", **both}, 2, 2),
-        ({"offsets.storage": "kafka"}, 2, 3),
-        ({"offsets.storage": "zookeeper", **both}, 4, 4),
-        ({"offsets.storage": "zookeeper"}, 5, 4),
-    ]
-    try:
-        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            for number, (way, zookeeper, kafka) in enumerate(ways):
-                assert producer.send(topic_name, b"%d" % number).result(120).offset == number
-                given = {"zookeeper.connect": cluster.zookeeper_connect, "groupid": group}
-                given["offsets.channel.socket.timeout.ms"] = "500"
-                connector = ConsumerConnector(PROMPT | given | way | {"autocommit.enable": False})
-                (stream,) = connector.create_message_streams({topic_name: 1})[topic_name]
-                assert bytes(next(stream)[0]) == b"%d" % number
-                if both.items() <= way.items():
-                    mortal.kill()
-                    assert not committed(connector.commit_offsets)
-                    (number_of_mortal,) = (n for n, each in cluster.brokers.items() if each is mortal)
-                    expire_broker(cluster.zookeeper_connect, number_of_mortal)
-                    mortal.start()
-                commit = partial(committed, connector.commit_offsets)
-                until(commit)
-                connector.shutdown()
-                assert read_group_offset(session, JsonLayout(), group, topic_name, "0") == zookeeper
-                in_kafka = [each.offset for each in committed_offsets(client, group).values()]
-                assert in_kafka == ([kafka] if kafka >= 0 else [])
-    finally:
-        session.close()
-        client.close()
-
-
-def coordinator_of(client: Cluster, group: str) -> int:
-    def found() -> int | None:
-        try:
-            return find_coordinator(client, CoordinatorType.GROUP, group, Deadline.after(10))
-        except KafkaError:
-            return None  # its topic is being made
-
-    return until(found)
-
-
-def committed(commit: Callable[[], None]) -> bool:
-    try:
-        commit()
-    except KafkaError:
-        return False
-    return True
 
 
 def test_a_mirror_reads_a_cluster_of_which_a_broker_dies_and_returns(

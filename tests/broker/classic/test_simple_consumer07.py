@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
 )
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import encode_message, encode_set
+from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tests.support.client.broker07 import Broker07
@@ -124,25 +124,6 @@ def test_an_offset_where_no_message_begins_is_an_error_and_no_endless_loop(
     broker.append("t", 1, bytes.fromhex("00000000 00"))
     with pytest.raises(CorruptMessage, match="impossible message length 0"):
         listed(consumer.fetch("t", 1, 0))
-
-
-def test_damage_is_found_by_the_checksum(broker: Broker07, consumer: SimpleConsumer) -> None:
-    entry = bytearray(encode_message(b"payload"))
-    entry[-1] ^= 1
-    broker.append("t", 0, encode_set([b"whole"]) + entry)
-    messages = iter(consumer.fetch("t", 0, 0))
-    assert bytes(next(messages).payload) == b"whole"
-    with pytest.raises(CorruptMessage, match="bad checksum"):
-        next(messages)
-
-
-def test_a_compressed_set_above_its_limit_is_refused(broker: Broker07) -> None:
-    broker.append("t", 0, encode_set([b"x" * 100_000], codec=Codec.GZIP))
-    with (
-        consumer_of(broker, max_decompressed_bytes=50_000) as consumer,
-        pytest.raises(MessageTooLarge, match="50000"),
-    ):
-        listed(consumer.fetch("t", 0, 0))
 
 
 def test_an_offset_outside_the_log_is_an_error_with_its_range(

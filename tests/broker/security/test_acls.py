@@ -258,6 +258,21 @@ def test_a_broker_without_an_authorizer_has_no_acls() -> None:
         assert [int(each.error_code) for each in deleted.filter_results] == [54]
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [({"operation": "Raed"}, "Raed"), ({"principal": "a"}, "principal"), ({"name": ""}, "name")],
+)
+def test_a_broker_does_not_start_with_an_acl_that_it_cannot_read(
+    tmp_path: Path, damage: dict[str, str], said: str
+) -> None:
+    kept = {"version": 1, "users": {}, "acls": [MAY_ALTER | damage]}
+    (tmp_path / "security.json").write_text(json.dumps(kept))
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    broker = Broker(BrokerConfig.load(None, settings | WITH_ACLS))
+    with pytest.raises(InvalidConfig, match=said):
+        broker.start()
+
+
 def test_clients_of_kafka_07_are_anonymous_under_the_same_acls(
     alterable: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,21 +81,6 @@ def test_every_client_logs_in(broker: EmbeddedBroker, mechanism: str) -> None:
     round_trip(login(broker, mechanism), f"t-{uuid.uuid4().hex}")
 
 
-def test_every_client_finds_a_password_that_is_kept_in_a_file(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    (tmp_path / "secrets.properties").write_text(f"alice={SECRET}\n")
-    given = login(broker, "SCRAM-SHA-256", f"${{file:{tmp_path}/secrets.properties:alice}}")
-    kafkas = "org.apache.kafka.common.config.provider.FileConfigProvider"
-    providers = {"config.providers": "file", "config.providers.file.class": kafkas}
-    given |= providers
-    topic = f"t-{uuid.uuid4().hex}"
-    round_trip(given, topic)
-    server = given.pop("bootstrap.servers")
-    file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    done = kafkalog("consume", topic, "--command-config", str(file), server=server)
-    assert (done.stdout, done.returncode) == ("one\n", 0), done.stderr
-
-
 def test_every_client_logs_in_over_tls(broker: EmbeddedBroker, authority: Authority) -> None:
     given = login(broker, "SCRAM-SHA-512") | {
         "bootstrap.servers": f"127.0.0.1:{broker.port_of('SASL_SSL')}",

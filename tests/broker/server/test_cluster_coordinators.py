@@ -19,14 +19,10 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.raw_groups import commit
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
 from tests.support.stopping import stop_process
 from tests.support.two_brokers import await_all
@@ -59,13 +55,6 @@ def key_of(client: RawClient, broker: int, kind: int) -> str:
     """A group, or a transactional id, that this broker coordinates."""
     until(lambda: coordinator(client, "g0", kind)[0] == ErrorCode.NONE)
     return next(key for key in (f"g{n}" for n in range(99)) if coordinator(client, key, kind)[1] == broker)
-
-
-def commit(client: RawClient, group: str, topic: str, offset: int) -> ErrorCode:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
-    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics), 7)
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
 def leaders(client: RawClient, topic: str) -> list[int]:

@@ -152,19 +152,6 @@ def test_who_heartbeats_in_no_group_hears_so(client: RawClient, group: str) -> N
     assert beat(client, "", 1).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_members_commit_and_fetch_with_their_epoch(client: RawClient, group: str) -> None:
-    join(client, group)
-    assert commit(client, group, "m", 1, 8) is ErrorCode.UNSUPPORTED_VERSION
-    assert commit(client, group, "m", 2) is ErrorCode.STALE_MEMBER_EPOCH
-    assert commit(client, group) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert fetch(client, group, "m", 1) == -1
-    assert commit(client, group, "m", 1) is NONE
-    assert fetch(client, group, "m", 1) == 7
-    assert fetch(client, group) == 7
-    assert fetch(client, group, "m", 0) is ErrorCode.STALE_MEMBER_EPOCH
-    assert fetch(client, group, "other", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
 def test_classic_calls_find_no_such_group_or_member(client: RawClient, group: str) -> None:
     join(client, group)
     assert join_classic(client, group).error_code is ErrorCode.GROUP_ID_NOT_FOUND

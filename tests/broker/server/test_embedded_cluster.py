@@ -13,13 +13,8 @@ from broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.raw_groups import commit, committed
 from tests.support.two_brokers import await_all
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT
@@ -54,31 +49,14 @@ def test_groups_are_spread_over_the_brokers_and_keep_their_offsets(cluster: Embe
         assert set(found.values()) == {1, 2, 3}
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         for group, owner in found.items():
-            until(lambda group=group, owner=owner: commit(clients[owner], group, 7) != loading)
-            codes = {number: commit(client, group, 7) for number, client in clients.items()}
+            until(lambda group=group, owner=owner: commit(clients[owner], group, "offsets", 7) != loading)
+            codes = {number: commit(client, group, "offsets", 7) for number, client in clients.items()}
             wrong = dict.fromkeys(set(clients) - {owner}, ErrorCode.NOT_COORDINATOR)
             assert codes == {owner: ErrorCode.NONE, **wrong}
     cluster.brokers[2].restart()
     with RawClient(cluster.brokers[2].port) as client:
         group = next(group for group, owner in found.items() if owner == 2)
-        assert until(lambda: committed(client, group)) == 7
-
-
-def commit(client: RawClient, group: str, offset: int) -> ErrorCode:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topics = (OffsetCommitRequestTopic(name="offsets", partitions=(partition,)),)
-    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics), 7)
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
-
-
-def committed(client: RawClient, group: str) -> int | None:
-    """The group's offset; None while the broker has yet to read it."""
-    topics = (OffsetFetchRequestTopic(name="offsets", partition_indexes=(0,)),)
-    (partition,) = client.ask(OffsetFetchRequest(group_id=group, topics=topics), 5).topics[0].partitions
-    if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        return None
-    assert partition.error_code == ErrorCode.NONE
-    return int(partition.committed_offset)
+        assert until(lambda: committed(client, group, "offsets")) == 7
 
 
 def test_what_only_one_broker_can_have_is_refused_and_nothing_runs() -> None:

@@ -68,27 +68,6 @@ def test_a_cluster_that_runs_brings_all_it_has_to_a_zookeeper_that_lost_its_data
         assert two.aside(1) == two.aside(2) == []
 
 
-def test_a_cluster_whose_znodes_are_removed_while_it_runs_makes_them_again(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path
-) -> None:
-    with Two(own_zookeeper.connect, tmp_path) as two, patient_session(own_zookeeper.connect) as session:
-        two.create("t", 1, 2)
-        taken = write_everywhere(two, "t", b"x", 2)
-        for path in ("/kafka", "/brokers", "/cluster"):
-            empty(session, path)
-        until(lambda: session.children("/kafka/brokers/ids") == ["1", "2"])
-        until(lambda: two.clients[1].create_topic("new", partitions=2).error_code == ErrorCode.NONE)
-        until(lambda: leaders(two.describe(2, "t")) == leaders(two.describe(1, "t")) == [1, 2])
-        assert write_everywhere(two, "t", b"y", 2) == taken
-        until(lambda: session.children("/kafka/cluster") == session.children("/cluster") == ["id"])
-        assert two.aside(1) == two.aside(2) == []
-        # Who starts later agrees with it: nothing has been registered by halves.
-        two.stop(2)
-        two.start(2)
-        until(lambda: leaders(two.describe(1, "t")) == [1, 2])
-        assert two.aside(2) == []
-
-
 def test_an_old_state_of_zookeeper_is_refused_until_it_is_removed(
     own_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:

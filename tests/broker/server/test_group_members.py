@@ -238,33 +238,6 @@ def test_a_parked_member_whose_connection_ends_is_not_waited_for(member: Make) -
     assert len(leader.joined().members) == 2
 
 
-def test_a_static_member_comes_back_without_a_rebalance(member: Make) -> None:
-    one, other = member("i"), member("j")
-    one.join()
-    one.sync(assignments={one.id: b"1"})
-    other.send_join()
-    one.hear_of_rebalance()
-    one.join()
-    other.joined()
-    other.send_sync()
-    one.sync(assignments={one.id: b"1", other.id: b"2"})
-    assert other.client.receive().assignment == b"2"
-    again = member("i")
-    answer = again.join()
-    assert (answer.error_code, answer.generation_id, answer.skip_assignment) == (NONE, 2, True)
-    assert answer.leader == again.id != one.id
-    assert again.sync().assignment == b"1"
-    assert other.beat() == again.beat() == NONE
-    assert one.beat() == ErrorCode.FENCED_INSTANCE_ID
-    leaving = LeaveGroupRequest(one.group, members=(MemberIdentity("", "j"), MemberIdentity("", "none")))
-    left = one.client.ask(leaving)
-    assert [(m.group_instance_id, m.error_code) for m in left.members] == [
-        ("j", NONE),
-        ("none", ErrorCode.UNKNOWN_MEMBER_ID),
-    ]
-    again.hear_of_rebalance()
-
-
 def test_what_is_refused_before_the_group_is_looked_at(member: Make) -> None:
     one = member()
     assert one.join(session_timeout_ms=5999).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
@@ -331,45 +304,6 @@ def test_offsets_are_deleted_where_no_member_subscribes(member: Make, broker: Em
     )
     (group,) = one.client.ask(OffsetFetchRequest(groups=(OffsetFetchRequestGroup(one.group),))).groups
     assert [topic.name for topic in group.topics] == ["t"]
-
-
-def test_members_of_another_protocol_do_not_say_what_they_read(member: Make) -> None:
-    one = member()
-    one.enter(protocol_type="connect")
-    assert delete_offsets(one.client, one.group, ("t", 0)).error_code == ErrorCode.NON_EMPTY_GROUP
-
-
-@pytest.mark.long("a broker that is started more than once")
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_restart_keeps_members_and_assignments_without_a_rebalance(end: str) -> None:
-    with start_broker() as broker, ExitStack() as stack:
-        with RawClient(broker.port) as client:
-            client.create_topic("t")
-
-        def make() -> Member:
-            return Member(stack.enter_context(RawClient(broker.port)), "g")
-
-        leader, follower = stable(make)
-        assert leader.commit("t", 42) == NONE
-        pending = make()
-        pending.join()
-        if end == "kill":
-            broker.kill()
-        broker.restart()
-        for one in (leader, follower):
-            one.client = stack.enter_context(RawClient(broker.port))
-            while (code := one.beat()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                pass
-            assert code == NONE
-        while (found := described(leader.client, "g")).error_code:
-            assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert found.group_state == "Stable"
-        assert [(m.member_id, m.member_assignment) for m in found.members] == [
-            (leader.id, b"1"),
-            (follower.id, b"2"),
-        ]
-        assert follower.sync().assignment == b"2"
-        assert follower.commit("t", 43) == NONE
 
 
 @pytest.mark.long("a broker that is started more than once")

@@ -53,17 +53,19 @@ def test_groups_with_offsets_are_listed_in_every_version(client: RawClient, vers
 
 
 @pytest.mark.parametrize(
-    ("states", "count"), [(("empty",), 3), (("Stable", "Dead"), 0), (("Dead", "Empty"), 3)]
+    ("states", "types", "count"),
+    [
+        (("empty",), (), 3),
+        (("Stable", "Dead"), (), 0),
+        (("Dead", "Empty"), (), 3),
+        ((), ("consumer",), 0),
+        ((), ("share", "classic"), 3),
+    ],
 )
-def test_groups_are_listed_by_state(client: RawClient, states: tuple[str, ...], count: int) -> None:
-    assert len(client.ask(ListGroupsRequest(states), 4).groups) == count
-
-
-@pytest.mark.parametrize(
-    ("types", "count"), [(("Classic",), 3), (("consumer",), 0), (("share", "classic"), 3), ((), 3)]
-)
-def test_groups_are_listed_by_type(client: RawClient, types: tuple[str, ...], count: int) -> None:
-    assert len(client.ask(ListGroupsRequest(types_filter=types), 5).groups) == count
+def test_groups_are_listed_by_state_and_type(
+    client: RawClient, states: tuple[str, ...], types: tuple[str, ...], count: int
+) -> None:
+    assert len(client.ask(ListGroupsRequest(states, types), 5).groups) == count
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
@@ -91,7 +93,6 @@ def test_operations_are_answered_when_asked_for(client: RawClient) -> None:
     )
 
 
-@pytest.mark.long("a broker that is started more than once")
 def test_before_the_first_commit_there_are_no_groups_and_a_group_ends_with_its_last_offset() -> None:
     with start_broker() as broker, RawClient(broker.port) as client:
         assert client.ask(ListGroupsRequest()).groups == ()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import select
-import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,7 +15,6 @@ from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from pyspark_kafkalog.types import NewRecord
 from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request
-from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
 from tests.support.until import until
 
 NOW_MS = 1_700_000_000_000
@@ -48,22 +45,7 @@ def read(client: RawClient, topic: str, version: int, *, max_bytes: int = 1 << 2
         offset = new[-1].offset + 1
 
 
-@pytest.mark.parametrize("version", OLD)
-def test_the_answer_is_in_the_layout_of_its_version(client: RawClient, topic: str, version: int) -> None:
-    stored = old(0, b"a")
-    client.produce(topic, stored, version=0)
-    name = topic.encode()
-    body = struct.pack(">hhih", 1, version, 77, -1) + struct.pack(">iii", -1, 0, 1)
-    body += struct.pack(">i", 1000) if version == 3 else b""
-    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iiqi", 1, 0, 0, 1000)
-    client.send_bytes(len(body).to_bytes(4, "big") + body)
-    expected = struct.pack(">i", 77) + (struct.pack(">i", 0) if version >= 1 else b"")
-    expected += struct.pack(">ih", 1, len(name)) + name
-    expected += struct.pack(">iihqi", 1, 0, 0, 1, len(stored)) + stored
-    assert client.receive_frame() == expected
-
-
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_what_todays_producers_write_is_converted_to_the_clients_format(
     client: RawClient, topic: str, version: int, codec: Codec
@@ -110,18 +92,17 @@ class TestLimits:
             assert [len(decode(t.partitions[0])) for t in client.ask(request, version).responses] == [1, 0]
 
     @pytest.mark.long("megabytes are converted")
-    @pytest.mark.parametrize("version", [0, 2])
     def test_a_batch_that_outgrows_an_entry_in_the_clients_format_is_read_to_its_end(
-        self, client: RawClient, topic: str, version: int
+        self, client: RawClient, topic: str
     ) -> None:
         # 33.2 MB as it lies, and more than the 32 MiB that an entry may hold with the overhead of v0 or v1.
         count = 33_000
         stored = encode_batch([NewRecord(bytes(1000), None, NOW_MS)] * count, codec=Codec.GZIP)
         client.produce(topic, stored)
         client.produce(topic, batch(b"after it"))
-        found = read(client, topic, version)
+        found = read(client, topic, 0)
         assert (len(found), found[-1]) == (count + 1, b"after it")
-        first = next(frames(client.fetch(topic, 0, version=version).records))
+        first = next(frames(client.fetch(topic, 0, version=0).records))
         assert first.next_offset < count  # so it was one batch, and more than one set is made of it
         assert {len(value or b"") for value in found[:-1]} == {1000}
 
@@ -187,25 +168,6 @@ class TestWaiting:
 
         # Without turns one or two; once more where this process did not run meanwhile.
         until(lambda: attempt() >= 4)
-
-
-@pytest.fixture(scope="module")
-def with_07() -> Iterator[EmbeddedBroker]:
-    listeners = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
-    with start_broker({"listeners": listeners, "log.flush.interval": 1}) as broker:
-        yield broker
-
-
-def test_a_topic_of_07_is_read_by_old_clients_too(with_07: EmbeddedBroker) -> None:
-    stored = [entry(b"one"), zipped(entry(b"two"), entry(b"three")), entry(b"four")]
-    with Wire07(with_07.port_of("KAFKA07")) as producer:
-        for data in stored:
-            producer.send(produce("first", 0, data))
-        assert producer.ask(offsets("first", 0, LATEST, 1)) is not None
-    with RawClient(with_07.port_of("PLAINTEXT")) as client:
-        for version in OLD:
-            assert read(client, "first", version) == [b"one", b"two", b"three", b"four"]
-        assert client.offset_at("first", -1, version=0).old_style_offsets == (sum(map(len, stored)),)
 
 
 def test_a_request_without_an_array_of_topics_is_answered(client: RawClient) -> None:

@@ -140,19 +140,6 @@ def test_an_owner_takes_only_what_the_coordinator_says_is_in_the_transaction(
     assert txn.end() == ErrorCode.NONE
 
 
-def test_a_new_producer_aborts_what_the_old_one_left_at_other_brokers(clients: Clients, topic: str) -> None:
-    owners = clients.owners(topic)
-    old = clients.transaction(topic, away_from=owners[0]).begun(topic, 0)
-    at_owner = clients.through(old, owners[0])
-    assert at_owner.send(topic, b"left") == ErrorCode.NONE
-    new = RawTransactions(old.client, old.transactional_id)
-    assert new.initialize() == ErrorCode.CONCURRENT_TRANSACTIONS
-    until(lambda: new.initialize() == ErrorCode.NONE)
-    assert new.producer == (old.producer[0], 2)
-    assert at_owner.send(topic, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert seen(clients, topic)[0] == []
-
-
 def test_newer_transactions_take_their_partitions_by_writing_to_them(clients: Clients, topic: str) -> None:
     owners = clients.owners(topic)
     txn = clients.transaction(topic, away_from=owners[0])

@@ -179,16 +179,6 @@ def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
         )
         assert cluster.brokers[2].restart().status_url == urls[2]
         until(lambda: away() == [])
-        cluster.zookeeper.stop()
-        until(
-            lambda: now_at(urls[1])["problems"][:1] == [
-                "ZooKeeper does not answer: this broker goes on serving its partitions, but topics cannot be "
-                "changed"
-            ]
-        )  # fmt: skip
-        assert got(urls[1], "health") == "ok\n"
-        for broker in cluster.brokers.values():
-            broker.kill()  # a stop would wait for ZooKeeper
 
 
 def test_without_a_listener_there_is_no_status(running_broker: EmbeddedBroker) -> None:
