@@ -238,6 +238,21 @@ def test_a_parked_member_whose_connection_ends_is_not_waited_for(member: Make) -
     assert len(leader.joined().members) == 2
 
 
+def test_a_static_member_comes_back_without_a_rebalance(member: Make) -> None:
+    one, again = member("i"), member("i")
+    one.join()
+    one.sync(assignments={one.id: b"1"})
+    answer = again.join()
+    assert (answer.error_code, answer.generation_id, answer.skip_assignment) == (NONE, 1, True)
+    assert answer.leader == again.id != one.id
+    assert again.sync().assignment == b"1"
+    assert (again.beat(), one.beat()) == (NONE, ErrorCode.FENCED_INSTANCE_ID)
+    leaving = LeaveGroupRequest(one.group, members=(MemberIdentity("", "i"), MemberIdentity("", "none")))
+    assert [(m.group_instance_id, m.error_code) for m in one.client.ask(leaving).members] == [
+        ("i", NONE), ("none", ErrorCode.UNKNOWN_MEMBER_ID),
+    ]  # fmt: skip
+
+
 def test_what_is_refused_before_the_group_is_looked_at(member: Make) -> None:
     one = member()
     assert one.join(session_timeout_ms=5999).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
