@@ -4,69 +4,43 @@ from __future__ import annotations
 
 import os
 import random
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker.disk.filesystem import OpenFiles, OsFileSystem
+from broker.log.file_slice import FileSlice
 from broker.network.reply import Reply
 from tests.support.network.sockets import Client, serving
+from tests.support.until import until
 
 
 def echo(request: bytearray, reply: Reply) -> None:
     reply.send([len(request).to_bytes(4, "big"), bytes(request)])
 
 
-class FileRegion:
-    """A whole file, sent with sendfile."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self._size = path.stat().st_size
-        self._position = 0
-        self.closed = threading.Event()
-
-    def __len__(self) -> int:
-        return self._size
-
-    def send_to(self, sock: socket.socket) -> bool:
-        while self._position < self._size:
-            try:
-                sent = os.sendfile(
-                    sock.fileno(), self._file.fileno(), self._position, self._size - self._position
-                )
-            except BlockingIOError:
-                return False
-            if not sent:
-                raise EOFError(f"file ends at byte {self._position}")
-            self._position += sent
-        return True
-
-    def read(self) -> bytes:
-        return os.pread(self._file.fileno(), self._size, 0)
-
-    def read_into(self, buffer: memoryview) -> int:
-        count = os.preadv(self._file.fileno(), [buffer], self._position)
-        self._position += count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        self.closed.set()
+SIZE = 30_000_000
 
 
 @pytest.fixture
-def data_file(tmp_path: Path) -> Iterator[Path]:
+def data_file(tmp_path: Path) -> Path:
     path = tmp_path / "data"
-    path.write_bytes(random.Random(3).randbytes(30_000_000))
+    path.write_bytes(random.Random(3).randbytes(SIZE))
     return path
 
 
-def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path) -> None:
-    regions = [FileRegion(data_file), FileRegion(data_file)]
-    size = 2 * 30_000_000 + 10
+@pytest.fixture
+def files() -> Iterator[OpenFiles]:
+    files = OpenFiles(OsFileSystem(), 16)
+    yield files
+    until(lambda: files.in_use == 0)
+    files.close()
+
+
+def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path, files: OpenFiles) -> None:
+    regions = [FileSlice(files, files.acquire(data_file), 0, SIZE) for _ in range(2)]
+    size = 2 * SIZE + 10
 
     def handler(request: bytearray, reply: Reply) -> None:
         reply.send([size.to_bytes(4, "big"), b"head ", regions[0], memoryview(b"mid"), regions[1], b"!!"])
@@ -75,11 +49,13 @@ def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path) -> 
         client.send(b"fetch")
         data = data_file.read_bytes()
         assert client.receive() == b"head " + data + b"mid" + data + b"!!"
-        assert all(r.closed.is_set() for r in regions)
+        until(lambda: files.in_use == 0)
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connection(data_file: Path) -> None:
-    regions = [FileRegion(data_file), FileRegion(data_file)]
+def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connection(
+    data_file: Path, files: OpenFiles
+) -> None:
+    regions = [FileSlice(files, files.acquire(data_file), 0, SIZE) for _ in range(2)]
 
     def handler(request: bytearray, reply: Reply) -> None:
         if request == b"fetch":
@@ -92,15 +68,15 @@ def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connectio
         client.send(b"fetch")
         assert len(client.sock.recv(100_000)) > 0
         client.close()  # with data unread: the kernel resets the connection
-        assert all(r.closed.wait(60) for r in regions)
+        until(lambda: files.in_use == 0)
         other.send(b"fine")
         assert other.receive() == b"fine"
 
 
 def test_a_file_that_became_shorter_closes_the_connection_and_is_logged(
-    data_file: Path, caplog: pytest.LogCaptureFixture
+    data_file: Path, files: OpenFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    region = FileRegion(data_file)
+    region = FileSlice(files, files.acquire(data_file), 0, SIZE)
     os.truncate(data_file, 1000)
     with (
         serving(lambda request, reply: reply.send([bytes(4), region])) as server,
@@ -109,5 +85,5 @@ def test_a_file_that_became_shorter_closes_the_connection_and_is_logged(
         client.send(b"fetch")
         assert len(client._exactly(1004)) == 1004
         assert client.ended()
-        assert region.closed.wait(60)
-    assert "file ends at byte 1000" in caplog.text
+        until(lambda: files.in_use == 0)
+    assert f"data ends before byte {SIZE}" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import socket
 import threading
@@ -212,27 +211,6 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
             client.close()
 
 
-def test_a_reader_that_stopped_reading_is_idle_and_its_file_is_let_go() -> None:
-    class Endless(FakeRegion):
-        def send_to(self, sock: socket.socket) -> bool:  # type: ignore[override]
-            try:
-                while True:
-                    sock.send(bytes(65536))
-            except BlockingIOError:
-                return False
-
-    region = Endless(bytes(1 << 20))
-    clock = ManualClock()
-    with serving(lambda request, reply: reply.send([region]), max_idle_ms=300, clock=clock) as server:
-        client = Client(server.port)
-        client.send(b"fetch")
-        assert client.sock.recv(1)
-        assert region.closed_count == 0
-        until(lambda: clock.advance(0.1) or region.closed_count == 1)
-        until(lambda: server.connection_count == 0)
-        client.close()
-
-
 @pytest.fixture
 def few_descriptors() -> Iterator[int]:
     """Room for 30 more open files than there are now."""
@@ -279,18 +257,3 @@ def test_running_out_of_descriptors_is_survived(
         with Client(server.port) as client:
             client.send(b"back again")
             assert client.receive() == b"back again"
-
-
-def test_threads_are_named_and_end(caplog: pytest.LogCaptureFixture) -> None:
-    # A client of an earlier test may still be ending its own.
-    before = set(threading.enumerate())
-
-    def names() -> list[str]:
-        ours = set(threading.enumerate()) - before
-        return sorted(t.name for t in ours if t.name.startswith("kafkalog-"))
-
-    with caplog.at_level(logging.INFO), serving(echo, processors=2) as server:
-        assert names() == ["kafkalog-acceptor", "kafkalog-network-0", "kafkalog-network-1"]
-        port = server.port
-    assert names() == []
-    assert f"listening on 127.0.0.1:{port}" in caplog.text

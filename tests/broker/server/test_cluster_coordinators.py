@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,10 +16,8 @@ import pytest
 from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
-from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_groups import commit
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset
@@ -149,29 +146,3 @@ def test_the_first_broker_of_a_cluster_makes_room_for_those_to_come(zookeeper_co
         key_of(client, 0, TRANSACTION)
         assert leaders(client, "__consumer_offsets") == [0] * 50
         assert leaders(client, "__transaction_state") == [0] * 3
-
-
-def test_a_zookeeper_that_hangs_keeps_no_client_waiting_but_those_who_want_new_ids(
-    own_zookeeper: ZooKeeperServer,
-) -> None:
-    own = {"zookeeper.connect": own_zookeeper.connect, **PATIENT}
-    with start_broker(own) as broker, RawClient(broker.port) as client, RawClient(broker.port) as other:
-        assert other.create_topic("t").error_code == ErrorCode.NONE
-        ids = [_id_of(client.ask(InitProducerIdRequest(None, 1000)))]
-        stop_process(own_zookeeper.pid)
-        try:
-            while len(ids) < 1000:
-                ids.append(_id_of(client.ask(InitProducerIdRequest(None, 1000))))
-            client.send(InitProducerIdRequest(None, 1000))
-            for _ in range(20):  # its client gives up long before the broker gives ZooKeeper up
-                assert other.produce("t", batch(b"x")).error_code == ErrorCode.NONE
-            assert not select.select([client.socket], [], [], 0)[0], "it waits for ids"
-        finally:
-            os.kill(own_zookeeper.pid, signal.SIGCONT)
-        ids.append(_id_of(client.receive()))
-        assert len(ids) == len(set(ids)) == 1001
-
-
-def _id_of(answer: InitProducerIdResponse) -> int:
-    assert answer.error_code == ErrorCode.NONE
-    return int(answer.producer_id)

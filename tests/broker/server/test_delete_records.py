@@ -8,13 +8,9 @@ from pyspark_kafkalog.protocol.api.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
+from tests.support.protocol.raw_groups import commit
 
 
 def asked(client: RawClient, topic: str, *wanted: tuple[int, int], version: int = 2) -> list[tuple[int, int]]:
@@ -59,11 +55,7 @@ def test_topics_that_are_only_compacted_keep_their_records(client: RawClient) ->
 
 
 def test_internal_topics_keep_their_records(client: RawClient, topic: str) -> None:
-    commit = OffsetCommitRequest(
-        group_id="g",
-        topics=(OffsetCommitRequestTopic(topic, (OffsetCommitRequestPartition(0, 1),)),),
-    )
-    assert client.ask(commit, 8).topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert commit(client, "g", topic, 1) == ErrorCode.NONE
     assert asked(client, "__consumer_offsets", (0, -1)) == [(-1, ErrorCode.INVALID_TOPIC_EXCEPTION)]
 
 

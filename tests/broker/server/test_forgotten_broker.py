@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli import main
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from tests.support.protocol.raw_client import batch
@@ -66,21 +67,27 @@ def test_a_deletion_waits_no_longer_for_a_broker_that_is_forgotten(two: Two, zoo
     assert two.aside(2) == ["t.topic", "t_1"]
 
 
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_a_place_without_a_cluster_is_one_clear_error(two: Two, tmp_path: Path) -> None:
+def test_a_place_without_a_cluster_is_one_clear_error(
+    zookeeper_connect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     properties = tmp_path / "server.properties"
-    given = properties.read_text()
-    properties.write_text(given + "zookeeper.prefix=/nope\n")
-    code, said = two.forget(2, "--yes")
+
+    def forget(number: int) -> tuple[int, str]:
+        return main(["forget", str(number), str(properties), "--yes"]), capsys.readouterr().err
+
+    properties.write_text(f"zookeeper.connect={zookeeper_connect}\nzookeeper.prefix=/nope\n")
+    code, said = forget(2)
     assert code == 2
     assert "no broker has made /nope/brokers/topics; check zookeeper.connect and zookeeper.prefix" in said
     properties.write_text("zookeeper.connect=127.0.0.1:1\nzookeeper.connection.timeout.ms=500\n")
-    code, said = two.forget(2, "--yes")
+    code, said = forget(2)
     assert code == 1
     assert len(said.splitlines()) == 1
     assert "no ZooKeeper answers at 127.0.0.1:1" in said
     assert said.endswith("check zookeeper.connect\n")
-    assert two.forget(-2, "--yes")[0] == 2
+    with pytest.raises(SystemExit, match="2"):
+        forget(-2)
+    assert "a number from 0 on" in capsys.readouterr().err
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")

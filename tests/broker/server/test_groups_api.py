@@ -12,13 +12,9 @@ from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, Del
 from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroup, DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, versions
+from tests.support.protocol.raw_groups import commit
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +22,7 @@ def three_groups() -> Iterator[EmbeddedBroker]:
     with start_broker({"offsets.topic.num.partitions": 5}) as broker, RawClient(broker.port) as client:
         client.create_topic("t")
         for group in ("c", "a", "b"):
-            commit(client, group, "t")
+            assert commit(client, group, "t", 1) == ErrorCode.NONE
         yield broker
 
 
@@ -34,13 +30,6 @@ def three_groups() -> Iterator[EmbeddedBroker]:
 def client(three_groups: EmbeddedBroker) -> Iterator[RawClient]:
     with RawClient(three_groups.port) as client:
         yield client
-
-
-def commit(client: RawClient, group: str, topic: str) -> None:
-    partition = OffsetCommitRequestPartition(0, 1)
-    topics = (OffsetCommitRequestTopic(topic, (partition,)),)
-    answer = client.ask(OffsetCommitRequest(group_id=group, topics=topics))
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
@@ -97,7 +86,7 @@ def test_before_the_first_commit_there_are_no_groups_and_a_group_ends_with_its_l
     with start_broker() as broker, RawClient(broker.port) as client:
         assert client.ask(ListGroupsRequest()).groups == ()
         client.create_topic("gone")
-        commit(client, "g", "gone")
+        assert commit(client, "g", "gone", 1) == ErrorCode.NONE
         assert [group.group_id for group in client.ask(ListGroupsRequest()).groups] == ["g"]
         client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),)))
         assert client.ask(ListGroupsRequest()).groups == ()

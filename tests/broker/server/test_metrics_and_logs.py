@@ -60,17 +60,13 @@ def test_a_duplicate_is_not_counted_as_appended(broker: Broker, registry: Collec
     assert value(registry, "appended_messages_total") == 1
 
 
-def test_flushes_are_timed(tmp_path: Path, registry: CollectorRegistry) -> None:
-    properties = {"log.flush.interval.messages": "1", "listeners": "PLAINTEXT://127.0.0.1:0"}
-    broker = Broker(BrokerConfig.load(None, properties | {"log.dirs": str(tmp_path)}), registry=registry)
-    broker.start()
+def test_flushes_are_timed(broker: Broker, registry: CollectorRegistry) -> None:
     with RawClient(broker.port) as client:
-        client.create_topic("t")
+        client.create_topic("t", configs={"flush.messages": "1"})
         for _ in range(3):
             client.produce("t", batch(b"x"))
-        assert value(registry, "log_flush_seconds_count") == 3
-        assert (value(registry, "log_flush_seconds_sum") or 0) > 0
-    broker.stop()
+    assert value(registry, "log_flush_seconds_count") == 3
+    assert (value(registry, "log_flush_seconds_sum") or 0) > 0
 
 
 def test_requests_are_logged_one_by_one_when_that_is_turned_on(

@@ -13,13 +13,9 @@ from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.protocol.raw_client import RawClient
+from tests.support.protocol.raw_groups import commit
 
 
 def topic_configs(name: str) -> DescribeConfigsResource:
@@ -64,13 +60,7 @@ def test_what_is_named_again(
 
 
 def test_all_offsets_of_a_group_asked_for_again(client: RawClient, topic: str) -> None:
-    commit = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-    committed = OffsetCommitRequest(
-        group_id="again",
-        generation_id_or_member_epoch=-1,
-        topics=(OffsetCommitRequestTopic(name=topic, partitions=(commit,)),),
-    )
-    assert client.ask(committed, 8).topics[0].partitions[0].error_code == 0
+    assert commit(client, "again", topic, 7) == 0
     wanted = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("again", "none") * 2)
     answer = client.ask(OffsetFetchRequest(groups=wanted), 8)
     assert [(each.group_id, len(each.topics)) for each in answer.groups] == [("again", 1), ("none", 0)]

@@ -117,16 +117,6 @@ class TestErrors:
         assert client.fetch(topic, 3, version=version).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert client.fetch(topic, 0, 9, version=version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    @pytest.mark.parametrize("version", [4, 9])
-    def test_a_log_of_all_formats_goes_to_versions_without_zstd_as_it_lies(
-        self, client: RawClient, topic: str, version: int
-    ) -> None:
-        client.produce(topic, old(0, b"a"), version=0)
-        client.produce(topic, batch(b"b"))
-        client.produce(topic, batch(b"c", codec=Codec.ZSTD))
-        data = client.fetch(topic, 0, version=version)
-        assert (magics(data), [r.value for r in decode(data)]) == ({0, 2}, [b"a", b"b"])
-
 
 class TestWaiting:
     @pytest.mark.parametrize("version", OLD)

@@ -11,7 +11,6 @@ import pytest
 
 from broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartition,
@@ -19,7 +18,6 @@ from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -102,32 +100,6 @@ class TestListOffsets:
             (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ()),
             (ErrorCode.INVALID_REQUEST, ()),
         ]
-
-
-def test_metadata_0_gives_all_topics_to_an_empty_list_and_no_controller(
-    client: RawClient, topic: str
-) -> None:
-    answer = client.ask(MetadataRequest(topics=()), 0)
-    assert topic in [t.name for t in answer.topics]
-    assert (answer.controller_id, answer.cluster_id) == (-1, None)
-    named = client.ask(MetadataRequest((MetadataRequestTopic(name=topic),)), 0)
-    assert [(t.name, len(t.partitions)) for t in named.topics] == [(topic, 2)]
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_topics_are_made_in_old_versions(client: RawClient, topic_name: str, version: int) -> None:
-    wanted = CreatableTopic(name=topic_name, num_partitions=3, replication_factor=1)
-    for code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        (made,) = client.ask(CreateTopicsRequest(topics=(wanted,)), version).topics
-        assert (made.error_code, bool(made.error_message)) == (code, version == 1 and bool(code))
-    assert client.produce(topic_name, batch(b"x"), 2).error_code == ErrorCode.NONE
-
-
-def test_topics_may_only_be_checked_from_version_1_on(client: RawClient, topic_name: str) -> None:
-    wanted = CreatableTopic(name=topic_name, num_partitions=3, replication_factor=1)
-    request = CreateTopicsRequest(topics=(wanted,), validate_only=True)
-    assert client.ask(request, 1).topics[0].error_code == ErrorCode.NONE
-    assert client.produce(topic_name, batch(b"x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class TestWithoutZooKeeper:

@@ -123,28 +123,6 @@ def test_the_dashboard_serves_any_cluster_until_it_is_ended(watched: EmbeddedBro
 
 
 @pytest.mark.long("brokers that come and go")
-def test_the_page_lag_and_top_agree_on_records_that_were_deleted() -> None:
-    with start_broker({"metrics.listener": "127.0.0.1:0"}) as broker:
-        servers = broker.bootstrap_servers
-        with kafkalog.Producer({"bootstrap.servers": servers}) as producer:
-            for _ in range(100):
-                producer.send("t", b"x")
-        with kafkalog.Consumer({"bootstrap.servers": servers, "group.id": "late"}) as consumer:
-            consumer.assign(consumer.partitions_for("t"))
-            consumer.commit({consumer.partitions_for("t")[0]: 0})
-        command("topics", "delete-records", "t", "--before", "0=90", "--yes", "-b", servers)
-        url = broker.status_url
-        until(lambda: topics_at(url).get("t", {}).get("offsets") == 10)
-        assert now_at(url)["figures"]["lag"] == 10
-        (row,) = [
-            line for line in command("top", "--once", "-b", servers).stdout.splitlines() if "late" in line
-        ]
-        assert row.split() == ["late", "Empty", "0", "10"]
-        found = command("lag", "-g", "late", "--json", "-b", servers)
-        assert json.loads(found.stdout)["lag"] == 10
-
-
-@pytest.mark.long("brokers that come and go")
 def test_brokers_of_a_cluster_show_their_part_and_who_is_away() -> None:
     with start_cluster(2, {**PATIENT, "metrics.listener": "127.0.0.1:0"}) as cluster:
         await_all(cluster)
