@@ -192,19 +192,6 @@ def test_two_consumers_share_the_partitions_and_one_gets_them_back(
     assert registries.consumers(session, layout, group).keys() == {f"{group}_a"}
 
 
-def test_streams_of_one_consumer_share_partitions_too(
-    connect: Connect, write: Write, protocol: str, topic_name: str
-) -> None:
-    write(topic_name, 0, [b"0"])
-    write(topic_name, 1, [b"1"])
-    connector = connect(protocol=protocol)
-    one, two, idle = connector.create_message_streams({topic_name: 3})[topic_name]
-    assert (take(one, 1), take(two, 1)) == ([b"0"], [b"1"])
-    assert [thread[-2:] for thread in connector.owned.values()] == ["-0", "-1"]
-    connector.shutdown()
-    assert list(idle) == []
-
-
 def test_filters_join_topics_as_they_appear(
     connect: Connect, write: Write, protocol: str, topic_name: str
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -279,21 +278,6 @@ def test_a_source_without_zookeeper_is_read_on_where_it_was_left(
     assert found[0] == records[0]
     assert [(one.value, one.key) for one in found] == [(b"v", b"k"), (None, b"gone"), (b"more", None)]
     assert there.values(f"other-{topic_name}") == []
-
-
-def test_a_source_without_zookeeper_that_goes_away_and_returns_is_waited_for(
-    run: Run, target: EmbeddedBroker, chroot: str, topic_name: str, tmp_path: Path
-) -> None:
-    there = Side(target, f"{chroot}-target", NEW)
-    with start_broker(data_dir=tmp_path) as broker:
-        port, here = broker.port, Side(broker, "", NEW)
-        here.write(topic_name, [b"1"])
-        mirror = run(here.as_source_by_brokers("main", **{"group.id": topic_name}), there.as_target())
-        until(lambda: there.values(topic_name) == [b"1"])
-    with start_broker({"listeners": f"PLAINTEXT://127.0.0.1:{port}"}, data_dir=tmp_path):
-        here.write(topic_name, [b"2"])
-        until(lambda: there.values(topic_name) == [b"1", b"2"])
-        mirror.stop()
 
 
 @pytest.mark.parametrize("to", [OLD, NEW])

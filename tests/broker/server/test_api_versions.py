@@ -41,12 +41,6 @@ def test_a_client_without_a_proper_name_gets_an_error(client: RawClient, name: s
     assert client.ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_answers_come_in_the_order_of_pipelined_requests(client: RawClient) -> None:
-    for version in (0, 3, 1, 4):
-        client.send(ASK, version)
-    assert [table(client.receive()) for _ in range(4)] == [SERVED] * 4
-
-
 def test_transactions_of_version_2_are_announced(client: RawClient) -> None:
     response = client.ask(ASK, 3)
     (supported,), (finalized,) = response.supported_features, response.finalized_features

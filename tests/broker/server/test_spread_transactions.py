@@ -107,18 +107,6 @@ def seen(clients: Clients, topic: str) -> dict[int, list[bytes | None]]:
     return found
 
 
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_only_the_coordinator_takes_what_is_for_it(clients: Clients, topic: str) -> None:
-    txn = clients.transaction(topic)
-    for number in set(clients.at) - {clients.coordinator(txn.transactional_id)}:
-        other = clients.through(txn, number)
-        assert other.initialize() == ErrorCode.NOT_COORDINATOR
-        assert other.add(topic, 0) == ErrorCode.NOT_COORDINATOR
-        assert other.add_offsets(topic) == ErrorCode.NOT_COORDINATOR
-        assert other.end() == ErrorCode.NOT_COORDINATOR
-    assert txn.add("no-such-topic", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_an_owner_takes_only_what_the_coordinator_says_is_in_the_transaction(
     clients: Clients, topic: str
 ) -> None:

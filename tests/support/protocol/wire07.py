@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import socket
 import struct
-import time
 import zlib
 from types import TracebackType
 
@@ -92,12 +91,6 @@ class Wire07:
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
-
-    def send_slowly(self, data: bytes, seconds: float) -> None:
-        """Byte by byte."""
-        for number in range(len(data)):
-            self._socket.sendall(data[number : number + 1])
-            time.sleep(seconds)
 
     def receive(self) -> bytes | None:
         """The next answer without its size; None when the broker closes the connection instead."""
