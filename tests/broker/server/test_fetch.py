@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from broker.config import BrokerConfig
 from broker.embedded import EmbeddedBroker, start_broker
+from broker.server.broker import Broker
+from broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -17,6 +21,7 @@ from tests.support.protocol.raw_client import (
     batch,
     decode,
     fetch_request,
+    produce_request,
     versions,
 )
 
@@ -173,6 +178,30 @@ class TestManyPartitions:
             got = [t.partitions[0] for t in client.ask(request).responses]
             came.append([bool(data.records) for data in got])
         assert came == [[True, False], [False, True]] * 2
+
+    def test_all_come_in_turn_where_fewer_files_may_be_open(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The client never moves on, so those at the front always have data: none may wait for ever."""
+        monkeypatch.setattr(LogManager, "files_per_answer", lambda _: 3)
+        properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+        broker = Broker(BrokerConfig.load(None, properties))
+        broker.start()
+        try:
+            with RawClient(broker.port) as client:
+                client.create_topic("t", partitions=8)
+                client.ask(produce_request({("t", n): batch(b"v") for n in range(8)}))
+                request = fetch_request({("t", n): 0 for n in range(8)})
+                came = []
+                for _ in range(3):
+                    got = [t.partitions[0] for t in client.ask(request).responses]
+                    assert [(data.partition_index, data.error_code) for data in got] == [
+                        (n, ErrorCode.NONE) for n in range(8)
+                    ]
+                    came.append([data.partition_index for data in got if data.records])
+        finally:
+            broker.stop()
+        assert came == [[0, 1, 2], [3, 4, 5], [0, 6, 7]]
 
     def test_what_had_no_room_is_checked_all_the_same(self, client: RawClient, topic: str) -> None:
         client.produce(topic, batch(b"v0", b"v1"), 0)
