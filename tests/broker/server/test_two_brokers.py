@@ -33,7 +33,6 @@ from pyspark_kafkalog.protocol.api.metadata import (
 )
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_transactions import RawTransactions
-from tests.support.protocol.wire07 import Wire07, entry, fetch, produce
 from tests.support.stopping import stop_process
 from tests.support.two_brokers import Two, all_led, leaders, write_everywhere
 from tests.support.until import until
@@ -256,24 +255,6 @@ def test_a_broker_whose_id_was_taken_while_it_was_cut_off_serves_nothing_until_i
         assert of_rival.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     until(lambda: client.produce("t", batch(b"after")).error_code == ErrorCode.NONE)
     assert {b"before", b"after"} <= {r.value for r in client.read("t")}
-
-
-@pytest.mark.long("several brokers and their ZooKeeper")
-def test_a_name_that_a_topic_of_07_has_at_any_broker_is_given_to_no_other_topic(two: Two) -> None:
-    with Wire07(two.brokers[1].port_of("KAFKA07")) as wire:
-        wire.send(produce("old", 0, entry(b"of 1")))
-        assert wire.ask(fetch("old", 0, 0, 1000)) is not None
-    refused = two.clients[2].create_topic("old")
-    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert "a topic of Kafka 0.7 has it, at broker 1" in str(refused.error_message)
-    assert two.describe(2, "old").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION, "nor by asking for it"
-    # The other way round: nothing of it is written, which is all that a producer of 0.7 can be told.
-    two.create("new", 2)
-    with Wire07(two.brokers[1].port_of("KAFKA07")) as wire:
-        assert wire.ask(produce("new", 0, entry(b"x"))) is None
-    deleted = two.clients[1].ask(DeleteTopicsRequest(topic_names=("old",), timeout_ms=5000), 5)
-    assert deleted.responses[0].error_code == ErrorCode.NONE
-    until(lambda: two.clients[2].create_topic("old").error_code == ErrorCode.NONE)
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
