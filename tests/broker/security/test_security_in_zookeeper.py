@@ -245,7 +245,8 @@ def test_brokers_of_one_zookeeper_have_the_same_users_and_acls(
             admin(second, "alice").list_topics(timeout=60)
             info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             bob = UserScramCredentialUpsertion("bob", info, b"secret")
-            admin(second).alter_user_scram_credentials([bob])["bob"].result(90)
+            client = admin(second)
+            client.alter_user_scram_credentials([bob])["bob"].result(90)
             until(lambda: admin(first, "bob").list_topics(timeout=60))
         properties = tmp_path / "server.properties"
         lines = (f"{name}={value}" for name, value in given.items())
