@@ -81,8 +81,13 @@ def test_every_client_logs_in(broker: EmbeddedBroker, mechanism: str) -> None:
     round_trip(login(broker, mechanism), f"t-{uuid.uuid4().hex}")
 
 
-def test_every_client_logs_in_over_tls(broker: EmbeddedBroker, authority: Authority) -> None:
-    given = login(broker, "SCRAM-SHA-512") | {
+def test_every_client_logs_in_over_tls_with_a_password_that_is_kept_in_a_file(
+    broker: EmbeddedBroker, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets.properties").write_text(f"alice={SECRET}\n")
+    given = login(broker, "SCRAM-SHA-512", f"${{file:{tmp_path}/secrets.properties:alice}}") | {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
         "bootstrap.servers": f"127.0.0.1:{broker.port_of('SASL_SSL')}",
         "security.protocol": "SASL_SSL",
         "ssl.truststore.location": str(authority.file),
