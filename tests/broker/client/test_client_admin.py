@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import (
     NewTopic,
     create_partitions,
@@ -15,11 +14,9 @@ from pyspark_kafkalog.client.admin import (
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.errors import (
     ErrorCode,
-    InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
     ServerError,
-    TopicAlreadyExists,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -37,19 +34,6 @@ def test_a_topic_is_made_as_asked_for(cluster: Cluster, topic_name: str) -> None
     assert entries["retention.ms"].value == "1234"
     assert not entries["retention.ms"].is_default
     assert entries["segment.bytes"].is_default
-
-
-def test_the_text_of_bootstrap_servers_is_enough_for_one_call(
-    running_broker: EmbeddedBroker, cluster: Cluster, topic_name: str
-) -> None:
-    create_topics(running_broker.bootstrap_servers, [NewTopic(topic_name, 1)])
-    assert list(cluster.metadata([topic_name]).topics[topic_name].partitions) == [0]
-
-
-def test_a_topic_that_exists_is_not_made_again(cluster: Cluster, topic_name: str) -> None:
-    create_topics(cluster, [NewTopic(topic_name, 1)])
-    with pytest.raises(TopicAlreadyExists, match=topic_name):
-        create_topics(cluster, [NewTopic(topic_name, 1)])
 
 
 def test_topics_that_can_be_made_are_made_beside_those_that_cannot(cluster: Cluster, topic_name: str) -> None:
@@ -82,11 +66,6 @@ def test_brokers_that_have_no_default_are_asked_for_one_copy(newest: int, sent: 
         if newest == 3:
             with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .* number of partitions"):
                 create_topics(broker.address, [NewTopic("c", replication_factor=1)])
-
-
-def test_a_wrong_property_is_refused(cluster: Cluster, topic_name: str) -> None:
-    with pytest.raises(InvalidConfig, match=topic_name):
-        create_topics(cluster, [NewTopic(topic_name, 1, configs={"retention.ms": "soon"})])
 
 
 def test_nothing_is_made_when_only_checked(cluster: Cluster, topic_name: str) -> None:

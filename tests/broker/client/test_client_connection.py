@@ -74,7 +74,7 @@ def test_no_common_version_is_an_error_with_both_ranges(broker: ScriptedBroker) 
     connection.close()
 
 
-@pytest.mark.parametrize("newest", [0, 1, 2])
+@pytest.mark.parametrize("newest", [0, 2])
 def test_an_old_broker_is_asked_for_its_versions_again(newest: int) -> None:
     with ScriptedBroker(versions={ApiKey.API_VERSIONS: (0, newest)}) as broker:
         connection = connect(broker)
@@ -194,7 +194,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection(broker: ScriptedBro
     assert connection.broken
 
 
-@pytest.mark.parametrize("size", [0, 2, 5, 17])
+@pytest.mark.parametrize("size", [2, 17])
 def test_a_connection_cut_inside_an_answer_is_lost(broker: ScriptedBroker, size: int) -> None:
     broker.script(ApiKey.METADATA, Cut(MetadataResponse(), size))
     connection = connect(broker)

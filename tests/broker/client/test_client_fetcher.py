@@ -17,7 +17,6 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRequest,
     MessageTooLarge,
-    OffsetOutOfRange,
     RequestTimedOut,
     ServerError,
     UnknownTopicOrPartition,
@@ -157,11 +156,6 @@ def asked_offsets(broker: ScriptedBroker) -> list[int]:
     return [r.topics[0].partitions[0].fetch_offset for r in broker.received(ApiKey.FETCH)]
 
 
-def test_everything_up_to_the_end_is_read_in_order(broker: ScriptedBroker) -> None:
-    assert read(fetcher(broker)) == TEN
-    assert asked_offsets(broker) == [0, 4, 5]
-
-
 def test_an_answer_carries_the_facts_of_its_partition(broker: ScriptedBroker) -> None:
     broker.script(
         ApiKey.FETCH, answer(batch(0, 10), aborted=(AbortedTransaction(producer_id=7, first_offset=2),))
@@ -185,11 +179,6 @@ def test_nothing_is_fetched_ahead_beyond_the_end(broker: ScriptedBroker) -> None
     assert asked_offsets(broker) == [0]
 
 
-def test_an_empty_range_asks_nothing(broker: ScriptedBroker) -> None:
-    assert list(fetcher(broker, start=4, end=4)) == []
-    assert broker.requests == []
-
-
 def test_a_caller_may_go_on_elsewhere(broker: ScriptedBroker) -> None:
     reader = fetcher(broker)
     next(reader)
@@ -211,9 +200,7 @@ def test_reading_ends_when_the_caller_closes(broker: ScriptedBroker) -> None:
         Close(),
         Cut(answer(batch(4, 1)), 30),
         answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        answer(error=ErrorCode.FENCED_LEADER_EPOCH),
         answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        answer(error=ErrorCode.KAFKA_STORAGE_ERROR),
         FetchResponse(error_code=ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
@@ -270,14 +257,6 @@ def test_a_topic_that_stays_unknown_is_not_waited_for_long(broker: ScriptedBroke
     with pytest.raises(UnknownTopicOrPartition, match="topic t: no such topic"):
         next(fetcher(broker, clock=clock))
     assert clock.monotonic() - started < 4
-
-
-def test_an_offset_out_of_range_comes_with_the_range_there_is(broker: ScriptedBroker) -> None:
-    broker.default(ApiKey.FETCH, answer(error=ErrorCode.OFFSET_OUT_OF_RANGE))
-    with pytest.raises(OffsetOutOfRange) as raised:
-        next(fetcher(broker, start=1))
-    found = raised.value
-    assert (found.log, found.offset, found.start, found.end) == ("t-0", 1, 3, 9)
 
 
 def test_an_offset_refused_although_it_is_in_range_is_tried_again(broker: ScriptedBroker) -> None:
@@ -368,11 +347,6 @@ def test_a_final_error_of_the_broker_is_raised_at_once(broker: ScriptedBroker) -
 def lookup(broker: ScriptedBroker, timestamp: int) -> int:
     found = list_offsets(cluster(broker), {TP: timestamp})
     return found[TP].offset
-
-
-def test_offsets_are_looked_up_at_the_leader(broker: ScriptedBroker) -> None:
-    assert lookup(broker, EARLIEST_TIMESTAMP) == 3
-    assert lookup(broker, LATEST_TIMESTAMP) == 9
 
 
 def test_a_look_up_is_repeated_after_a_passing_failure(broker: ScriptedBroker) -> None:

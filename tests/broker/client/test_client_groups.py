@@ -68,12 +68,6 @@ def test_an_offset_below_zero_is_not_sent(cluster: Cluster, topic: str) -> None:
     assert committed_offsets(cluster, f"g-{topic}") == {}
 
 
-def test_what_the_broker_refuses_is_reported(cluster: Cluster, topic: str) -> None:
-    with pytest.raises(ServerError) as raised:
-        commit_offsets(cluster, "g", {TopicPartition(topic, 0): 1}, metadata="x" * 21)
-    assert raised.value.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
-
-
 def test_groups_are_listed_and_described(cluster: Cluster, topic: str) -> None:
     group = f"g-{topic}"
     assert describe_group(cluster, group) == GroupDescription(group, "Dead", "", "", ())

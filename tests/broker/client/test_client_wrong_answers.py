@@ -18,7 +18,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsResponse
 from pyspark_kafkalog.protocol.api.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -148,8 +148,3 @@ def test_a_description_that_is_empty_is_nonsense(broker: ScriptedBroker, cluster
     broker.script(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsResponse())
     with pytest.raises(InvalidRequest, match="lacks t"):
         describe_configs(cluster, topic="t")
-
-
-def test_a_partition_that_is_not_there_is_an_error_of_ours(cluster: Cluster) -> None:
-    with pytest.raises(UnknownTopicOrPartition, match="t-4: no such partition; topic t has 1"):
-        cluster.leader(TopicPartition("t", 4))

@@ -46,7 +46,7 @@ from tests.support.until import until
 VALUES = [(f"k{n}".encode() if n % 3 else None, f"v{n}".encode() * n) for n in range(40)]
 
 
-@pytest.fixture(scope="module", params=["0.8.1", "0.8.2", "0.9.0"])
+@pytest.fixture(scope="module", params=["0.8.1", "0.9.0"])
 def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
