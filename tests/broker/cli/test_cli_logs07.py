@@ -121,16 +121,6 @@ def test_the_directory_tells_the_generation(partition: Path, capsys: pytest.Capt
     assert {line["kind"] for line in lines} == {"file", "entry"}
 
 
-def test_a_damaged_place_is_shown_where_it_is_and_reading_goes_on(
-    partition: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = of_kind(dumped(capsys, partition), "entry", "offset", "position", "size")
-    flip(segments(partition)[0], whole[3][1])
-    lines = dumped(capsys, partition, code=1)
-    assert of_kind(lines, "damage", "position", "size") == [whole[3][1:]]
-    assert of_kind(lines, "entry", "offset", "position", "size") == whole[:3] + whole[4:]
-
-
 def test_sound_and_damaged_logs_are_reported(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = sum(path.stat().st_size for path in segments(partition))
     count = len(segments(partition))

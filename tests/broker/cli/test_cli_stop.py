@@ -60,12 +60,6 @@ def test_the_broker_that_a_properties_file_names_is_stopped_gracefully_and_waite
     assert capsys.readouterr().err == f"kafkalog-broker: no broker runs on {data}\n"
 
 
-def test_an_embedded_broker_is_stopped_too(running: EmbeddedBroker, data: Path) -> None:
-    assert main(["stop", str(data), "--timeout", "600"]) == 0
-    # Its lock is free, which is what counts; the process has an exit code a moment later.
-    until(lambda: not running.running)
-
-
 def test_after_a_kill_nobody_is_signalled(
     running: EmbeddedBroker, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

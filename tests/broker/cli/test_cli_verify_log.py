@@ -63,13 +63,6 @@ def test_the_properties_file_names_the_directories(partition: Path, tmp_path: Pa
     assert verify(properties) == 1
 
 
-def test_a_copy_of_a_directory_and_an_export_are_checked_too(partition: Path, tmp_path: Path) -> None:
-    assert main(["export", str(partition.parent), str(tmp_path / "exported")]) == 0
-    assert verify(tmp_path / "exported") == 0
-    flip(next((tmp_path / "exported" / "my_topic-0").glob("*.log")), 70)
-    assert verify(tmp_path / "exported") == 1
-
-
 def test_what_is_nothing_to_check_is_misuse(
     partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
