@@ -36,7 +36,6 @@ from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.formats.upgraded_log import EXPECTED, expected_rows, stored_log
-from tests.support.formats.vectors import vector
 from tests.support.ledger.plans import facts, loaded
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce, zipped
 
@@ -83,19 +82,6 @@ def test_message_sets_and_batches_of_all_codecs_are_the_rows_that_spark_gets() -
     columns = [found[name].to_pylist() for name in ("offset", "key", "value", "timestamp", "timestampType")]
     columns[3] = [(time - EPOCH) // timedelta(milliseconds=1) for time in columns[3]]
     assert list(zip(*columns, strict=True)) == expected_rows(0, len(EXPECTED))
-
-
-@pytest.mark.parametrize(
-    ("level", "expected"), [("read_committed", [4, 5, 6, 7]), ("read_uncommitted", [0, 1, 2, 4, 5, 6, 7])]
-)
-def test_records_of_aborted_transactions_are_rows_as_the_isolation_level_says(
-    level: str, expected: list[int]
-) -> None:
-    options = {**QUICK, "kafka.isolation.level": level}
-    with serving(ScriptedLog(vector("v2-txn-log.bin").data, aborted=[(4000, 0)], at_once=True)) as broker:
-        found = kafkalog.read_arrow(broker.address, "t", options=options).read_all()
-        assert found.equals(as_spark_reads(broker.address, subscribe="t", **options))
-    assert found["offset"].to_pylist() == expected
 
 
 def test_headers_and_brokers_are_columns_where_they_are_asked_for(servers: str, new_topic: NewTopic) -> None:
@@ -183,13 +169,6 @@ def test_options_may_be_texts_as_sparks_or_pythons_own_values(
     with kafkalog.read_arrow(servers.split(","), **given) as reader:
         assert numbers(reader) == expected
         assert reader.schema.names == columns
-
-
-def test_several_topics_are_read_one_after_the_other(servers: str, new_topic: NewTopic, three: Topic) -> None:
-    other = new_topic(1, "-b")
-    other.add(99)
-    for topics in ([other.name, three.name], f"{three.name}, {other.name}"):
-        assert numbers(kafkalog.read_arrow(servers, topics)) == [*range(20), 99]
 
 
 def test_it_ends_where_the_logs_ended_when_it_was_called(servers: str, three: Topic) -> None:
@@ -376,13 +355,6 @@ def test_the_example_of_the_manual(servers: str, new_topic: NewTopic) -> None:
     code = code.replace("localhost:9092", servers).replace('"flights"', f'"{topic.name}"')
     exec(compile(code, "docs/arrow.md", "exec"), {"print": printed.append})
     assert printed == [[("AA", 1), ("UA", 2)]]
-
-
-def test_rows_that_were_taken_are_not_given_again_whoever_takes_the_rest(servers: str, three: Topic) -> None:
-    reader = kafkalog.read_arrow(servers, three.name)
-    assert reader.read_next_batch()["value"].to_pylist() == [b"%d" % n for n in range(10)]
-    assert duckdb.from_arrow(reader).fetchall()[0][4] == 0
-    assert list(reader) == []
 
 
 def test_it_reads_no_further_than_it_is_asked_to() -> None:

@@ -118,6 +118,7 @@ def test_each_load_begins_where_the_last_commit_ended(loads: Loads, log: Scripte
     assert loads.load(endingOffsets='{"t":{"0":12}}') == [("t-0", 3, 12)]
     assert loads.load(startingOffsets='{"t":{"0":5}}') == [("t-0", 12, 30)]
     assert loads.load() == []
+    assert loads.ledger.pending() is None
     assert [c.number for c in loads.ledger.history()] == [1, 2]
     log.append(batches(range(30, 33)))
     assert loads.load() == [("t-0", 30, 33)]
@@ -127,8 +128,6 @@ def test_each_load_begins_where_the_last_commit_ended(loads: Loads, log: Scripte
     ("options", "expected"),
     [
         ({"startingOffsets": '{"t":{"0":7}}'}, [("t-0", 7, 30)]),
-        ({"startingOffsets": '{"t":"earliest"}'}, [("t-0", 3, 30)]),
-        ({"endingOffsets": '{"t":{"0":-1}}'}, [("t-0", 3, 30)]),
         ({"maxRecordsPerPartition": "10"}, [("t-0", 3, 12), ("t-0", 12, 21), ("t-0", 21, 30)]),
         ({"minPartitions": "2"}, [("t-0", 3, 16), ("t-0", 16, 30)]),
         ({"startingOffsets": '{"t":{"0":30}}'}, []),
@@ -214,12 +213,6 @@ def test_a_rewind_to_a_time_or_to_offsets_is_where_the_next_load_begins(
         ran = CliRunner().invoke(app, [*name, *wrong])
         assert ran.exit_code != 0
     assert loads.begin() is None
-
-
-def test_where_nothing_is_new_no_plan_is_written(loads: Loads) -> None:
-    loads.load()
-    assert loads.begin() is None
-    assert loads.ledger.pending() is None
 
 
 def test_a_pending_plan_is_replayed_with_its_own_ranges_although_the_log_grew(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -216,17 +215,6 @@ def test_of_two_runs_at_once_one_commits(broker: ScriptedBroker, ledger: Ledger)
     assert head.run == ones[0].run
 
 
-def test_the_same_frame_may_be_read_again_after_its_commit(
-    broker: ScriptedBroker, log: ScriptedLog, ledger: Ledger
-) -> None:
-    source = reader(broker, ledger)
-    tasks = planned(source)
-    offsets(source, *tasks)
-    log.append(batches(range(15, 18)))
-    assert offsets(source, *tasks) == list(range(15))
-    assert len(ledger.history()) == 1
-
-
 def test_a_second_attempt_that_sees_other_records_is_an_error(
     broker: ScriptedBroker, log: ScriptedLog, ledger: Ledger
 ) -> None:
@@ -341,21 +329,6 @@ def test_a_recreated_topic_after_planning_is_not_read(broker: ScriptedBroker, le
     broker.default(ApiKey.METADATA, described)
     with pytest.raises(TopicRecreated, match="t-0 was deleted and created again after it was planned"):
         offsets(source, task)
-
-
-def test_the_reader_and_its_tasks_travel_to_other_processes(
-    broker: ScriptedBroker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given = {"loadName": "load", "offsetsPath": str(tmp_path / "offsets"), "commitOffsets": "stage", **QUICK}
-    options = parse_batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": "t", **given})
-    assert options.load is not None
-    source = LoadReader(options, ("offset",), options.load)
-    data = pickle.dumps((source, source.partitions()))
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    there, tasks = pickle.loads(data)
-    assert offsets(there, *tasks) == list(range(15))
-    assert ledger.head() is not None
 
 
 def damaged(log: ScriptedLog) -> Any:

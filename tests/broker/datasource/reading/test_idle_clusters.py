@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.reading.kafka import CAPACITY, KEPT_SECONDS, IdleClusters
+from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.manual_clock import ManualClock
 
 
@@ -99,8 +100,8 @@ def test_of_too_many_the_one_that_waits_longest_is_closed(idle: IdleClusters, co
 
 def test_a_broker_that_came_back_is_reconnected() -> None:
     idle = IdleClusters()
-    with start_broker() as running:
-        config = ConsumerConfig(bootstrap_servers=running.bootstrap_servers)
+    with ScriptedBroker() as running:
+        config = ConsumerConfig(bootstrap_servers=running.address)
         cluster = connected(idle, config)
         lost = cluster.any_connection()
         idle.give_back(cluster)

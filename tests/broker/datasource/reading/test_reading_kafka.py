@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -151,13 +150,6 @@ def test_retention_between_two_fetches_that_shows_in_the_answer_only(fail_on_dat
         assert (found, loss) == ([*range(5), *range(10, 15)], "")
 
 
-def test_a_gap_that_compaction_left_is_no_loss(fail_on_data_loss: str) -> None:
-    gaps = (range(1, 4, 2), range(10, 15), range(20, 40, 5))
-    with serving(ScriptedLog(batches(*gaps))) as broker:
-        found, loss = read_or_loss(broker, task(0, 36), fail_on_data_loss)
-    assert (found, loss) == ([o for r in gaps for o in r], "")
-
-
 @pytest.mark.usefixtures("standing_clock")
 def test_a_log_that_ends_before_the_range_is_lost_once_the_wait_is_over(fail_on_data_loss: str) -> None:
     with serving(ScriptedLog(batches(range(5)))) as broker:
@@ -261,12 +253,6 @@ def test_c5_and_c6_readers_at_one_offset_do_not_share_a_connection() -> None:
         # The next task of this process goes on with one that nobody uses any more.
         assert offsets(source.read(task(5, 15))) == list(range(5, 15))
         assert broker.connection_count == 2
-
-
-def test_the_reader_and_its_partitions_travel_to_other_processes() -> None:
-    with serving(ScriptedLog(batches(*FIFTEEN))) as broker:
-        source, partition = pickle.loads(pickle.dumps((reader(broker), task(3, -1))))
-        assert offsets(source.read(partition)) == list(range(3, 15))
 
 
 def test_c1_what_went_wrong_is_in_the_text_with_the_partition() -> None:

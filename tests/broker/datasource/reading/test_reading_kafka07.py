@@ -95,22 +95,6 @@ def test_every_message_comes_with_its_broker_position_and_place(
     assert {row.broker for row in found} == {7}
 
 
-def test_it_gives_what_a_simple_consumer_gives_message_by_message(
-    kafka: EmbeddedBroker, at: dict[str, str], topic_name: str
-) -> None:
-    for n in range(12):
-        messages = [entry(b"%d-%d " % (n, i) * (i * 9 % 50), magic=i % 2) for i in range(20)]
-        put(kafka, topic_name, zipped(*messages) if n % 3 == 0 else b"".join(messages))
-    found = rows(reader07(**{**at, "kafka.fetch.size": "1500"}))
-    expected, position = [], 0
-    with SimpleConsumer("127.0.0.1", kafka.port_of("KAFKA07")) as consumer:
-        while messages_at := list(consumer.fetch(topic_name, 0, position, 1 << 20)):
-            expected += [bytes(payload) for payload, _ in messages_at]
-            position = messages_at[-1].offset
-    assert [row.value for row in found] == expected
-    assert len(expected) == 240
-
-
 def test_columns_that_0_7_has_nothing_for_are_null(
     kafka: EmbeddedBroker, at: dict[str, str], topic_name: str
 ) -> None:
@@ -319,18 +303,6 @@ def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
     assert lookup.leaders() == {TopicPartition("t", 0, 9): 9, TopicPartition("t", 1, 9): 9}
     assert lookup.broker_addresses() == {}
     lookup.close()
-
-
-def test_where_a_group_stands_is_read_in_zookeeper(
-    kafka: EmbeddedBroker, topic_name: str, session: Session, zookeeper_connect: str
-) -> None:
-    put(kafka, topic_name, entry(b"a"), entry(b"b"))
-    session.create(f"/brokers/topics/{topic_name}/7", b"2")
-    session.create("/brokers/ids/7", f"me-1:127.0.0.1:{kafka.port_of('KAFKA07')}".encode())
-    session.create(f"/consumers/g/offsets/{topic_name}/7-0", b"11")
-    place = {"zk.connect": zookeeper_connect, "subscribe": topic_name}
-    found = rows(reader07(**place, startingOffsets="group", **{"kafka.group.id": "g"}))
-    assert places(found) == [(b"b", 11, 0)]
 
 
 def _planned(reader: Any) -> list[Any]:

@@ -31,16 +31,6 @@ def fill(topic: Topic, batches: int, value_bytes: int, partition: int = 0) -> No
         topic.add_records([NewRecord(bytes(value_bytes))] * 10, partition=partition)
 
 
-def test_a_large_partition_becomes_tasks_and_a_small_one_stays_whole(
-    running_broker: EmbeddedBroker, rows: Topic
-) -> None:
-    fill(rows, 40, 1000)
-    fill(rows, 1, 10, partition=1)
-    assert parts(running_broker, rows, maxBytesPerPartition="102000") == [
-        (0, -2, 100), (0, 100, 200), (0, 200, 300), (0, 300, -1), (1, -2, -1),
-    ]  # fmt: skip
-
-
 def test_where_values_are_large_tasks_have_fewer_offsets(running_broker: EmbeddedBroker, rows: Topic) -> None:
     fill(rows, 16, 100)
     fill(rows, 16, 9000)
@@ -60,7 +50,3 @@ def test_what_is_left_is_cut_by_records_and_to_the_minimum(
     assert [end for _, _, end in parts(running_broker, rows, **options)] == [100, 200, 300, -1]
     options = {"maxBytesPerPartition": "210000", "minPartitions": "5"}
     assert len(parts(running_broker, rows, **options)) == 6
-
-
-def test_an_empty_topic_has_no_task(running_broker: EmbeddedBroker, rows: Topic) -> None:
-    assert parts(running_broker, rows, maxBytesPerPartition="1000") == []

@@ -105,9 +105,13 @@ def test_s70_a_whole_topic_may_be_named_earliest_or_latest(new_topic: NewTopic, 
     assert [b.values for b in run.batches()] == [[5, 6]]
 
 
-@pytest.mark.parametrize("strategy", [{}, {"startingOffsetsByTimestampStrategy": "error"}])
-@pytest.mark.parametrize("subscribes", ["subscribe", "subscribePattern"])
-@pytest.mark.parametrize("by_partition", [True, False])
+@pytest.mark.parametrize(
+    ("strategy", "subscribes", "by_partition"),
+    [
+        ({}, "subscribe", True),
+        ({"startingOffsetsByTimestampStrategy": "error"}, "subscribePattern", False),
+    ],
+)
 def test_s71_no_record_at_the_time_is_an_error(
     new_topic: NewTopic, start: Start, strategy: dict[str, str], subscribes: str, by_partition: bool
 ) -> None:
@@ -119,8 +123,7 @@ def test_s71_no_record_at_the_time_is_an_error(
         run.batches()
 
 
-@pytest.mark.parametrize("subscribes", ["subscribe", "subscribePattern"])
-@pytest.mark.parametrize("by_partition", [True, False])
+@pytest.mark.parametrize(("subscribes", "by_partition"), [("subscribe", False), ("subscribePattern", True)])
 def test_s72_strategy_latest_begins_at_the_end_instead(
     new_topic: NewTopic, start: Start, subscribes: str, by_partition: bool
 ) -> None:
