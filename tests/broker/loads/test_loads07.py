@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group, propose
+from pyspark_kafkalog.datasource.load.load_planning import begin, propose
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -272,14 +272,6 @@ def test_a_broker_that_left_keeps_its_position_until_it_is_back(
         loads.begin()
 
 
-def test_a_new_brokers_partitions_begin_at_their_earliest(loads: Loads, cluster: Cluster) -> None:
-    with Broker07(partitions=2) as third:
-        third.append("t", 1, ONE)
-        committed(loads, loads.begin())
-        plan = loads.begin(**{"broker.list": f"{cluster.list},5:{third.address}"})
-    assert ranges(plan) == [("t-5-1", 0, SIZE)]
-
-
 def test_the_cluster_is_known_by_its_znode_where_it_has_one(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -341,14 +333,6 @@ def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
     session.write("/consumers/loaders/offsets/t/14-0", b"%d" % SIZE)
     other = Loads(tmp_path / "other", **where)
     assert ranges(other.begin(startingOffsets="group")) == [("t-14-0", SIZE, end)]
-
-
-def test_a_group_commit_that_fails_is_a_warning(loads: Loads, caplog: pytest.LogCaptureFixture) -> None:
-    commit = committed(loads, loads.begin())
-    nowhere = {"zookeeper.connect": "127.0.0.1:1", "kafka.zookeeper.connection.timeout.ms": "100"}
-    always = {"protocol": "0.7", "subscribe": "t", "kafka.group.id": "g"}
-    commit_to_group(parse_batch_options({**always, **nowhere}), commit)
-    assert "load 1 is committed, but its offsets not to group g" in caplog.text
 
 
 def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(

@@ -23,7 +23,7 @@ DRIVERS = ("sqlite", "sqlite+adbc", "postgresql", "postgresql+adbc")
 
 
 @pytest.mark.long("several loads, and commands between them")
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", ["sqlite+adbc", "postgresql"])
 def test_each_load_begins_where_the_last_one_ended(driver: str, make: Callable[[str], Warehouse]) -> None:
     warehouse = make(driver)
     commit = warehouse.run(minPartitions=4)
