@@ -178,13 +178,12 @@ def test_many_threads_share_a_producer(broker: ScriptedBroker, log: FakeLog, mak
         assert own == [b"%d %d" % (worker, i) for i in range(500)]
 
 
-@pytest.mark.parametrize("wrong", ["text", 5, ["list"]])
-def test_anything_but_bytes_is_a_type_error(make: Any, wrong: Any) -> None:
+def test_anything_but_bytes_is_a_type_error(make: Any) -> None:
     producer = make()
     with pytest.raises(TypeError, match="value must be bytes or None"):
-        producer.send("t", wrong)
+        producer.send("t", "text")
     with pytest.raises(TypeError, match="key must be bytes or None"):
-        producer.send("t", b"v", key=wrong)
+        producer.send("t", b"v", key=5)
 
 
 def test_a_forgotten_producer_delivers_what_it_has(broker: ScriptedBroker, log: FakeLog) -> None:

@@ -64,9 +64,6 @@ def test_a_record_is_delivered_with_its_place(broker: ScriptedBroker, log: FakeL
     "failure",
     [
         refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        refusal(ErrorCode.NOT_ENOUGH_REPLICAS),
-        refusal(ErrorCode.REQUEST_TIMED_OUT),
-        refusal(ErrorCode.KAFKA_STORAGE_ERROR),
         refusal(ErrorCode.CORRUPT_MESSAGE),
         refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         Close(),
