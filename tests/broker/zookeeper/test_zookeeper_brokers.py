@@ -65,16 +65,6 @@ def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
-def test_a_restart_shows_the_topics_that_are_there(
-    session: Session, zookeeper_connect: str, tmp_path: Path
-) -> None:
-    with with_zookeeper(zookeeper_connect, data_dir=tmp_path / "data") as broker:
-        create_topics(broker.bootstrap_servers, [NewTopic("old", 2, configs={"generation": "0.7"})])
-        broker.restart()
-        assert [p.name for p in partitions(session, PLAIN, "old")] == ["1-0", "1-1"]
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
 def test_a_broker_that_was_killed_comes_back_once_zookeeper_has_missed_it(
     session: Session, zookeeper_connect: str
 ) -> None:
@@ -122,19 +112,6 @@ def test_data_of_another_cluster_is_refused(zookeeper_connect: str, tmp_path: Pa
         pytest.raises(BrokerNotStarted, match=r"the data directory belongs to cluster .* use another chroot"),
     ):
         with_zookeeper(zookeeper_connect, 0, tmp_path / "alone")
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
-def test_a_cluster_that_was_there_before_gives_its_id_to_zookeeper(
-    session: Session, zookeeper_connect: str, tmp_path: Path
-) -> None:
-    start_broker(data_dir=tmp_path / "alone").stop()
-    with with_zookeeper(zookeeper_connect, 0, tmp_path / "alone"):
-        node = session.read(JSON.cluster_id)
-    assert node is not None
-    assert (
-        f"cluster.id={read_cluster_id(node.data)}\n" in (tmp_path / "alone" / "meta.properties").read_text()
-    )
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")

@@ -77,17 +77,6 @@ def test_it_says_where_it_listens_and_ends_with_its_jvm(
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
-def test_it_keeps_its_data(start: Start, tmp_path: Path) -> None:
-    for number in range(2):
-        process = start()
-        with patient_session(ready(process, tmp_path / "data")) as session:
-            assert len(session.children("/kept")) == number
-            session.create(f"/kept/{number}", b"")
-        process.terminate()
-        process.communicate(timeout=180)
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
 def test_no_jvm_outlives_a_command_that_is_killed(start: Start, tmp_path: Path) -> None:
     process = start()
     ready(process, tmp_path / "data")
