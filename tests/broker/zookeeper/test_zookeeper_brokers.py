@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,14 +11,13 @@ import pytest
 from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout, read_cluster_id
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch
-from tests.support.stopping import stop_process
 from tests.support.until import until
-from tests.support.zookeeper import PATIENT, expire_broker, impatient_broker, patient_session
+from tests.support.zookeeper import PATIENT, impatient_broker, patient_session
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
@@ -62,46 +57,6 @@ def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
         until(lambda: topics(session, PLAIN) == [])
     assert brokers(session, PLAIN) == brokers(session, JSON) == {}
     assert partitions(session, JSON, "new") == []
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
-def test_a_broker_that_was_killed_comes_back_once_zookeeper_has_missed_it(
-    session: Session, zookeeper_connect: str
-) -> None:
-    with with_zookeeper(zookeeper_connect) as broker:
-        before = brokers(session, PLAIN)[1]
-        broker.kill()
-        assert brokers(session, PLAIN) == {1: before}, "it has not been missed yet"
-        again = threading.Thread(target=broker.restart)
-        again.start()
-        until(lambda: "waiting until its ZooKeeper session expires" in broker.log_file.read_text())
-        expire_broker(zookeeper_connect, 1)
-        again.join()
-        after = brokers(session, PLAIN)[1]
-        assert (after.host, after.port) == (before.host, before.port)
-        assert after.since_ms > before.since_ms
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
-def test_brokers_that_join_are_of_one_cluster_and_an_id_in_use_is_refused(
-    session: Session, zookeeper_connect: str, tmp_path: Path
-) -> None:
-    with with_zookeeper(zookeeper_connect, 1, tmp_path / "one") as one:
-        with with_zookeeper(zookeeper_connect, 2, tmp_path / "two"):
-            assert list(brokers(session, PLAIN)) == [1, 2]
-            ids = {
-                line.partition("=")[2]
-                for name in ("one", "two")
-                for line in (tmp_path / name / "meta.properties").read_text().splitlines()
-                if line.startswith("cluster.id=")
-            }
-            node = session.read(PLAIN.cluster_id)
-            assert node is not None
-            assert ids == {read_cluster_id(node.data)}
-            assert json.loads(node.data)["version"] == "1"
-            with pytest.raises(BrokerNotStarted, match=rf"broker id 1 is in use by 127\.0\.0\.1:{one.port} "):
-                with_zookeeper(zookeeper_connect, 1, tmp_path / "three")
-        assert list(brokers(session, PLAIN)) == [1]
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
@@ -150,20 +105,3 @@ def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: Zoo
         process.terminate()
         # Nobody helps it along, as the context manager does after a while.
         assert psutil.wait_procs([process], timeout=60)[1] == []
-
-
-@pytest.mark.long("ZooKeeper, stopped and started")
-def test_a_broker_that_was_stopped_for_too_long_registers_again(
-    session: Session, zookeeper_connect: str
-) -> None:
-    with with_zookeeper(zookeeper_connect) as broker:
-        create_topics(broker.bootstrap_servers, [NewTopic("old", 1, configs={"generation": "0.7"})])
-        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])
-        stop_process(broker.pid)
-        try:
-            expire_broker(zookeeper_connect, 1)
-            until(lambda: brokers(session, PLAIN) == {})
-        finally:
-            os.kill(broker.pid, signal.SIGCONT)
-        until(lambda: list(brokers(session, PLAIN)) == [1])
-        until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["1-0"])

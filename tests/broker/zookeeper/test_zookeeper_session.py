@@ -235,17 +235,6 @@ def _try_to_write(session: Session) -> bool:
     return True
 
 
-@pytest.mark.long("ZooKeeper, stopped and started")
-def test_no_server_is_an_error_that_names_it(own_zookeeper: ZooKeeperServer) -> None:
-    own_zookeeper.kill()
-    session = Session(own_zookeeper.connect, connection_timeout_ms=300)
-    with pytest.raises(
-        ConnectionLost, match=rf"no ZooKeeper answers at {own_zookeeper.connect} within 300 ms"
-    ):
-        session.start()
-    session.close()
-
-
 def test_a_closed_session_says_so(zookeeper_connect: str) -> None:
     session = patient_session(zookeeper_connect).start()
     session.close()
