@@ -16,7 +16,7 @@ from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, ReceiptMismatch
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -289,16 +289,3 @@ def test_a_load_counts_what_it_left_out_in_receipt_commit_and_audit(ledger: Ledg
     assert commit is not None
     assert (commit.records, commit.skipped, commit.missing) == (END - 2 * EACH, 2 * EACH, 0)
     assert ledger.verify() == []
-
-
-def test_a_retry_that_skips_differently_is_a_receipt_mismatch(ledger: Ledger) -> None:
-    log = DamagedLog(entries())
-    log.flip(2, -2)
-    with serving(log) as broker:
-        source = loading(broker, ledger)
-        first, _ = source.partitions()
-        loaded(source, iter([first]))
-        assert loaded(source, iter([first])) == [o for o in range(48) if o // EACH != 2]
-        log.mend()
-        with pytest.raises(ReceiptMismatch, match="skipped: "):
-            loaded(source, iter([first]))

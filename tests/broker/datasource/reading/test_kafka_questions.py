@@ -117,14 +117,6 @@ def test_what_will_not_pass_is_not_asked_again(broker: ScriptedBroker) -> None:
     assert broker.connection_count == 1
 
 
-def test_placeholders_are_asked_for_and_numbers_are_not(broker: ScriptedBroker, lookup: KafkaCluster) -> None:
-    assert lookup.resolve({T0: 17}) == {T0: 17}
-    assert broker.received(ApiKey.LIST_OFFSETS) == []
-    assert lookup.resolve({T0: -2}) == {T0: 3}
-    assert lookup.resolve({T0: -1}) == {T0: 30}
-    assert lookup.log_range(T0) == (3, 30)
-
-
 def test_a_lost_connection_during_a_look_up_is_recreated(
     broker: ScriptedBroker, lookup: KafkaCluster
 ) -> None:
@@ -141,18 +133,11 @@ def test_a_plan_names_each_partition_with_its_leader_and_keeps_placeholders(brok
     assert broker.received(ApiKey.LIST_OFFSETS) == []
 
 
-def test_r13_a_plan_that_splits_knows_the_sizes_and_keeps_the_outer_placeholders(
-    broker: ScriptedBroker,
-) -> None:
-    broker.layout.leaders["t"] = {0: 0}
-    split = BatchReader(options(broker, maxRecordsPerPartition="9"), ("value",)).partitions()
-    assert [(p.start, p.end) for p in split] == [(-2, 12), (12, 21), (21, -1)]  # type: ignore[attr-defined]
-
-
 def test_a_plan_that_splits_asks_for_each_end_of_all_logs_at_once(broker: ScriptedBroker) -> None:
     broker.layout.leaders["t"] = dict.fromkeys(range(50), 0)
     split = BatchReader(options(broker, maxRecordsPerPartition="9"), ("value",)).partitions()
     assert len(split) == 150
+    assert [(p.start, p.end) for p in split[:3]] == [(-2, 12), (12, 21), (21, -1)]  # type: ignore[attr-defined]
     assert len(broker.received(ApiKey.METADATA)) == 1
     asked = [request.topics[0].partitions for request in broker.received(ApiKey.LIST_OFFSETS)]
     assert [len(partitions) for partitions in asked] == [50, 50]

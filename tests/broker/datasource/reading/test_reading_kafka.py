@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
@@ -24,7 +22,6 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
 )
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord
 from tests.support.client.scripted_broker import ScriptedBroker
@@ -96,27 +93,24 @@ def test_offsets_below_the_log_are_lost(fail_on_data_loss: str) -> None:
         assert (found, loss) == (list(range(5, 12)), "")
 
 
-def test_offsets_above_the_log_are_lost(fail_on_data_loss: str) -> None:
-    with serving(ScriptedLog(batches(range(5)))) as broker:
-        found, loss = read_or_loss(broker, task(7, 12), fail_on_data_loss)
-    assert found == []
-    assert ("[7, 12) of t-0: the log holds [0, 5)" in loss) == (fail_on_data_loss == "true")
-
-
-def test_a_range_wholly_below_the_log_is_lost(fail_on_data_loss: str) -> None:
-    with serving(ScriptedLog(batches(range(20, 30)), start=20)) as broker:
-        found, loss = read_or_loss(broker, task(2, 12), fail_on_data_loss)
+@pytest.mark.parametrize(
+    ("log", "wanted", "holds"),
+    [
+        (ScriptedLog(batches(range(5))), (7, 12), "[0, 5)"),
+        (ScriptedLog(batches(range(20, 30)), start=20), (2, 12), "[20, 30)"),
+        (ScriptedLog(start=20), (2, 30), "[20, 20)"),
+    ],
+    ids=["above", "below", "empty"],
+)
+def test_a_range_of_which_the_log_has_nothing_is_lost(
+    log: ScriptedLog, wanted: tuple[int, int], holds: str, fail_on_data_loss: str
+) -> None:
+    with serving(log) as broker:
+        found, loss = read_or_loss(broker, task(*wanted), fail_on_data_loss)
         fetches = len(broker.received(ApiKey.FETCH))
-    assert found == []
-    assert fetches == 1
-    assert ("the log holds [20, 30)" in loss) == (fail_on_data_loss == "true")
-
-
-def test_a_log_that_is_empty_by_now_has_lost_the_range(fail_on_data_loss: str) -> None:
-    with serving(ScriptedLog(start=20)) as broker:
-        found, loss = read_or_loss(broker, task(2, 30), fail_on_data_loss)
-    assert found == []
-    assert ("the log holds [20, 20)" in loss) == (fail_on_data_loss == "true")
+    assert (found, fetches) == ([], 1)
+    lost = "[{}, {})".format(*wanted)
+    assert (f"{lost} of t-0: the log holds {holds}" in loss) == (fail_on_data_loss == "true")
 
 
 def test_retention_between_two_fetches_that_the_broker_refuses(fail_on_data_loss: str) -> None:
@@ -275,29 +269,6 @@ def test_s33_a_time_beyond_microseconds_is_reported_with_its_record() -> None:
             list(BatchReader(given, ("value", "timestamp")).read(task(0, 2)))
         # Who does not ask for times is not kept from the rest.
         assert offsets(reader(broker).read(task(0, 2))) == [0, 1]
-
-
-def test_memory_does_not_grow_with_what_an_answer_decompresses_to() -> None:
-    batch_bytes, count = 4 << 20, 32
-    log = b"".join(
-        encode_batch([NewRecord(bytes(batch_bytes // 4))] * 4, codec=Codec.ZSTD, base_offset=4 * i)
-        for i in range(count)
-    )
-    assert len(log) < batch_bytes
-    rows, peak = 0, 0
-    with serving(ScriptedLog(log, at_once=True)) as broker:
-        before = pa.total_allocated_bytes()
-        tracemalloc.start()
-        try:
-            for batch in reader(broker).read(task(0, 4 * count)):
-                rows += batch.num_rows
-                peak = max(peak, pa.total_allocated_bytes() - before)
-                del batch
-            peak += tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert rows == 4 * count
-    assert peak < 6 * batch_bytes
 
 
 def _then(step: Callable[[Any], Any], after: Callable[[], None]) -> Callable[[Any], Any]:

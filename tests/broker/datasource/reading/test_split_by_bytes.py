@@ -31,17 +31,6 @@ def fill(topic: Topic, batches: int, value_bytes: int, partition: int = 0) -> No
         topic.add_records([NewRecord(bytes(value_bytes))] * 10, partition=partition)
 
 
-def test_where_values_are_large_tasks_have_fewer_offsets(running_broker: EmbeddedBroker, rows: Topic) -> None:
-    fill(rows, 16, 100)
-    fill(rows, 16, 9000)
-    found = parts(running_broker, rows, maxBytesPerPartition="380000")
-    assert [start for _, start, _ in found][:2] == [-2, found[0][2]]
-    first, *_, last = (end if end >= 0 else 320 for _, _, end in found)
-    assert 190 <= first <= 202
-    assert len(found) == 4
-    assert last == 320
-
-
 def test_what_is_left_is_cut_by_records_and_to_the_minimum(
     running_broker: EmbeddedBroker, rows: Topic
 ) -> None:
