@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.app import app
-from pyspark_kafkalog.client.admin import create_partitions, delete_topics
+from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
@@ -373,22 +373,6 @@ def test_the_ledger_of_another_cluster_is_refused(loads: Loads, broker: Scripted
     for ask in (loads.begin, loads.propose):
         with pytest.raises(ForeignCluster, match="another"):
             ask()
-
-
-def test_a_topic_deleted_and_recreated_on_a_real_broker_is_another(
-    real: tuple[Loads, Topic], client: RawClient, running_broker: EmbeddedBroker
-) -> None:
-    loads, rows = real
-    assert loads.load() == [(f"{rows.name}-0", 0, 5), (f"{rows.name}-1", 0, 3)]
-    delete_topics(running_broker.bootstrap_servers, [rows.name])
-    assert client.create_topic(rows.name, partitions=2).error_code == 0
-    rows.add(*range(9), partition=0)
-    rows.add(*range(9), partition=1)
-    with pytest.raises(TopicRecreated, match="topic id"):
-        loads.begin()
-    assert loads.load(onTopicRecreated="earliest") == [(f"{rows.name}-0", 0, 9), (f"{rows.name}-1", 0, 9)]
-    rows.add(9, partition=1)
-    assert loads.load() == [(f"{rows.name}-1", 9, 10)]
 
 
 def test_a_partition_that_came_later_is_read_whole(
