@@ -28,7 +28,6 @@ from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, UnknownTopicOrPartition
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
@@ -82,24 +81,6 @@ def test_message_sets_and_batches_of_all_codecs_are_the_rows_that_spark_gets() -
     columns = [found[name].to_pylist() for name in ("offset", "key", "value", "timestamp", "timestampType")]
     columns[3] = [(time - EPOCH) // timedelta(milliseconds=1) for time in columns[3]]
     assert list(zip(*columns, strict=True)) == expected_rows(0, len(EXPECTED))
-
-
-def test_headers_and_brokers_are_columns_where_they_are_asked_for(servers: str, new_topic: NewTopic) -> None:
-    topic = new_topic(2)
-    topic.add_records([record(b"a", b"k", 5, (("h", b"1"), ("h", None)))], codec=Codec.ZSTD)
-    topic.add_records([record(None, None, 6)], partition=1)
-    found = kafkalog.read_arrow(servers, topic.name, includeHeaders=True, includeBroker=True).read_all()
-    asked = {"subscribe": topic.name, "includeHeaders": "true", "includeBroker": "true"}
-    assert found.equals(as_spark_reads(servers, **asked))
-    assert found.select(["key", "value", "partition", "headers"]).to_pylist() == [
-        {
-            "key": b"k",
-            "value": b"a",
-            "partition": 0,
-            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
-        },
-        {"key": None, "value": None, "partition": 1, "headers": None},
-    ]
 
 
 def test_topics_of_kafka_0_7_are_read_too(topic_name: str) -> None:

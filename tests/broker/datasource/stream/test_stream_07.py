@@ -49,16 +49,6 @@ def test_a_topic_of_the_first_generation_is_a_stream(broker: Broker07) -> None:
     assert read(stream(broker, checkpoint)) == []
 
 
-def test_a_stream_may_begin_at_latest(broker: Broker07) -> None:
-    put(broker, b"a")
-    run = stream(broker, Checkpoint(), startingOffsets="latest")
-    first = run.batch()
-    assert first is not None
-    assert first.rows == []
-    put(broker, b"b")
-    assert read(run) == [["b"]]
-
-
 def test_partitions_of_a_broker_that_is_away_wait(
     broker: Broker07, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from pyspark_kafkalog.datasource.stream.lag_listener import LagListener
 from pyspark_kafkalog.datasource.stream.stream_batches import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.datasource.spark_stream import Checkpoint, Died, Run
 from tests.support.datasource.spark_topics import Topic
 
@@ -304,14 +306,17 @@ def test_a_group_commit_that_fails_does_not_stop_the_query(
 
 
 def test_a_groups_offsets_may_be_in_zookeeper(
-    new_topic: NewTopic, start: Start, topic_name: str, zookeeper_connect: str
+    new_topic: NewTopic, start: Start, topic_name: str, session: Session, zookeeper_connect: str
 ) -> None:
     topic = new_topic()
     topic.add(*range(5))
     options = {
         "subscribe": topic.name, "kafka.group.id": topic_name, "commitOffsets": "group",
-        "offsetStore": "zookeeper", "zookeeper.connect": zookeeper_connect,
+        "offsetStore": "zookeeper", "zk.connect": zookeeper_connect, "kafka.zookeeper.prefix": "/papers",
     }  # fmt: skip
     assert values(start(Checkpoint(), **options)) == [[0, 1, 2, 3, 4]]
+    node = session.read(JsonLayout("/papers").offset(topic_name, topic.name, "0"))
+    assert node is not None
+    assert node.data == b"5"
     topic.add(5)
     assert values(start(Checkpoint(), **{**options, "startingOffsets": "group"})) == [[5]]
