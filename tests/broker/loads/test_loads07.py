@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import begin, propose
+from pyspark_kafkalog.datasource.load.load_planning import begin
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -19,14 +19,12 @@ from pyspark_kafkalog.errors import (
     ForeignCluster,
     InvalidConfig,
     LoadError,
-    ReceiptMismatch,
     TopicRecreated,
 )
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
 from pyspark_kafkalog.zookeeper.registries import agree_on_cluster
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.client.broker07 import Broker07
@@ -79,14 +77,6 @@ class Loads:
         lookup = open_cluster(options)
         try:
             return begin(options, lookup, self.ledger, run="run")
-        finally:
-            lookup.close()
-
-    def propose(self, **given: str) -> Plan | None:
-        options = self.options(**given)
-        lookup = open_cluster(options)
-        try:
-            return propose(options, lookup, self.ledger)
         finally:
             lookup.close()
 
@@ -190,16 +180,6 @@ def test_a_replay_reads_the_same_rows_though_the_logs_have_grown(loads: Loads, c
     assert [c.records for c in loads.ledger.history()] == [6, 2]
 
 
-def test_other_messages_in_the_same_bytes_are_not_what_was_read(loads: Loads, cluster: Cluster) -> None:
-    source = loads.reader(commitOffsets="stage")
-    tasks = source.partitions()
-    rows(source, tasks[1])
-    log = cluster.brokers[14].logs["t", 0]
-    log[:] = entry(b"x" * (len(log) - len(entry(b""))))
-    with pytest.raises(ReceiptMismatch, match=r"records: 4 then, 1 now"):
-        rows(source, tasks[1])
-
-
 def test_tasks_carry_where_their_broker_is_now_and_ask_nobody(
     loads: Loads, cluster: Cluster, session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -215,16 +195,6 @@ def test_tasks_carry_where_their_broker_is_now_and_ask_nobody(
 
 
 # ---- planning
-
-
-def test_where_to_begin_and_end_can_be_said_by_broker_and_partition(loads: Loads) -> None:
-    end = SIZE + len(PACKED)
-    given = {
-        "startingOffsets": f'{{"t":{{"3-0":{SIZE},"14-0":-2}}}}',
-        "endingOffsets": f'{{"t":{{"3-0":-1,"14-0":{SIZE}}}}}',
-    }
-    assert ranges(loads.propose(**given)) == [("t-3-0", SIZE, 2 * SIZE), ("t-14-0", 0, SIZE)]
-    assert ranges(loads.begin()) == [("t-3-0", 0, 2 * SIZE), ("t-14-0", 0, end)]
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
@@ -310,14 +280,6 @@ def test_the_mappers_files_begin_a_new_load_where_they_say(
     assert other.stage(startingOffsets=f"file:{mirror}") == ALL[3:]
 
 
-def test_a_file_of_a_broker_that_is_not_live_is_reported(
-    loads: Loads, cluster: Cluster, tmp_path: Path
-) -> None:
-    (tmp_path / "part-3-t-0").write_text("tcp://gone:9092\tt\t0\t0\n")
-    with pytest.raises(InvalidConfig, match=r"part-3-t-0, line 1: no live broker is at 'tcp://gone:9092'"):
-        loads.begin(startingOffsets=f"file:{tmp_path}")
-
-
 def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
     session: Session, zookeeper_connect: str, tmp_path: Path
 ) -> None:
@@ -333,28 +295,6 @@ def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
     session.write("/consumers/loaders/offsets/t/14-0", b"%d" % SIZE)
     other = Loads(tmp_path / "other", **where)
     assert ranges(other.begin(startingOffsets="group")) == [("t-14-0", SIZE, end)]
-
-
-def test_on_todays_wire_the_znodes_are_those_of_the_later_papers(
-    zookeeper_connect: str, tmp_path: Path
-) -> None:
-    where = {
-        "kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.group.id": "loaders",
-        "offsetStore": "zookeeper", "zk.connect": zookeeper_connect, "kafka.zookeeper.prefix": "/papers",
-    }  # fmt: skip
-    options = parse_batch_options(where)
-    lookup = open_cluster(options)
-    try:
-        lookup.commit_group("loaders", {TopicPartition("t", 4): 17})
-        assert lookup.group_offsets("loaders", [TopicPartition("t", 4), TopicPartition("t", 5)]) == {
-            TopicPartition("t", 4): 17
-        }
-    finally:
-        lookup.close()
-    with Session(zookeeper_connect) as session:
-        node = session.read(JsonLayout("/papers").offset("loaders", "t", "4"))
-        assert node is not None
-        assert node.data == b"17"
 
 
 # ---- the command line
