@@ -177,14 +177,6 @@ def test_a_port_in_use_is_one_line(cannot_start: CannotStart, tmp_path: Path) ->
 
 
 @pytest.mark.long("a broker in a process of its own")
-def test_a_directory_of_a_running_broker_is_one_line(cannot_start: CannotStart, tmp_path: Path) -> None:
-    with start_broker(data_dir=tmp_path / "data") as running:
-        (line,) = cannot_start(tmp_path / "data")
-        assert str(tmp_path / "data") in line
-        assert running.running
-
-
-@pytest.mark.long("a broker in a process of its own")
 def test_a_directory_of_another_broker_is_refused(cannot_start: CannotStart, tmp_path: Path) -> None:
     start_broker({"node.id": 1}, data_dir=tmp_path / "data").stop()
     (line,) = cannot_start(tmp_path / "data", "node.id=2")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +75,6 @@ def test_entries_and_their_messages_are_shown_as_json(
     assert of_kind(lines, "entry", "nextOffset", "size", "payloadsize", "crc")[2:] == [
         (third + 22, 22, 12, 1), (third + 32, 10, 0, 0),
     ]  # fmt: skip
-
-
-def test_entries_and_their_messages_are_shown_as_text(
-    segment: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["dump-log", "--generation", "0.7", "--records", str(segment)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:4] == [
-        f"Dumping {segment}",
-        "Log starting offset: 100",
-        "offset: 100 nextOffset: 114 position: 0 size: 14 payloadsize: 5 magic: 0 compresscodec: none"
-        f" crc: {zlib.crc32(b'plain')} isvalid: true",
-        "| offset: 100 nextOffset: 114 valueSize: 5 value: plain",
-    ]
-    assert lines[8].endswith(r"value: line\nbreak \x1b")
-    assert len(lines) == 11
 
 
 def test_a_lone_segment_is_what_the_user_says_and_not_what_it_looks_like(

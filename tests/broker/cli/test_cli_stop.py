@@ -60,16 +60,6 @@ def test_the_broker_that_a_properties_file_names_is_stopped_gracefully_and_waite
     assert capsys.readouterr().err == f"kafkalog-broker: no broker runs on {data}\n"
 
 
-def test_after_a_kill_nobody_is_signalled(
-    running: EmbeddedBroker, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pid = running.pid
-    running.kill()
-    assert f"pid {pid}\n" in (data / LOCK_NAME).read_text(), "the note outlives its writer"
-    assert main(["stop", str(data)]) == 1
-    assert "no broker runs on" in capsys.readouterr().err
-
-
 def test_a_note_of_an_earlier_process_is_not_believed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data.mkdir()
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
