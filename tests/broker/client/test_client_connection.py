@@ -295,15 +295,6 @@ def test_a_missing_topic_is_in_the_metadata_with_its_error(broker: ScriptedBroke
     cluster.close()
 
 
-def test_a_lost_connection_is_replaced(broker: ScriptedBroker) -> None:
-    cluster = Cluster(config(broker.address))
-    cluster.metadata(["t"])
-    broker.cut_connections()
-    assert cluster.metadata(["t"], refresh=True).topics["t"].partitions[0].leader == 0
-    assert broker.connection_count == 2
-    cluster.close()
-
-
 def test_metadata_is_asked_again_after_a_cut_answer(broker: ScriptedBroker) -> None:
     broker.script(ApiKey.METADATA, Close(), Cut(MetadataResponse(), 9))
     cluster = Cluster(config(broker.address))

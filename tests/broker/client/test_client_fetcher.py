@@ -25,7 +25,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.protocol.api.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -154,18 +153,6 @@ def read(answers: Iterator[Fetched]) -> list[tuple[int, bytes | None]]:
 
 def asked_offsets(broker: ScriptedBroker) -> list[int]:
     return [r.topics[0].partitions[0].fetch_offset for r in broker.received(ApiKey.FETCH)]
-
-
-def test_an_answer_carries_the_facts_of_its_partition(broker: ScriptedBroker) -> None:
-    broker.script(
-        ApiKey.FETCH, answer(batch(0, 10), aborted=(AbortedTransaction(producer_id=7, first_offset=2),))
-    )
-    (found,) = fetcher(broker, isolation_level="read_committed")
-    assert (found.offset, found.next_offset) == (0, 10)
-    assert found.aborted == ((7, 2),)
-    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (10, 10, 0)
-    assert found.broker_id == 0
-    assert broker.received(ApiKey.FETCH)[0].isolation_level == 1
 
 
 def test_the_next_fetch_is_on_its_way_while_the_caller_decodes(broker: ScriptedBroker) -> None:
