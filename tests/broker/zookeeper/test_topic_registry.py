@@ -106,22 +106,6 @@ def test_of_many_who_make_one_name_at_once_one_makes_it(made: Made) -> None:
         assert {owners(each.sync())[f"t-{round_}"] for each in registries} == {(winner,)}
 
 
-def test_changes_of_many_at_once_are_all_made(made: Made) -> None:
-    registries = [made(number) for number in (1, 2)]
-
-    def work(number: int) -> None:
-        for n in range(20):
-            create(registries[number], f"t-{number}-{n}", number)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(180)
-    wanted = {f"t-{number}-{n}": (number,) for number in range(2) for n in range(20)}
-    assert owners(registries[0].sync()) == owners(registries[1].sync()) == wanted
-
-
 @pytest.mark.long("ZooKeeper, stopped and started")
 def test_who_has_missed_more_changes_than_are_kept_reads_everything(made: Made) -> None:
     one, late = made(1), made(2)

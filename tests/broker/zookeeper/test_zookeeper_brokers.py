@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,21 +11,16 @@ from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
-from pyspark_kafkalog.zookeeper.registries import brokers, partitions, topics
+from pyspark_kafkalog.zookeeper.registries import agree_on_cluster, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
+from tests.support.client.scripted_server import refusing_port
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, impatient_broker, patient_session
 
 PLAIN, JSON = V07Layout(), JsonLayout()
 BOTH = "PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0"
-
-
-@pytest.fixture
-def session(zookeeper_connect: str) -> Iterator[Session]:
-    with patient_session(zookeeper_connect) as session:
-        yield session
 
 
 def with_zookeeper(
@@ -60,25 +54,23 @@ def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
-def test_data_of_another_cluster_is_refused(zookeeper_connect: str, tmp_path: Path) -> None:
+def test_data_of_another_cluster_is_refused(session: Session, zookeeper_connect: str, tmp_path: Path) -> None:
     start_broker(data_dir=tmp_path / "alone").stop()
-    with (
-        with_zookeeper(zookeeper_connect, 1),
-        pytest.raises(BrokerNotStarted, match=r"the data directory belongs to cluster .* use another chroot"),
-    ):
+    agree_on_cluster(session, PLAIN, None, "another")
+    said = r"the data directory belongs to cluster .* use another chroot"
+    with pytest.raises(BrokerNotStarted, match=said):
         with_zookeeper(zookeeper_connect, 0, tmp_path / "alone")
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
 def test_without_zookeeper_a_broker_does_not_start_and_leaves_nothing_behind(
-    own_zookeeper: ZooKeeperServer, tmp_path: Path
+    zookeeper_connect: str, tmp_path: Path
 ) -> None:
-    own_zookeeper.kill()
     own = {"zookeeper.connection.timeout.ms": 300}
-    with pytest.raises(BrokerNotStarted, match=r"no ZooKeeper answers at .* within 300 ms"):
-        with_zookeeper(own_zookeeper.connect, 1, tmp_path / "data", **own)
-    own_zookeeper.start()
-    with with_zookeeper(own_zookeeper.connect, 1, tmp_path / "data"):
+    said = r"no ZooKeeper answers at .* within 300 ms"
+    with refusing_port() as port, pytest.raises(BrokerNotStarted, match=said):
+        with_zookeeper(f"127.0.0.1:{port}", 1, tmp_path / "data", **own)
+    with with_zookeeper(zookeeper_connect, 1, tmp_path / "data"):
         pass
 
 
