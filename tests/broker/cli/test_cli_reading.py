@@ -48,6 +48,13 @@ def test_a_range_is_read_exactly_wherever_batches_end(start: int, end: int) -> N
     assert [r.value for r in found] == [b"%d" % offset for offset in range(start, end)]
 
 
+def test_gaps_that_compaction_left_are_passed_over() -> None:
+    log = ScriptedLog(batches(range(0, 9, 3), range(20, 23)))
+    with serving(log) as broker, opened(broker.address) as (cluster, config):
+        found = [r.offset for _, rs in read_ranges(cluster, {T: (0, 23)}, config) for r in rs]
+    assert found == [0, 3, 6, 20, 21, 22]
+
+
 def test_what_retention_takes_while_it_is_read_is_an_error() -> None:
     log = ScriptedLog(batches(range(5), range(5, 10), range(10, 15)))
     with serving(log) as broker, opened(broker.address) as (cluster, config):

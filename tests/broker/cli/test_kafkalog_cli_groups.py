@@ -14,7 +14,6 @@ from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.plan import PartitionFacts, make_plan
 from pyspark_kafkalog.protocol.api.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -27,6 +26,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition, encode_id
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.command_line import kafkalog, table
+from tests.support.ledger.plans import facts, plan_of
 from tests.support.protocol.raw_client import RawClient, batch
 
 
@@ -169,24 +169,8 @@ def ledger_at(
     ledger.identify("", {"subscribe": topic})
     if not ends:
         return
-    facts = {
-        TopicPartition(topic, p): PartitionFacts(topic_id, 0, "127.0.0.1:9092", 0, 0, end)
-        for p, end in ends.items()
-    }
-    plan = make_plan(
-        number=1,
-        parent=0,
-        created="2026-11-21T18:00:00.123Z",
-        cluster_id="",
-        isolation_level="read_uncommitted",
-        stored={},
-        facts=facts,
-        first_starts=dict.fromkeys(facts, start),
-        ends={tp: fact.latest for tp, fact in facts.items()},
-        fail_on_data_loss=True,
-        on_topic_recreated="fail",
-        split=lambda ranges: list(ranges),
-    )
+    known = {TopicPartition(topic, p): facts(0, end, topic_id=topic_id) for p, end in ends.items()}
+    plan = plan_of(known, cluster_id="", first_starts=dict.fromkeys(known, start), split=list)
     assert plan is not None
     plan = ledger.write_plan(plan)
     if not killed:
