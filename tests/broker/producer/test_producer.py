@@ -83,7 +83,7 @@ def test_a_killed_broker_costs_neither_records_nor_order() -> None:
         out = producer(running, linger_ms=1, retry_backoff_ms=10, retry_backoff_max_ms=100)
         out.send("t", b"0 first", partition=0).result(90)
         deliveries = []
-        count = 3 * 1000
+        count = 2 * 1000
         for number in range(1, count + 1):
             deliveries.append(out.send("t", b"%d" % number, partition=number % 2))
             if number % 1000 == 400:

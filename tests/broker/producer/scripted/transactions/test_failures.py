@@ -151,19 +151,6 @@ def test_topics_that_may_not_be_written_fail_the_transaction_alone(
     assert log.partitions["t", 0].epochs == [(4000, 0)], "no number was used, so no other epoch"
 
 
-def test_offsets_that_cannot_be_stored_fail_the_transaction(
-    broker: ScriptedBroker, coordinator: FakeTransactions, make: Make
-) -> None:
-    producer = make()
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    broker.script(ApiKey.TXN_OFFSET_COMMIT, lambda r: refused_offsets(r, code))
-    producer.begin_transaction()
-    with pytest.raises(TransactionAbortable, match="GROUP_AUTHORIZATION_FAILED"):
-        producer.send_offsets_to_transaction({T0: 1}, "g")
-    producer.abort_transaction()
-    assert coordinator.ids["loads-1"].ends == ["abort"]
-
-
 def test_numbers_that_are_refused_are_never_replaced_within_a_transaction(
     broker: ScriptedBroker, coordinator: FakeTransactions, log: FakeLog, make: Make
 ) -> None:
