@@ -12,7 +12,7 @@ import pytest
 
 from broker.cluster.ownership import ClusterView, Ownership
 from broker.cluster.registry import TopicRegistry
-from broker.cluster.registry_reader import NoRegistry, OlderRegistry
+from broker.cluster.registry_reader import OlderRegistry
 from broker.store.cluster_data import RegistryNote
 from broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT, read_registry
+from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
@@ -198,25 +198,6 @@ def test_a_registry_that_was_removed_is_made_again_with_another_id_and_its_broke
     one.sync()
     create(one, "u")
     assert owners(one.sync()) == {"t": (1, 2), "u": (1,)}
-
-
-def test_who_makes_a_registry_is_always_another_and_it_has_its_id_from_the_first_moment(
-    zookeeper_connect: str,
-) -> None:
-    ids = (f"r{number}" for number in itertools.count())
-    seen: list[str] = []
-    with patient_session(zookeeper_connect) as session:
-        registry = TopicRegistry(session, JsonLayout(), Ownership(1), ids.__next__)
-        for _ in range(3):
-            registry.open(())
-            node = session.read("/kafka/brokers/topics")
-            root = None if node is None else read_registry(node.data)
-            assert root is not None
-            seen.append(root.registry)
-            empty(session, "/kafka/brokers/topics")
-        with pytest.raises(NoRegistry):
-            registry.sync()
-    assert seen == ["r0", "r1", "r2"]
 
 
 def test_a_broker_that_others_did_not_know_makes_them_wait_for_those_that_it_knows(made: Made) -> None:
