@@ -137,7 +137,7 @@ ALL = [(b"one", 3, 0, 0), (b"two", 3, SIZE, 0), (b"one", 14, 0, 0)] + [
 
 
 def test_a_stage_reads_each_brokers_partition_and_the_next_one_goes_on_there(
-    loads: Loads, cluster: Cluster
+    loads: Loads, cluster: Cluster, tmp_path: Path
 ) -> None:
     assert loads.stage() == ALL
     head = loads.ledger.head()
@@ -147,26 +147,19 @@ def test_a_stage_reads_each_brokers_partition_and_the_next_one_goes_on_there(
         ("t-14-0", SIZE + len(PACKED), ""),
     ]
     assert (head.mode, head.records, head.bytes) == ("stage", 6, 15)
-    assert loads.stage() == []
-    cluster.brokers[14].append("t", 0, TWO)
-    assert loads.stage() == [(b"two", 14, SIZE + len(PACKED), 0)]
-    assert loads.ledger.verify() == []
-
-
-def test_receipts_lie_by_broker_and_partition_and_count_the_rows_of_a_packed_set(
-    loads: Loads, tmp_path: Path
-) -> None:
-    loads.stage()
     left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("receipts/*/*/*/*")}
     end = SIZE + len(PACKED)
     assert left == {
         f"offsets/load/receipts/00000001/t/3-0/0-{2 * SIZE}.json",
         f"offsets/load/receipts/00000001/t/14-0/0-{end}.json",
     }
-    plan = loads.ledger.plan(1)
-    packed = {str(r.key): r for r in loads.ledger.receipts(plan)}["t-14-0"]
+    packed = {str(r.key): r for r in loads.ledger.receipts(loads.ledger.plan(1))}["t-14-0"]
     assert (packed.records, packed.first_offset, packed.last_offset, packed.next) == (4, 0, SIZE, end)
     assert (packed.first_timestamp_ms, packed.lost, packed.broker) == (None, (), 14)
+    assert loads.stage() == []
+    cluster.brokers[14].append("t", 0, TWO)
+    assert loads.stage() == [(b"two", 14, SIZE + len(PACKED), 0)]
+    assert loads.ledger.verify() == []
 
 
 def test_a_replay_reads_the_same_rows_though_the_logs_have_grown(loads: Loads, cluster: Cluster) -> None:
