@@ -49,28 +49,6 @@ def producer(running: EmbeddedBroker, **properties: Any) -> Producer:
     return Producer({"bootstrap.servers": running.bootstrap_servers, **named})
 
 
-@pytest.mark.long("brokers that are killed")
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_records_come_back_as_they_were_sent(kafka: EmbeddedBroker, codec: str) -> None:
-    topic = f"codec-{codec}"
-    rows = [
-        (
-            None if i % 7 == 0 else b"key %d" % (i % 13),
-            None if i % 11 == 0 else b"value %d " % i * (i % 50),
-            (("h", b"%d" % i), ("h", None)) if i % 5 == 0 else (),
-        )
-        for i in range(3000)
-    ]
-    create_topics(kafka.bootstrap_servers, [NewTopic(topic, 1)])
-    with producer(kafka, compression_type=codec, linger_ms=20) as out:
-        for i, (key, value, headers) in enumerate(rows):
-            out.send(topic, value, key, headers=headers, timestamp_ms=1_000_000 + i)
-    found = read(kafka, topic)
-    assert [(r.key, r.value, r.headers) for r in found] == rows
-    assert [r.timestamp for r in found] == [1_000_000 + i for i in range(3000)]
-    assert [r.offset for r in found] == list(range(3000))
-
-
 def test_a_topic_is_made_when_it_is_first_sent_to(kafka: EmbeddedBroker) -> None:
     with producer(kafka) as out:
         assert out.send("made-on-the-way", b"v").result(90).offset == 0
