@@ -32,24 +32,10 @@ def test_rows_are_what_the_manifest_says(vector: Vector, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_log_append_time_is_the_batch_s_and_says_so(engine: str) -> None:
-    found = vector("v2-logappend.bin")
-    decoded = decode(found.data, engine)
-    assert set(column(decoded, "timestampType")) == {1}
-    assert set(column(decoded, "timestamp")) == {found.batches[0]["max_timestamp"] * 1000}
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_transaction_log_is_read_committed_or_not_as_asked(engine: str) -> None:
     data = vector("v2-txn-log.bin").data
     assert offsets(decode(data, engine, aborted=[(4000, 0)])) == [0, 1, 2, 4, 5, 6, 7]
     assert offsets(decode(data, engine, aborted=[(4000, 0)], read_committed=True)) == [4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_rows_before_the_asked_offset_are_dropped(engine: str) -> None:
-    decoded = decode(vector("fetch-starts-before-request.bin").data, engine, start=12)
-    assert offsets(decoded)[0] == 12
 
 
 @pytest.mark.parametrize("engine", ENGINES)

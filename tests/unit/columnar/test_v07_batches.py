@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07
-from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, EngineChoice, RecordBatchDecoder
+from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
@@ -90,59 +88,6 @@ def test_inner_messages_count_through_sets_within_sets_and_start_over_with_each_
 
 
 @both_engines
-def test_an_entry_belongs_to_the_range_in_which_it_begins(engine: str) -> None:
-    data = encode_set([b"a"]) + encode_set([b"b", b"c"], codec=Codec.GZIP) + encode_set([b"d"])
-    last = len(data) - 11
-    assert values(decode_07(data, engine, start=100, end=100)) == []
-    assert values(decode_07(data, engine, start=100, end=101)) == [b"a"]
-    found = decode_07(data, engine, start=100, end=112)
-    assert (values(found), found.next_offset) == ([b"a", b"b", b"c"], 100 + last)
-    assert values(decode_07(data, engine, start=100, end=100 + last)) == [b"a", b"b", b"c"]
-    assert values(decode_07(data, engine, start=100, end=101 + last)) == [b"a", b"b", b"c", b"d"]
-    assert decode_07(data, engine, start=100, end=50) == Decoded([], 100, 0)
-
-
-@both_engines
-def test_an_answer_that_ends_within_its_first_entry_leads_nowhere(engine: str) -> None:
-    data = encode_set([b"payload"])
-    for end in range(len(data)):
-        assert decode_07(data[:end], engine, start=9) == Decoded([], 9, 0)
-
-
-@both_engines
-def test_entries_of_nine_bytes_are_read_at_the_very_end_too(engine: str) -> None:
-    decoded = decode_07(encode_set([b"", b"", b""], magic=0), engine)
-    assert (values(decoded), column(decoded, "offset")) == ([b""] * 3, [0, 9, 18])
-
-
-@both_engines
-def test_rows_are_divided_at_the_usual_size_of_a_record_batch(
-    engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.ROWS", 3)
-    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DATA_BYTES", 10)
-    sent = [b"1234", b"56789", b"a", b"b", b"", b"", b"c", b"x" * 50, b"y" * 60, b"z" * 6, b"d" * 6]
-    cuts = [
-        [b"1234", b"56789", b"a"],
-        [b"b", b"", b""],
-        [b"c"],
-        [b"x" * 50],
-        [b"y" * 60],
-        [b"z" * 6],
-        [b"d" * 6],
-    ]
-    half = compressed(encode_set(sent[5:8]), Codec.GZIP)
-    for data in (
-        encode_set(sent),
-        encode_set(sent, codec=Codec.GZIP),
-        encode_set(sent[:5]) + half + encode_set(sent[8:]),
-    ):
-        decoded = decode_07(data, engine)
-        assert [batch.column("value").to_pylist() for batch in decoded.batches] == cuts
-        assert decoded.next_offset == len(data)
-
-
-@both_engines
 def test_a_stream_gives_the_rows_of_decode_one_record_batch_at_a_time(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,15 +106,6 @@ def test_a_stream_gives_the_rows_of_decode_one_record_batch_at_a_time(
             break
     assert [batch.num_rows for batch in batches] == [2, 2]
     assert Decoded(batches, next_offset, 4) == decode_07(data, engine, start=30)
-
-
-@both_engines
-@pytest.mark.parametrize("name", COLUMNS_07)
-def test_a_column_alone_is_what_it_is_among_all(engine: str, name: str) -> None:
-    data = captured("broker-0.7.2-segment-gz-0")
-    alone = decode_07(data, engine, columns=[name])
-    assert alone.batches[0].schema.names == [name]
-    assert column(alone, name) == column(decode_07(data, engine), name)
 
 
 # --- how much at once
@@ -256,46 +192,7 @@ def test_an_inner_entry_that_is_cut_is_left_out_after_a_whole_one(engine: str) -
     assert values(decode_07(data, engine)) == [b"whole", b"after"]
 
 
-@both_engines
-def test_every_flipped_bit_of_a_payload_or_its_checksum_is_found(engine: str) -> None:
-    for size in (1, 7, 8, 9, 15, 16, 17, 31, 40):
-        data = encode_set([bytes(range(size))])
-        for at in range(6, len(data)):
-            with pytest.raises(CorruptMessage, match="bad checksum"):
-                decode_07(spoiled(data, at), engine)
-
-
 # --- engines and memory
-
-
-def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = replace(KAFKA_07, engines=EngineChoice("fill_entries"))
-    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.WARM_UP_RECORDS", 150)
-    decoder = RecordBatchDecoder(fresh, topic="t", partition=0, columns=["value"])
-    engines = []
-    for _ in range(3):
-        engines.append(decoder.engine)
-        assert decoder.decode(memoryview(encode_set([b"x"] * 100)), 0, FOREVER).records == 100
-    assert engines == ["plain", "plain", "numba"]
-
-
-@both_engines
-def test_what_was_decoded_stays_when_its_bytes_change(engine: str) -> None:
-    data = bytearray(encode_set([b"first"]) + encode_set([b"second"], codec=Codec.SNAPPY))
-    decoded = decode_07(memoryview(data), engine)
-    data[:] = bytes(len(data))
-    assert values(decoded) == [b"first", b"second"]
-
-
-def test_record_batches_of_the_compiled_engine_share_no_memory() -> None:
-    kept = [decode_07(encode_set([b"%d" % i] * 50), "numba") for i in range(20)]
-    for i, decoded in enumerate(kept):
-        assert values(decoded) == [b"%d" % i] * 50
-
-
-def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="unknown engine 'fast'; allowed: auto, numba, plain"):
-        RecordBatchDecoder(KAFKA_07, topic="t", partition=0, columns=["value"], engine="fast")  # type: ignore[arg-type]
 
 
 def test_without_numba_plain_python_serves_and_neither_pandas_nor_numba_is_imported_before() -> None:
@@ -320,10 +217,3 @@ def test_without_numba_plain_python_serves_and_neither_pandas_nor_numba_is_impor
     imported, refused = done.stdout.strip().split("\n")
     assert imported in ("[]", "['numpy']"), done.stderr
     assert refused.startswith("the engine numba cannot be had here: ModuleNotFoundError: ")
-
-
-def test_columns_without_rows_have_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    for engine in ENGINES:
-        decoded = decode_07(encode_set([b""]), engine, columns=["value", "key"])
-        assert decoded.batches[0].to_pydict() == {"value": [b""], "key": [None]}
-        assert decoded.batches[0].column("key").type == pa.binary()
