@@ -8,20 +8,14 @@ import sys
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import crcmod.predefined
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.log.append.producers import read_snapshot, write_snapshot
-from broker.log.scan import FoundBatch, scan
-from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats import checksum
-from pyspark_kafkalog.formats.batch import encode_batch, read_header, verify_crc
+from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.vectors import vectors
 
 CHECK = b"123456789"
@@ -102,29 +96,12 @@ def checksums() -> dict[str, Any]:
     return {"whole": whole, "pieces": pieces, "sent": sent}
 
 
-def written(directory: Path) -> dict[str, str]:
-    """The bytes of a batch larger than a scan's reads, and of a producers' snapshot, each read back."""
-    files = OsFileSystem()
-    write_snapshot(files, directory, 7, SAMPLES[-1])
-    assert read_snapshot(files, directory) == (7, SAMPLES[-1])
-    batch = encode_batch([NewRecord(SAMPLES[-1] * (2 * SCAN_BYTES // len(SAMPLES[-1])), b"key", 1)])
-    verify_crc(batch, 0, read_header(batch))
-    path = directory / "segment"
-    path.write_bytes(batch)
-    file = files.open(path)
-    (found,) = scan(file, len(batch), 0)
-    file.close()
-    assert isinstance(found, FoundBatch)
-    assert found.sound
-    return {"batch": batch.hex(), "snapshot": (directory / "producers.snapshot").read_bytes().hex()}
-
-
 def portable(call: str) -> Any:
     """What the call gives in a process without the fast packages."""
     script = f"""{WITHOUT_FAST_PACKAGES}
 from pathlib import Path
 from pyspark_kafkalog.formats import checksum
-from {__name__} import checksums, written
+from {__name__} import checksums
 
 assert [checksum.CRC32C_IMPLEMENTATION, checksum.CRC32_IMPLEMENTATION] == ["crcmod", "zlib"]
 json.dump({call}, sys.stdout)
@@ -144,8 +121,3 @@ def test_without_the_fast_packages_checksums_are_the_same() -> None:
     assert found["pieces"] == found["whole"]
     assert len(found["sent"]) > 20
     assert all(computed == stated for computed, stated in found["sent"].values())
-
-
-def test_without_the_fast_packages_the_same_bytes_are_written_and_read(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    assert portable(f"written(Path({str(tmp_path / 'other')!r}))") == written(tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterator
 
-import kafka.record.legacy_records as kafka_python_sets
 import pytest
 
 from pyspark_kafkalog.errors import (
@@ -27,8 +26,8 @@ from pyspark_kafkalog.formats.batch import (
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.convert import Piece
 from pyspark_kafkalog.formats.legacy import CODECS, encode_message, encode_set, read_entry
-from pyspark_kafkalog.formats.message_set import frames, records
-from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
+from pyspark_kafkalog.formats.message_set import records
+from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.formats.format_steps import for_reader, for_topic
 
 LIMIT = 1 << 22
@@ -64,17 +63,6 @@ def test_a_converted_batch_keeps_its_offsets_and_codec(magic: int, codec: Codec)
     assert piece.block_bytes == len(encode_set(NEW, magic=magic))
 
 
-@every_codec
-def test_kafka_python_reads_a_batch_that_was_made_older(codec: Codec) -> None:
-    (piece,) = down(encode_batch(NEW, codec=codec, base_offset=50), 1)
-    found = []
-    for frame in frames(piece.data):
-        theirs = kafka_python_sets.LegacyRecordBatch(bytearray(piece.data[frame.position : frame.end]), 1)
-        assert theirs.validate_crc()
-        found += [(r.offset, r.timestamp, r.key, r.value) for r in theirs]
-    assert found == [(50, 10, b"k", b"a"), (51, 30, None, None), (52, 20, b"", b"")]
-
-
 @older
 def test_headers_producers_and_transactions_are_lost_in_silence(magic: int) -> None:
     new = [NewRecord(b"v", b"k", 10, (("name", b"x" * 300), ("name", None)))]
@@ -102,37 +90,6 @@ def test_control_batches_and_empty_ones_only_say_where_to_go_on(magic: int) -> N
     ]  # fmt: skip
 
 
-@every_codec
-def test_log_append_time_is_kept_in_v1(codec: Codec) -> None:
-    data = encode_batch(NEW, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
-    (piece,) = down(data, 1)
-    found = list(records(piece.data, start_offset=0, max_bytes=LIMIT))
-    assert {(r.timestamp, r.timestamp_type) for r in found} == {(30, TimestampType.LOG_APPEND_TIME)}
-
-
-@every_codec
-def test_v1_becomes_v0_without_its_times(codec: Codec) -> None:
-    (piece,) = {
-        bytes(p.data): p for p in down(encode_set(NEW[:1], magic=1, codec=codec, base_offset=9), 0)
-    }.values()
-    assert piece.data == encode_set(NEW[:1], magic=0, codec=codec, base_offset=9)
-    many = encode_set(NEW, magic=1, codec=codec, base_offset=9)
-    assert [(offset, time) for p in down(many, 0) for offset, time, *_ in told(p.data)] == [
-        (9, NO_TIMESTAMP), (10, NO_TIMESTAMP), (11, NO_TIMESTAMP),
-    ]  # fmt: skip
-
-
-@older
-@every_codec
-def test_what_lies_before_the_asked_offset_is_not_made(magic: int, codec: Codec) -> None:
-    data = encode_batch(NEW, codec=codec, base_offset=50, offset_deltas=[0, 2, 5], last_offset_delta=9)
-    (piece,) = down(data, magic, 52)
-    assert [offset for offset, *_ in told(piece.data)] == [52, 55]
-    assert piece.message_count == 2
-    assert down(data, magic, 57) == [Piece(b"", 60, 0, 0)]
-    assert down(data, magic, 60) == []
-
-
 @older
 def test_zstd_is_refused_where_it_lies_and_what_is_before_it_comes_first(magic: int) -> None:
     log = encode_batch(NEW) + encode_batch(NEW, codec=Codec.ZSTD, base_offset=3)
@@ -149,20 +106,6 @@ def test_a_checksum_is_looked_at_where_an_entry_is_converted_and_only_there(magi
     with pytest.raises(CorruptMessage, match="batch at offset 4: CRC-32C"):
         down(bytes(damaged), magic)
     assert joined(down(bytes(damaged), 2)) == damaged
-
-
-def test_records_that_contradict_their_header_are_corrupt() -> None:
-    data = seal_batch(
-        b"\x0c\0\0\0\1\1\0",
-        attributes=0,
-        last_offset_delta=1,
-        base_timestamp=0,
-        max_timestamp=0,
-        record_count=2,
-        base_offset=6,
-    )
-    with pytest.raises(CorruptMessage, match="batch at offset 6: record 1 of 2 is cut short"):
-        down(data, 1)
 
 
 @pytest.mark.parametrize(
@@ -190,38 +133,6 @@ def test_a_record_s_lengths_must_fit(block: bytes, why: str | None) -> None:
 # --- for topics
 
 
-def test_plain_messages_of_any_offset_become_one_batch() -> None:
-    sent = b"".join(encode_message(r, magic=magic, offset=0) for magic in (0, 1) for r in NEW)
-    (piece,) = up(sent, base_offset=100)
-    expected = [NewRecord(r.value, r.key) for r in NEW] + NEW
-    assert piece.data == encode_batch(expected, base_offset=100)
-    assert (piece.next_offset, piece.message_count) == (106, 6)
-
-
-@every_codec
-def test_each_compressed_set_becomes_a_batch_of_its_codec(codec: Codec) -> None:
-    sent = encode_set(NEW, magic=1, codec=codec) + encode_set(NEW, magic=0, codec=Codec.GZIP)
-    first, second = up(sent, base_offset=100)
-    assert [(read_header(p.data).codec, read_header(p.data).base_offset) for p in (first, second)] == [
-        (codec, 100), (Codec.GZIP, 103),
-    ]  # fmt: skip
-    assert told(joined([first, second])) == [
-        (100, 10, b"k", b"a"), (101, 30, None, None), (102, 20, b"", b""),
-        (103, NO_TIMESTAMP, b"k", b"a"), (104, NO_TIMESTAMP, None, None), (105, NO_TIMESTAMP, b"", b""),
-    ]  # fmt: skip
-    header = read_header(first.data)
-    assert (header.producer_id, header.base_sequence, header.max_timestamp) == (-1, -1, 30)
-
-
-def test_a_batch_holds_no_more_than_the_limit_or_one_message() -> None:
-    sent = encode_set([NewRecord(bytes(100), timestamp=i) for i in range(10)], magic=1)
-    pieces = up(sent, piece_bytes=500)
-    assert [p.message_count for p in pieces] == [3, 3, 3, 1]
-    assert max(len(p.data) for p in pieces) <= 500
-    assert [p.message_count for p in up(sent, piece_bytes=50)] == [1] * 10
-    assert [p.next_offset for p in pieces] == [3, 6, 9, 10]
-
-
 def test_log_append_times_that_differ_do_not_share_a_batch() -> None:
     kind = TimestampType.LOG_APPEND_TIME
     sent = b"".join(
@@ -232,13 +143,6 @@ def test_log_append_times_that_differ_do_not_share_a_batch() -> None:
     assert [p.message_count for p in pieces] == [2, 1, 1]
     found = list(records(joined(pieces), start_offset=0, max_bytes=LIMIT))
     assert [(r.timestamp, int(r.timestamp_type)) for r in found] == [(5, 1), (5, 1), (6, 1), (6, 0)]
-
-
-@older
-@every_codec
-def test_a_batch_is_converted_to_an_older_format_of_the_topic(magic: int, codec: Codec) -> None:
-    (piece,) = up(encode_batch(NEW, codec=codec), magic, base_offset=40)
-    assert piece.data == encode_set(NEW, magic=magic, codec=codec, base_offset=40)
 
 
 def test_a_batch_for_a_topic_of_batches_only_changes_its_place() -> None:

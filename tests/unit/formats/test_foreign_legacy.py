@@ -109,16 +109,6 @@ def test_they_read_what_we_write(peer: Any, magic: int, codec: Codec, new: list[
     assert their_reading(peer, data, magic) == told(new, magic, 500)
 
 
-@pytest.mark.long("many megabytes, or many cases")
-@every_sample
-@every_kind
-def test_we_read_what_they_write(peer: Any, magic: int, codec: Codec, new: list[NewRecord]) -> None:
-    data = their_set(peer, new, magic, codec)
-    assert read_entry(data).codec is codec
-    expected = [NewRecord(r.value, r.key, r.timestamp if magic else NO_TIMESTAMP) for r in new]
-    assert ours(data) == list(enumerate(expected))
-
-
 @every_sample
 @every_kind
 def test_our_sets_are_theirs_byte_for_byte_before_compression(

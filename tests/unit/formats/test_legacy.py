@@ -24,7 +24,7 @@ from pyspark_kafkalog.formats.legacy import (
     verify_entry,
     wrap_set,
 )
-from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 from tests.support.formats.legacy_bytes import (
     FORMAT,
     LIMIT,
@@ -55,14 +55,6 @@ def test_a_message_is_laid_out_as_kafka_has_it(magic: int, expected: str) -> Non
     assert (header.offset, header.size, header.magic) == (7, len(whole), magic)
     assert (header.timestamp, header.codec) == (1000 if magic else NO_TIMESTAMP, Codec.NONE)
     assert key_and_value(memoryview(whole), 0, header) == (b"k1", b"one")
-
-
-@both
-def test_null_and_empty_are_distinguished(magic: int) -> None:
-    for new in NEW:
-        data = encode_message(new, magic=magic)
-        (found,) = messages(data, max_bytes=LIMIT)
-        assert (found.key, found.value, found.magic) == (new.key, new.value, magic)
 
 
 def test_the_smallest_entry_of_v0_is_enough_for_any_header() -> None:
@@ -160,16 +152,6 @@ def test_no_offset_can_follow_the_largest() -> None:
 
 
 @packing
-def test_create_times_are_each_message_s_own(codec: Codec) -> None:
-    data = encode_set(NEW, magic=1, codec=codec)
-    assert [time for _, time, _ in read(data)] == [1000, 3000, 2000]
-    assert read_entry(data).timestamp == 3000
-    assert list(FORMAT.times(memoryview(data), only_frame(data), max_bytes=LIMIT)) == [
-        (1000, 0), (3000, 1), (2000, 2),
-    ]  # fmt: skip
-
-
-@packing
 def test_log_append_time_is_the_wrapper_s(codec: Codec) -> None:
     data = bytearray(encode_set(NEW, magic=1, codec=codec))
     assign_entry(data, 0, offset=62, timestamp=9999, timestamp_type=TimestampType.LOG_APPEND_TIME)
@@ -199,26 +181,7 @@ def test_a_wrapper_decides_who_set_the_times_of_its_messages() -> None:
     assert (two.timestamp, two.timestamp_type, two.magic) == (NO_TIMESTAMP, TimestampType.CREATE_TIME, 0)
 
 
-@both
-def test_records_are_whole_and_lead_to_the_next_frame(magic: int) -> None:
-    data = encode_set(NEW[:2], magic=magic, codec=Codec.SNAPPY, base_offset=8)
-    kind = TimestampType.CREATE_TIME
-    assert list(FORMAT.records(memoryview(data), only_frame(data), max_bytes=LIMIT)) == [
-        Record(8, 9, 1000 if magic else -1, kind, b"k1", b"one"),
-        Record(9, 10, 3000 if magic else -1, kind, None, None),
-    ]
-
-
 # --- assigning
-
-
-@both
-def test_an_offset_is_assigned_without_touching_the_checksum(magic: int) -> None:
-    data = bytearray(encode_message(NEW[0], magic=magic))
-    before = bytes(data[8:])
-    assign_entry(data, 0, offset=1 << 40)
-    assert data[8:] == before
-    assert read_entry(data).offset == 1 << 40
 
 
 def test_a_time_is_assigned_with_a_new_checksum_but_v0_has_no_place_for_it() -> None:

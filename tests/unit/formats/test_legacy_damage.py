@@ -113,12 +113,6 @@ def test_numbers_that_do_not_fit_cannot_be_written() -> None:
 
 @both
 @packing
-def test_no_records_are_no_bytes(magic: int, codec: Codec) -> None:
-    assert encode_set([], magic=magic, codec=codec) == encode_set([], magic=magic) == b""
-
-
-@both
-@packing
 def test_a_bomb_is_refused_before_memory_is_taken(magic: int, codec: Codec) -> None:
     bomb = encode_set([NewRecord(bytes(32 << 20))], magic=magic, codec=codec)
     tracemalloc.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from pyspark_kafkalog.formats.legacy import (
     read_entry,
     verify_entry,
 )
-from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at, records
-from pyspark_kafkalog.types import NewRecord, Record, TimestampType
-from tests.support.formats.vectors import Vector, VectorRecord, vector, vectors
+from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at
+from pyspark_kafkalog.types import NewRecord, Record
+from tests.support.formats.vectors import Vector, VectorRecord, vectors
 
 MAX_BYTES = 1 << 20
 LEGACY = vectors("v0-", "v1-")
@@ -44,10 +43,6 @@ def all_records(v: Vector) -> list[VectorRecord]:
     return [r for b in v.batches for r in v.records(b)]
 
 
-def test_there_are_8_vectors_of_v0_and_v1() -> None:
-    assert len(LEGACY) == 8
-
-
 @every_vector
 def test_every_entry_reads_as_the_manifest_says_and_its_checksum_holds(v: Vector) -> None:
     found = []
@@ -61,14 +56,6 @@ def test_every_entry_reads_as_the_manifest_says_and_its_checksum_holds(v: Vector
         )
         found.append(fields_of(header))
     assert found == [{k: x for k, x in b.items() if k != "records"} for b in v.batches]
-
-
-@every_vector
-def test_every_record_reads_as_the_manifest_says(v: Vector) -> None:
-    found = list(records(v.data, start_offset=0, max_bytes=MAX_BYTES))
-    assert plain(found) == all_records(v)
-    assert {r.timestamp_type for r in found} == {TimestampType.CREATE_TIME}
-    assert [r.next_offset for r in found] == [r.offset + 1 for r in found]
 
 
 @every_vector
@@ -104,12 +91,3 @@ def test_our_own_set_of_the_same_records_differs_only_in_compression(v: Vector) 
     assert inner_set(ours, 0, read_entry(ours), MAX_BYTES) == inner_set(v.data, 0, header, MAX_BYTES)
     assert read_entry(ours).offset == held[-1].offset
     assert read_entry(ours).timestamp == max(r.timestamp for r in held)
-
-
-def test_a_stored_v1_set_is_the_produced_one_with_another_offset() -> None:
-    produced, stored = vector("v1-kafkapython-gzip.bin"), vector("v1-stored-gzip-relative.bin")
-    moved = struct.pack(">q", 103) + produced.data[8:]
-    found = [(r.offset, r.timestamp) for r in records(moved, start_offset=0, max_bytes=MAX_BYTES)]
-    assert found == [(r.offset, r.timestamp) for r in all_records(stored)]
-    assert [offset for offset, _ in found] == [100, 101, 102, 103]
-    assert [r.offset for r in records(moved, start_offset=102, max_bytes=MAX_BYTES)] == [102, 103]

@@ -14,7 +14,6 @@ from pyspark_kafkalog.formats.message_set import (
     coded_records,
     frames,
     magic_at,
-    next_offset_after,
     records,
 )
 from pyspark_kafkalog.types import NewRecord
@@ -36,43 +35,12 @@ LOG = b"".join(
 )
 
 
-def test_frames_tile_the_buffer_and_lead_from_one_to_the_next() -> None:
-    found = list(frames(LOG))
-    assert [(f.first_offset, f.last_offset, f.next_offset) for f in found] == [
-        (0, 2, 3),
-        (3, 3, 4),
-        (4, 9, 10),
-        (10, 11, 12),
-    ]
-    assert found[0].position == 0
-    assert [f.end for f in found] == [f.position for f in found[1:]] + [len(LOG)]
-
-
-@pytest.mark.parametrize("start", range(14))
-def test_reading_begins_at_the_offset_that_was_asked_for(start: int) -> None:
-    everything = [(0, b"a"), (1, b"b"), (2, b"c"), (10, b"d"), (11, b"e")]
-    found = [(r.offset, r.value) for r in records(LOG, start_offset=start, max_bytes=LIMIT)]
-    assert found == [(offset, value) for offset, value in everything if offset >= start]
-    assert all(f.next_offset > start for f in frames(LOG, start_offset=start))
-
-
 def test_a_frame_before_the_asked_offset_is_not_even_verified() -> None:
     damaged = bytearray(LOG)
     damaged[70] ^= 1
     assert [r.offset for r in records(damaged, start_offset=3, max_bytes=LIMIT)] == [10, 11]
     with pytest.raises(CorruptMessage, match="batch at offset 0: CRC-32C"):
         list(records(damaged, start_offset=2, max_bytes=LIMIT))
-
-
-def test_cut_anywhere_the_whole_frames_before_the_cut_are_read() -> None:
-    whole = list(frames(LOG))
-    for end in range(len(LOG) + 1):
-        assert list(frames(memoryview(LOG)[:end])) == [f for f in whole if f.end <= end]
-
-
-def test_the_last_record_of_a_frame_leads_past_it() -> None:
-    found = list(records(LOG, start_offset=0, max_bytes=LIMIT))
-    assert [r.next_offset for r in found] == [1, 2, 3, 11, 12]
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13])
@@ -95,11 +63,6 @@ def test_a_v2_batch_shorter_than_its_header_is_corrupt() -> None:
         list(frames(LOG + entry))
     with pytest.raises(CorruptMessage, match="impossible batch length 14"):
         list(frames(LOG + entry + bytes(100)))
-
-
-def test_nothing_holds_no_frames() -> None:
-    assert list(frames(b"")) == []
-    assert list(records(b"", start_offset=0, max_bytes=LIMIT)) == []
 
 
 # --- logs that mix formats
@@ -128,14 +91,6 @@ def test_each_entry_tells_its_format_and_codec() -> None:
         "SNAPPY",
     ]
     assert [f.max_timestamp for f in found] == [-1, -1, 5, 5, -1, 70, -1]
-
-
-@pytest.mark.parametrize("start", range(11))
-def test_a_mixed_log_is_read_from_any_offset_on(start: int) -> None:
-    everything = list(zip((0, 1, 2, 3, 4, 6, 7, 8, 9), b"abcdefgh\0", strict=True))
-    found = [(r.offset, ord(r.value or b"\0")) for r in records(MIXED, start_offset=start, max_bytes=LIMIT)]
-    assert found == [(offset, value) for offset, value in everything if offset >= start]
-    assert next_offset_after(memoryview(MIXED), start) == 10
 
 
 def test_how_each_entry_is_compressed_is_reported_with_its_records() -> None:

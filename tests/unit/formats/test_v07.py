@@ -7,11 +7,9 @@ import gzip
 import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.compression import Codec, compress
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CheckedSet, V07Format, encode_message, encode_set, entries, messages
-from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
-from tests.support.formats.captures_07 import MAX_BYTES, PRODUCED, SEGMENTS, captured, captures, compressed
+from tests.support.formats.captures_07 import MAX_BYTES, PRODUCED, SEGMENTS, captured, compressed
 from tests.support.formats.format_steps import check_produced
 
 FORMAT = V07Format()
@@ -19,14 +17,6 @@ FORMAT = V07Format()
 
 def texts(data: bytes, offset: int = 0) -> list[tuple[str, int]]:
     return [(str(m.payload, "utf-8"), m.offset) for m in messages(data, offset, max_bytes=MAX_BYTES)]
-
-
-def records(data: bytes, offset: int = 0) -> list[Record]:
-    found, position = [], 0
-    while (frame := FORMAT.frame_at(memoryview(data), position, offset + position)) is not None:
-        found += FORMAT.records(memoryview(data), frame, max_bytes=MAX_BYTES)
-        position = frame.end
-    return found
 
 
 def refuse(data: bytes, why: str) -> None:
@@ -40,51 +30,11 @@ def refuse(data: bytes, why: str) -> None:
 # --- the broker's segments
 
 
-def test_all_captured_segments_are_looked_at() -> None:
-    assert captures("segment") == sorted(SEGMENTS)
-
-
 @pytest.mark.parametrize("name", SEGMENTS)
 def test_a_segment_of_the_broker_gives_the_messages_and_offsets_that_its_own_consumer_saw(name: str) -> None:
     expected = SEGMENTS[name]
     assert texts(captured(name)) == [(text, next_offset) for text, _, _, next_offset in expected]
     assert texts(captured(name), 7000) == [(text, 7000 + following) for text, _, _, following in expected]
-
-
-@pytest.mark.parametrize("name", SEGMENTS)
-def test_a_segment_of_the_broker_as_records(name: str) -> None:
-    assert records(captured(name), 100) == [
-        Record(
-            100 + offset, 100 + following, NO_TIMESTAMP, TimestampType.CREATE_TIME, None, text.encode(), ()
-        )
-        for text, offset, _, following in SEGMENTS[name]
-    ]
-
-
-def test_the_entries_of_a_segment_stand_where_they_were_seen() -> None:
-    found = list(entries(captured("broker-0.7.2-segment-gz-0"), 1000))
-    assert [(e.position, e.size, e.end, e.offset, e.next_offset) for e in found] == [
-        (0, 56, 56, 1000, 1056),
-        (56, 59, 115, 1056, 1115),
-        (115, 15, 130, 1115, 1130),
-    ]
-    assert [e.codec for e in found] == [Codec.GZIP, Codec.GZIP, Codec.NONE]
-    assert [hex(e.crc) for e in found] == ["0x2068fa17", "0x6117a222", "0x89444e41"]
-
-
-def test_a_frame_takes_up_the_offsets_of_all_its_bytes() -> None:
-    data = memoryview(captured("broker-0.7.2-segment-gz-0"))
-    assert FORMAT.frame_at(data, 56, 1056) == Frame(56, 59, 1056, 1114, 1115, NO_TIMESTAMP)
-
-
-def test_the_messages_of_an_entry_have_no_time_and_its_offset() -> None:
-    data = memoryview(captured("broker-0.7.2-segment-gz-0"))
-    frame = FORMAT.frame_at(data, 56, 1056)
-    assert frame is not None
-    assert list(FORMAT.times(data, frame, max_bytes=MAX_BYTES)) == [(NO_TIMESTAMP, 1056)] * 3
-
-
-# --- the clients' sets
 
 
 @pytest.mark.parametrize("name", PRODUCED)
@@ -94,6 +44,9 @@ def test_a_produced_set_holds_what_the_client_sent(name: str) -> None:
     assert [text for text, _ in texts(data)] == expected
     assert {data[e.position + 4] for e in entries(data)} == {magic}
     assert check_produced(data, max_message_bytes=100, max_bytes=MAX_BYTES) == (len(data), len(expected))
+
+
+# --- the clients' sets
 
 
 @pytest.mark.parametrize(
@@ -315,8 +268,3 @@ def test_inner_messages_are_counted() -> None:
     nested = compressed(encode_set([b"a", b"b"]) + encode_set([b"c"], codec=Codec.GZIP), Codec.SNAPPY)
     data = nested + encode_set([b"d"], magic=0)
     assert check_produced(data, max_message_bytes=999, max_bytes=999) == (len(data), 4)
-
-
-def test_gzip_of_several_members_is_one_set() -> None:
-    halves = gzip.compress(encode_set([b"a"])) + compress(Codec.GZIP, encode_set([b"b"]))
-    assert [text for text, _ in texts(encode_message(halves, codec=Codec.GZIP))] == ["a", "b"]

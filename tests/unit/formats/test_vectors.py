@@ -16,9 +16,8 @@ from pyspark_kafkalog.formats.batch import (
     encode_batch,
     encode_control,
     read_header,
-    verify_crc,
 )
-from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.formats.vectors import Vector, VectorRecord, vector, vectors
 
@@ -67,45 +66,7 @@ def test_every_header_field_reads_as_the_manifest_says(v: Vector) -> None:
 
 
 @every_v2_vector
-def test_every_checksum_holds(v: Vector) -> None:
-    for frame in frames(v.data):
-        verify_crc(v.data, frame.position, read_header(v.data, frame.position))
-
-
-@every_v2_vector
-def test_every_record_reads_as_the_manifest_says(v: Vector) -> None:
-    found = [
-        decode_records(v.data, frame.position, read_header(v.data, frame.position), MAX_BYTES)
-        for frame in frames(v.data)
-    ]
-    assert [plain(batch) for batch in found] == [v.records(b) for b in v.batches]
-    for batch, expected in zip(found, v.batches, strict=True):
-        kind = TimestampType.LOG_APPEND_TIME if expected["timestamp_type"] == "LogAppendTime" else 0
-        assert {r.timestamp_type for r in batch} <= {kind}
-
-
-@every_v2_vector
-def test_times_are_those_of_the_records_and_none_of_a_control_batch(v: Vector) -> None:
-    view = memoryview(v.data)
-    found = [list(V2Format().times(view, frame, max_bytes=MAX_BYTES)) for frame in frames(v.data)]
-    assert found == [
-        [] if b["control"] else [(r.timestamp, r.offset) for r in v.records(b)] for b in v.batches
-    ]
-
-
-@every_v2_vector
-def test_what_follows_the_last_whole_batch_is_left_alone(v: Vector) -> None:
-    assert sum(frame.size for frame in frames(v.data)) + v.trailing_bytes == len(v.data)
-
-
-@every_v2_vector
-def test_a_log_of_them_gives_its_readers_no_control_records(v: Vector) -> None:
-    expected = [r for b in v.batches if not b["control"] for r in v.records(b)]
-    assert plain(list(records(v.data, start_offset=0, max_bytes=MAX_BYTES))) == expected
-
-
-@every_v2_vector
-def test_the_format_of_a_log_finds_the_same_frames(v: Vector) -> None:
+def test_the_format_of_a_log_finds_the_same_frames_records_and_times(v: Vector) -> None:
     fmt, view, pos = V2Format(), memoryview(v.data), 0
     for expected in v.batches:
         frame = fmt.frame_at(view, pos, 0)
@@ -114,6 +75,12 @@ def test_the_format_of_a_log_finds_the_same_frames(v: Vector) -> None:
         assert (frame.first_offset, frame.last_offset) == (expected["base_offset"], expected["last_offset"])
         assert frame.next_offset == expected["last_offset"] + 1
         assert frame.max_timestamp == expected["max_timestamp"]
+        found = decode_records(v.data, pos, read_header(v.data, pos), MAX_BYTES)
+        assert plain(found) == v.records(expected)
+        kind = TimestampType.LOG_APPEND_TIME if expected["timestamp_type"] == "LogAppendTime" else 0
+        assert {r.timestamp_type for r in found} <= {kind}
+        times = [] if expected["control"] else [(r.timestamp, r.offset) for r in found]
+        assert list(fmt.times(view, frame, max_bytes=MAX_BYTES)) == times
         pos = frame.end
     assert pos == len(v.data) - v.trailing_bytes
 
@@ -137,15 +104,6 @@ def test_our_own_batch_of_the_same_records_differs_only_in_compression(v: Vector
             last_offset_delta=expected["last_offset"] - expected["base_offset"],
         )
         assert ours == v.data[frame.position : frame.end]
-
-
-def test_a_fetch_answer_that_begins_early_is_read_from_the_asked_offset_on() -> None:
-    data = vector("fetch-starts-before-request.bin").data
-    held = [r.offset for r in records(data, start_offset=0, max_bytes=MAX_BYTES)]
-    assert held[0] < 12
-    found = [r.offset for r in records(data, start_offset=12, max_bytes=MAX_BYTES)]
-    assert found == [offset for offset in held if offset >= 12]
-    assert found[0] == 12
 
 
 @pytest.mark.parametrize(
