@@ -15,10 +15,10 @@ from broker.log.log import Log
 from broker.log.offset_scheme import ByteOffsets, Wanted
 from broker.log.retention import SegmentFacts, offsets_before
 from broker.store.manager import LogManager
-from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange, StorageError
+from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
-from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, crash_all, open_log
+from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import EARLIEST, LATEST, entry, zipped
 
@@ -32,15 +32,6 @@ def open_first(*paths: Path, **options: Any) -> tuple[LogManager, Log]:
 
 def read(log: Log, offset: int, max_bytes: int = 1 << 20) -> bytes:
     return contents(log.read(offset, max_bytes, at_least_one=False))
-
-
-def test_messages_are_stored_as_they_were_sent_and_found_by_their_byte(tmp_path: Path) -> None:
-    _, log = open_first(tmp_path)
-    assert log.append(ONE + TWO)[:2] == (0, len(ONE + TWO) - 1)
-    assert (log.path / "00000000000.kafka").read_bytes() == ONE + TWO
-    assert log.end_offset == log.readable_end == len(ONE + TWO)
-    assert read(log, len(ONE)) == TWO
-    assert read(log, 3, 5) == ONE[3:8]
 
 
 def test_nothing_but_the_segment_is_written_beside_it(tmp_path: Path) -> None:
@@ -154,15 +145,6 @@ def test_what_was_readable_before_a_crash_is_readable_after_it(tmp_path: Path) -
     assert read(log, 0) == ONE + TWO
 
 
-def test_a_slice_ends_with_its_segment(tmp_path: Path) -> None:
-    _, log = open_first(tmp_path, segment_bytes=1)
-    for message in (ONE, TWO, ONE):
-        log.append(message)
-    assert read(log, 0) == ONE
-    assert read(log, len(ONE)) == TWO
-    assert read(log, len(ONE + TWO + ONE)) == b""
-
-
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -214,14 +196,6 @@ def test_after_a_restart_the_files_say_how_old_they_are(tmp_path: Path) -> None:
     assert log.start_offset == len(ONE)
 
 
-def test_old_segments_go_by_the_size_of_the_log(tmp_path: Path) -> None:
-    manager, log = open_first(tmp_path, segment_bytes=1, retention_bytes=2 * len(ONE))
-    for _ in range(5):
-        log.append(ONE)
-    manager.apply_retention()
-    assert (log.start_offset, log.size_bytes) == (3 * len(ONE), 2 * len(ONE))
-
-
 def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_first(tmp_path, clock=clock, flush_messages=100, retention_ms=1000)
@@ -232,21 +206,6 @@ def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: 
     assert (log.start_offset, log.readable_end, log.end_offset) == (end, end, end)
     assert read(log, end) == b""
     assert log.append(TWO).base_offset == end
-
-
-def test_bytes_that_a_segment_has_lost_are_not_replaced_by_others(tmp_path: Path) -> None:
-    manager, log = open_first(tmp_path, segment_bytes=1)
-    for _ in range(2):
-        log.append(ONE)
-    manager.close()
-    with (log.path / "00000000000.kafka").open("r+b") as file:
-        file.truncate(5)
-    with pytest.raises(StorageError, match=r"offsets 0 to 12 are missing: 0+\.kafka has 5 bytes"):
-        open_first(tmp_path)
-    crash_all()
-    _, log = open_first(tmp_path, truncate_missing=True)
-    assert (log.start_offset, log.end_offset) == (len(ONE), 2 * len(ONE))
-    assert read(log, len(ONE)) == ONE
 
 
 def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:

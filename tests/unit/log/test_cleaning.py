@@ -22,28 +22,6 @@ from tests.support.manual_clock import ManualClock
 DAY_MS = 86_400_000
 
 
-def test_only_the_last_value_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
-    put(log, *((b"key %d" % (n % 3), b"value %d" % n) for n in range(30)))
-    grows = log.segments[-1].base_offset
-    before = kept(log)
-    cleaner_of(manager, clock).run()
-    after = kept(log)
-    assert after == [r for r in before if r.offset >= grows - 3]
-    assert (log.start_offset, log.end_offset) == (0, 30)
-    count = log.segment_count
-    put(log, *((b"key 0", b"again") for _ in range(4)))
-    cleaner_of(manager, clock).run()
-    assert log.segment_count < count  # those that have become small are joined
-    assert [r.key for r in kept(log)][:2] == [b"key 1", b"key 2"]
-    expected = kept(log)
-    manager.close()
-    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
-    assert kept(log) == expected
-    assert log.cleaned_offset == log.segments[-1].base_offset
-
-
 def test_a_reader_of_a_segment_that_is_replaced_goes_on(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_log(tmp_path, clock=clock, **COMPACT)

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
-from tests.support.log.logs import START_MS, batch, crash, crash_all, open_log, open_manager, values
+from tests.support.log.logs import START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"0"))
@@ -54,14 +54,6 @@ def test_the_log_is_synced_when_its_oldest_message_has_waited_long_enough(tmp_pa
     clock.advance(100)
     manager.flush_due()
     assert files.synced == []
-
-
-def test_messages_are_readable_before_they_are_synced(tmp_path: Path) -> None:
-    files = FaultyFiles()
-    _, log = open_log(tmp_path, files=files)
-    log.append(batch(b"0"))
-    assert (_segments(files), log.end_offset, log.flushed_offset) == ([], 1, 0)
-    assert values(log) == [b"0"]
 
 
 def test_every_segment_with_unsynced_messages_is_synced_oldest_first(tmp_path: Path) -> None:
@@ -131,21 +123,6 @@ def test_what_a_crash_left_in_the_page_cache_is_synced_like_new_messages(tmp_pat
     clock.advance(1)
     manager.flush_due()
     assert (_segments(files), log.flushed_offset) == (["00000000000.kafka"], 1)
-
-
-def test_a_log_that_is_not_as_it_was_closed_is_checked(tmp_path: Path) -> None:
-    manager, log = open_log(tmp_path)
-    log.append(batch(b"0"))
-    log.append(batch(b"1"))
-    manager.close()
-    segment = log.path / "00000000000.kafka"
-    segment.write_bytes(segment.read_bytes()[:-1])
-    with pytest.raises(StorageError, match=r"offset 1 is missing: 00000000000\.kafka, byte"):
-        open_log(tmp_path)
-    assert segment.stat().st_size == 2 * ONE - 1
-    crash_all()
-    _, log = open_log(tmp_path, truncate_missing=True)
-    assert (log.start_offset, log.end_offset) == (2, 2)
 
 
 def test_a_log_that_is_longer_than_it_was_closed_is_checked(tmp_path: Path) -> None:

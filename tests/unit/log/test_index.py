@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from broker.disk.filesystem import OpenFiles, OsFileSystem
 from broker.log.offset_scheme import SparseIndex
 from pyspark_kafkalog.steps import run_steps
-from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, read_all
+from tests.support.log.logs import START_MS, batch, open_log, read_all
 
 CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}
 
@@ -66,62 +62,6 @@ def test_any_change_to_an_index_file_is_seen(tmp_path: Path) -> None:
     assert not _index(tmp_path).load(100, 1000)
     index.path.write_bytes(good)
     assert _index(tmp_path).load(100, 1000)
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def _zero(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def _grow(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"\xff" * 8)
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _foreign(path: Path) -> None:
-    other = next(p for p in sorted(path.parent.glob("*" + path.suffix)) if p != path)
-    shutil.copy(other, path)
-
-
-@pytest.mark.long("many megabytes, or many cases")
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("harm", [_remove, _cut, _zero, _grow, _empty, _foreign])
-def test_harmed_indexes_are_rebuilt_from_their_segments(
-    tmp_path: Path, harm: Callable[[Path], None], suffix: str, clean: bool
-) -> None:
-    manager, log = open_log(tmp_path, **CONFIG)
-    for number in range(60):
-        log.append(batch(b"%02d" % number * 10, timestamps=[START_MS + number * 7 % 61]))
-    everything = read_all(log)
-    assert log.segment_count > 2
-    if clean:
-        manager.close()
-    else:
-        log.flush()
-        manager.flush_due()
-        crash(manager)
-    for path in sorted(log.path.glob("*" + suffix)):
-        harm(path)
-    manager, log = open_log(tmp_path, **CONFIG)
-    assert read_all(log, max_bytes=500) == everything
-    for ms in range(START_MS, START_MS + 62):
-        wanted = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= ms), None)
-        assert run_steps(log.offset_for_timestamp_in_steps(ms)) == wanted
-    log.append(batch(b"more"))
-    assert len(read_all(log)) == 61
-    manager.close()
-    assert (log.path / f"{FIRST}{suffix}").stat().st_size > 24
 
 
 def test_an_index_is_not_read_before_it_is_needed(tmp_path: Path) -> None:

@@ -270,16 +270,6 @@ def test_a_newest_segment_of_which_nothing_was_on_the_disk_is_reported_as_lost(
     )
 
 
-@pytest.mark.parametrize("harm", ["deleted", "garbled"])
-@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])
-def test_indexes_that_are_lost_lose_nothing(tmp_path: Path, harm: str, clean: bool) -> None:
-    path = write(tmp_path, clean=clean)
-    for index in [*path.glob("*.index"), *path.glob("*.timeindex")]:
-        index.unlink() if harm == "deleted" else index.write_bytes(b"rubbish")
-    _, log = open_log(tmp_path, **CONFIG)
-    assert values(log, max_bytes=1) == WHOLE
-
-
 def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None:
     path = write(tmp_path, clean=True)
     manager = open_manager(tmp_path, **CONFIG)

@@ -16,7 +16,7 @@ from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.log.logs import batch, contents, open_log, read_all, values
+from tests.support.log.logs import batch, contents, open_log, values
 
 SIZE = len(batch(b"value 0", b"value 1", b"value 2"))
 
@@ -34,34 +34,6 @@ def _offsets(data: bytes) -> list[int]:
         position += header.size
     assert position == len(data)
     return found
-
-
-@pytest.mark.parametrize("offset", range(12))
-def test_a_fetch_inside_a_batch_returns_the_batch_from_its_beginning(tmp_path: Path, offset: int) -> None:
-    _, log = open_log(tmp_path)
-    _three_each(log, 4)
-    data = contents(log.read(offset, 1 << 20, at_least_one=True))
-    assert _offsets(data) == list(range(offset - offset % 3, 12, 3))
-
-
-@pytest.mark.parametrize("interval", [0, 300, 4096])
-@pytest.mark.parametrize("max_bytes", [SIZE, SIZE + 1, 2 * SIZE - 1, 2 * SIZE, 7 * SIZE + 5, 50 * SIZE])
-def test_only_whole_batches_within_the_limit_are_given(tmp_path: Path, max_bytes: int, interval: int) -> None:
-    _, log = open_log(tmp_path, index_interval_bytes=interval)
-    _three_each(log, 30)
-    for offset in (0, 1, 30, 45, 86, 89):
-        data = contents(log.read(offset, max_bytes, at_least_one=False))
-        first = offset - offset % 3
-        assert _offsets(data) == list(range(first, min(90, first + 3 * (max_bytes // SIZE)), 3))
-
-
-def test_a_first_batch_above_the_limit_is_given_only_if_one_must_be(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    _three_each(log, 2)
-    assert _offsets(contents(log.read(0, SIZE - 1, at_least_one=True))) == [0]
-    assert contents(log.read(0, SIZE - 1, at_least_one=False)) == b""
-    assert contents(log.read(0, 0, at_least_one=False)) == b""
-    assert _offsets(contents(log.read(4, 0, at_least_one=True))) == [3]
 
 
 def test_a_large_read_ends_at_a_row_of_the_index_where_the_next_begins_without_a_walk(
@@ -94,22 +66,6 @@ def test_at_the_end_there_is_nothing_and_beyond_it_the_error_has_the_range(tmp_p
             log.read(offset, 100, at_least_one=True)
         assert (out.value.offset, out.value.start, out.value.end) == (offset, 0, 3)
         assert str(out.value) == f"my_topic-0: offset {offset} is outside [0, 3]"
-
-
-def test_a_read_ends_with_its_segment_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path, segment_bytes=3 * SIZE)
-    _three_each(log, 7)
-    assert log.segment_count == 3
-    assert _offsets(contents(log.read(0, 1 << 20, at_least_one=True))) == [0, 3, 6]
-    assert _offsets(contents(log.read(10, 1 << 20, at_least_one=True))) == [9, 12, 15]
-    assert len(read_all(log)) == 21
-    assert len(read_all(log, max_bytes=1)) == 21
-
-
-def test_committed_reads_go_up_to_the_end_as_there_are_no_transactions(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    _three_each(log, 2)
-    assert _offsets(contents(log.read(0, 1 << 20, at_least_one=True, committed_only=True))) == [0, 3]
 
 
 def test_a_slice_goes_to_a_socket_in_pieces_and_says_when_it_is_done(tmp_path: Path) -> None:
@@ -202,13 +158,6 @@ def test_answers_share_the_files_that_may_be_open_and_each_has_one_at_least(tmp_
     held[0].close()
     held[1].close()
     assert manager.files_per_answer() == 2
-
-
-def test_an_empty_slice_is_sent_at_once() -> None:
-    left, right = socket.socketpair()
-    with left, right:
-        assert FileSlice.empty().send_to(left)
-    assert (len(FileSlice.empty()), FileSlice.empty().read()) == (0, b"")
 
 
 def test_a_deleted_segment_is_served_to_those_who_have_a_slice_of_it(tmp_path: Path) -> None:

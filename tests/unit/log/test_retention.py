@@ -323,15 +323,6 @@ def test_without_timestamps_a_segment_is_as_old_as_its_file(tmp_path: Path) -> N
     assert log.start_offset == 2
 
 
-def test_by_size_at_least_the_limit_is_kept(tmp_path: Path) -> None:
-    manager, log = open_log(tmp_path, segment_bytes=2 * ONE, retention_bytes=3 * ONE)
-    for number in range(9):
-        log.append(batch(b"%d" % number))
-    manager.apply_retention()
-    assert values(log) == [b"%d" % number for number in range(6, 9)]
-    assert log.size_bytes == 3 * ONE
-
-
 def test_files_of_deleted_segments_stay_for_the_delay_and_then_go(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_log(
@@ -359,27 +350,6 @@ def test_files_left_to_be_deleted_are_removed_at_the_next_start(tmp_path: Path) 
     manager.close()
     open_manager(tmp_path)
     assert not list(log.path.glob("*.deleted"))
-
-
-def test_another_policy_can_be_put_in_its_place(tmp_path: Path) -> None:
-    class AllButTwo:
-        def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-            return max(0, len(segments) - 2)
-
-    manager = LogManager(
-        [tmp_path],
-        defaults=LogConfig(segment_bytes=ONE),
-        producer_expiration_ms=1,
-        retention=lambda config: AllButTwo(),
-    )
-    manager.start()
-    run_steps(manager.creating_topic("my_topic", uuid4(), 1, {}))
-    log = manager.log(PARTITION)
-    for number in range(5):
-        log.append(batch(b"%d" % number))
-    manager.apply_retention()
-    assert values(log) == [b"3", b"4"]
-    manager.close()
 
 
 @pytest.fixture

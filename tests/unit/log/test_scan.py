@@ -8,7 +8,6 @@ import pytest
 
 from broker.disk.filesystem import ReadOnlyFiles
 from broker.log.scan import Damage, FoundBatch, scan
-from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 
@@ -43,20 +42,6 @@ def offsets(found: list[FoundBatch | Damage]) -> list[int | str]:
 def tiles(found: list[FoundBatch | Damage], size: int) -> bool:
     ends = [0, *(f.end for f in found)]
     return [f.position for f in found] == ends[:-1] and ends[-1] == size
-
-
-def test_sound_batches_are_found_across_the_chunks_that_are_read(path: Path) -> None:
-    whole = batches(9, size=SCAN_BYTES // 3) + batches(1, size=3 * SCAN_BYTES, base_offset=9)
-    found = scanned(path, b"".join(whole))
-    assert offsets(found) == list(range(10))
-    assert tiles(found, sum(map(len, whole)))
-
-
-def test_a_flipped_bit_costs_one_batch(path: Path) -> None:
-    data = bytearray(b"".join(batches()))
-    data[3 * len(batches()[0]) + 100] ^= 1
-    found = scanned(path, bytes(data))
-    assert offsets(found) == [0, 1, 2, "unsound", 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +107,3 @@ def test_a_length_that_leads_to_the_end_of_the_file_takes_no_memory_for_it(path:
     file_read.close()
     assert offsets(found) == [0, "unsound"]
     assert peak < 4 << 20
-
-
-def test_an_empty_file_holds_nothing(path: Path) -> None:
-    assert scanned(path, b"") == []

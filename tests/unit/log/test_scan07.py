@@ -9,7 +9,6 @@ import pytest
 
 from broker.disk.filesystem import ReadOnlyFiles
 from broker.log.scan import Damage, FoundEntry07, scan07
-from broker.log.walk import SCAN_BYTES
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.counted_calls import counted
@@ -59,25 +58,6 @@ def test_an_entry_has_the_offset_of_its_first_byte(path: Path) -> None:
     assert isinstance(found[3], FoundEntry07)
     assert (found[3].magic, found[3].codec, found[3].record_count) == (1, Codec.GZIP, None)
     assert all(state == "sound" for _, _, state in told(found))
-
-
-def test_sound_entries_are_found_across_the_chunks_that_are_read(path: Path) -> None:
-    whole = [entry(b"x" * size) for size in (SCAN_BYTES - 10, 4, SCAN_BYTES * 3, 0, SCAN_BYTES - 30, 20, 5)]
-    found = scanned(path, b"".join(whole))
-    assert [(f.position, f.end - f.position) for f in found] == [
-        (sum(map(len, whole[:n])), len(each)) for n, each in enumerate(whole)
-    ]
-    assert all(state == "sound" for _, _, state in told(found))
-
-
-def test_a_flipped_bit_of_a_payload_costs_one_entry(path: Path) -> None:
-    whole = entries()
-    size = len(whole[0])
-    data = bytearray(b"".join(whole))
-    data[3 * size + 20] ^= 1
-    assert [state for _, _, state in told(scanned(path, bytes(data)))] == [
-        *["sound"] * 3, "unsound", *["sound"] * 6,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -167,7 +147,3 @@ def test_a_set_that_cannot_be_opened_has_a_sound_checksum_all_the_same(path: Pat
         with pytest.raises(CorruptMessage):
             each.count(file)
     file.close()
-
-
-def test_an_empty_file_holds_nothing(path: Path) -> None:
-    assert scanned(path, b"") == []

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 import tracemalloc
 from pathlib import Path
 
@@ -11,41 +10,7 @@ from pyspark_kafkalog.errors import MessageTooLarge, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.steps import run_steps
-from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all
-
-
-def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    log.append(batch(b"0", b"1", b"2", timestamps=[100, 200, 300]))
-    log.append(batch(b"3", b"4", timestamps=[250, 400], codec=Codec.LZ4))
-    found = [
-        run_steps(log.offset_for_timestamp_in_steps(ms)) for ms in (0, 100, 101, 200, 201, 300, 301, 400, 401)
-    ]
-    assert found == [
-        (100, 0), (100, 0), (200, 1), (200, 1), (300, 2), (300, 2), (400, 4), (400, 4), None,
-    ]  # fmt: skip
-
-
-def test_the_largest_time_is_reported_with_the_first_record_that_has_it(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path, segment_bytes=200)
-    assert run_steps(log.max_timestamp_in_steps()) is None
-    log.append(batch(b"0", b"1", timestamps=[5, 9]))
-    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
-    log.append(batch(b"2", b"3", timestamps=[9, 3]))
-    log.append(batch(b"4", timestamps=[4]))
-    assert log.segment_count > 1
-    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
-    log.append(batch(b"5", timestamps=[10]))
-    assert run_steps(log.max_timestamp_in_steps()) == (10, 5)
-
-
-def test_records_without_times_are_never_found(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    log.append(batch(b"0", timestamps=[-1]))
-    assert run_steps(log.max_timestamp_in_steps()) is None
-    assert run_steps(log.offset_for_timestamp_in_steps(0)) is None
-    log.append(batch(b"1", b"2", timestamps=[-1, 7]))
-    assert run_steps(log.offset_for_timestamp_in_steps(0)) == (7, 2)
+from tests.support.log.logs import batch, open_log
 
 
 def test_control_records_are_no_answer(tmp_path: Path) -> None:
@@ -56,35 +21,6 @@ def test_control_records_are_no_answer(tmp_path: Path) -> None:
     log.append(batch(b"2", timestamps=[40]))
     log.append(batch(b"3", timestamps=[60]))
     assert run_steps(log.offset_for_timestamp_in_steps(30)) == (40, 2)
-
-
-@pytest.mark.parametrize("interval", [0, 200, 4096])
-def test_times_in_any_order_are_found_through_any_index_and_after_a_restart(
-    tmp_path: Path, interval: int
-) -> None:
-    chance = random.Random(interval)
-    config = {"index_interval_bytes": interval, "segment_bytes": 1500}
-    manager, log = open_log(tmp_path, **config)
-    for _ in range(60):
-        count = chance.randint(1, 4)
-        log.append(
-            batch(*[b"v"] * count, timestamps=[START_MS + chance.randint(-50, 50) for _ in range(count)])
-        )
-    assert log.segment_count > 3
-    everything = read_all(log)
-    for reopened in (False, True):
-        if reopened:
-            manager.close()
-            manager = open_manager(tmp_path, **config)
-            log = manager.log(log.topic_partition)
-        for ms in range(START_MS - 52, START_MS + 53):
-            first = next(((r.timestamp, r.offset) for r in everything if r.timestamp >= ms), None)
-            assert run_steps(log.offset_for_timestamp_in_steps(ms)) == first
-        newest = max(r.timestamp for r in everything)
-        assert run_steps(log.max_timestamp_in_steps()) == (
-            newest,
-            next(r.offset for r in everything if r.timestamp == newest),
-        )
 
 
 @pytest.mark.long("many megabytes, or many cases")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyspark_kafkalog.errors import (
     CorruptMessage,
-    InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
     KafkaError,
@@ -18,19 +16,9 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control, read_header, verify_crc
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.types import NewRecord, TimestampType
+from pyspark_kafkalog.types import TimestampType
 from tests.support.log.logs import START_MS, batch, contents, crash, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
-
-
-def test_records_get_consecutive_offsets_in_the_order_of_their_appends(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    first = log.append(batch(b"a", b"b"))
-    second = log.append(batch(b"c"))
-    assert (first.base_offset, first.last_offset) == (0, 1)
-    assert (second.base_offset, second.last_offset) == (2, 2)
-    assert (log.start_offset, log.end_offset, log.last_stable_offset) == (0, 3, 3)
-    assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
 def test_only_the_offset_and_the_leader_epoch_of_the_sent_bytes_change(tmp_path: Path) -> None:
@@ -50,13 +38,6 @@ def test_read_only_bytes_are_appended_as_well(tmp_path: Path) -> None:
     log.append(sent)
     log.append(sent)
     assert values(log) == [b"a", b"a"]
-
-
-def test_a_request_may_hold_several_batches(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    result = log.append(batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", codec=Codec.GZIP))
-    assert (result.base_offset, result.last_offset) == (0, 4)
-    assert values(log) == [b"a", b"b", b"c", b"d", b"e"]
 
 
 def _changed(position: int, value: bytes) -> bytearray:
@@ -172,12 +153,6 @@ def test_log_append_time_replaces_every_record_s_time(tmp_path: Path) -> None:
     verify_crc(stored, 0, read_header(stored))
 
 
-def test_create_time_is_the_producer_s(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    assert log.append(batch(b"a", timestamps=[START_MS - 5])).log_append_time_ms == -1
-    assert read_all(log)[0].timestamp == START_MS - 5
-
-
 @pytest.mark.parametrize(("timestamp", "taken"), [(-1000, True), (-1001, False), (2000, True), (2001, False)])
 def test_timestamps_are_bounded_on_both_sides(tmp_path: Path, timestamp: int, taken: bool) -> None:
     _, log = open_log(tmp_path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=2000)
@@ -201,26 +176,6 @@ def _numbered(sequence: int, *records: bytes, epoch: int = 0) -> bytearray:
     return batch(*records, producer_id=9, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_batch_sent_twice_is_appended_once_and_answered_with_its_offsets(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    log.append(batch(b"before"))
-    log.append(_numbered(0, b"a", b"b"))
-    again = log.append(_numbered(0, b"a", b"b"))
-    assert (again.base_offset, again.last_offset, again.duplicate) == (1, 2, True)
-    assert values(log) == [b"before", b"a", b"b"]
-
-
-def test_a_gap_in_the_sequence_and_an_old_epoch_are_refused(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    log.append(_numbered(0, b"a", epoch=1))
-    with pytest.raises(OutOfOrderSequence):
-        log.append(_numbered(2, b"c", epoch=1))
-    with pytest.raises(InvalidProducerEpoch):
-        log.append(_numbered(1, b"b", epoch=0))
-    log.append(_numbered(1, b"b", epoch=1))
-    assert values(log) == [b"a", b"b"]
-
-
 def test_producers_are_known_again_after_a_stop_and_after_a_crash(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, segment_bytes=300)
     for number in range(6):
@@ -240,17 +195,3 @@ def test_producers_are_known_again_after_a_stop_and_after_a_crash(tmp_path: Path
     manager, log = open_log(tmp_path, segment_bytes=300)
     assert log.append(_numbered(6, b"6")).duplicate
     assert values(log) == [b"%d" % number for number in range(7)]
-
-
-def test_compressed_batches_are_stored_as_they_came(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    for codec in Codec:
-        log.append(batch(b"a" * 100, b"b" * 100, codec=codec))
-    assert values(log) == [b"a" * 100, b"b" * 100] * len(Codec)
-
-
-@pytest.mark.parametrize("options", [{}, {"internal": True}])
-def test_a_batch_of_one_empty_record_is_the_smallest_there_is(tmp_path: Path, options: Any) -> None:
-    _, log = open_log(tmp_path)
-    log.append(bytearray(encode_batch([NewRecord(None)])), **options)
-    assert values(log) == [None]

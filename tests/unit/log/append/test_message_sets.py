@@ -30,8 +30,7 @@ from pyspark_kafkalog.formats.legacy import (
 )
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.formats.vectors import vectors
-from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all, values
+from tests.support.log.logs import START_MS, batch, contents, message_set, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
 
 PACKED = CODECS[1:]
@@ -118,14 +117,6 @@ def test_offsets_in_a_set_of_v0_are_absolute(tmp_path: Path, codec: Codec) -> No
     assert [(r.offset, r.timestamp, r.value) for r in read_all(log)[1:]] == [(1, -1, b"a"), (2, -1, b"b")]
 
 
-def test_entries_of_one_request_may_be_plain_and_compressed(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    data = message_set(b"a", magic=0) + message_set(b"b", b"c", magic=0, codec=Codec.SNAPPY)
-    result = log.append(data + message_set(b"d", magic=0))
-    assert (result.last_offset, result.record_count, result.converted_count) == (3, 4, 2)
-    assert [(r.offset, r.value) for r in read_all(log)] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
-
-
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_log_append_time_is_written_where_there_is_a_place_for_it(
@@ -141,17 +132,6 @@ def test_log_append_time_is_written_where_there_is_a_place_for_it(
         time, kind = START_MS + 500, TimestampType.LOG_APPEND_TIME
     assert [(r.timestamp, r.timestamp_type) for r in read_all(log)] == [(time, kind)] * 2
     assert run_steps(log.max_timestamp_in_steps()) == ((time, 0) if magic else None)
-
-
-@pytest.mark.parametrize("vector", vectors("v0-", "v1-kafka"), ids=lambda v: v.file)
-def test_what_a_foreign_producer_sent_is_read_back(tmp_path: Path, vector: Any) -> None:
-    _, log = open_log(tmp_path, message_timestamp_after_max_ms=1 << 60)
-    log.append(batch(b"before"))
-    log.append(bytes(vector.data))
-    sent = [record for each in vector.batches for record in vector.records(each)]
-    got = read_all(log)[1:]
-    assert [(r.timestamp, r.key, r.value) for r in got] == [(r.timestamp, r.key, r.value) for r in sent]
-    assert [r.offset for r in got] == list(range(1, 1 + len(sent)))
 
 
 def _nested() -> bytes:
@@ -259,40 +239,3 @@ def test_a_set_that_grows_beyond_the_limit_with_its_offsets_is_refused(tmp_path:
     assert (log.end_offset, log.size_bytes) == (0, 0)
     log.append(batch(b"goes on"))
     assert values(log) == [b"goes on"]
-
-
-def test_producers_are_known_again_after_a_crash_of_a_log_with_message_sets(tmp_path: Path) -> None:
-    manager, log = open_log(tmp_path)
-    numbered = batch(b"once", producer_id=7, producer_epoch=0, base_sequence=0)
-    log.append(message_set(b"v0", magic=0))
-    log.append(bytearray(numbered))
-    log.append(message_set(b"v1", b"v1", magic=1, codec=Codec.GZIP))
-    crash(manager)
-    _, log = open_log(tmp_path)
-    again = log.append(bytearray(numbered))
-    assert (again.duplicate, again.base_offset, log.end_offset) == (True, 1, 4)
-
-
-def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    manager, log = open_log(tmp_path, clock=clock, retention_ms=10_000, segment_ms=5_000)
-    log.append(message_set(b"v0", magic=0))
-    clock.advance(6)
-    log.append(message_set(b"v0", magic=0))
-    assert log.segment_count == 2
-    clock.advance(6)
-    manager.apply_retention()
-    assert log.start_offset == 1
-    clock.advance(5)
-    manager.apply_retention()
-    assert log.start_offset == log.end_offset == 2
-
-
-def test_by_time_no_message_of_v0_is_found(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path, segment_bytes=60)
-    for magic in (0, 0, 1, 0):
-        log.append(message_set(b"%d" % magic, magic=magic))
-    assert log.segment_count > 1
-    assert run_steps(log.offset_for_timestamp_in_steps(0)) == (START_MS, 2)
-    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 1)) is None
-    assert run_steps(log.max_timestamp_in_steps()) == (START_MS, 2)

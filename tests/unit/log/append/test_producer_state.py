@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.log.append.producers import MAX_SEQUENCE, ProducerState, next_sequence
+from broker.log.append.producers import ProducerState
 from broker.log.family import KnownProducer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -43,28 +43,6 @@ class Log:
         return base, last
 
 
-def test_a_batch_that_follows_is_appended() -> None:
-    log = Log()
-    assert log.append(header(0, 3)) == (0, 2)
-    assert log.append(header(3, 2)) == (3, 4)
-
-
-def test_each_of_the_last_five_batches_is_answered_with_its_old_offsets() -> None:
-    log = Log()
-    for i in range(6):
-        log.append(header(2 * i, 2))
-    for i in range(1, 6):
-        assert log.state.check(header(2 * i, 2)) == (2 * i, 2 * i + 1)
-
-
-def test_a_duplicate_older_than_five_batches_is_out_of_order() -> None:
-    log = Log()
-    for i in range(6):
-        log.append(header(i))
-    with pytest.raises(OutOfOrderSequence, match="expected sequence 6, got 0"):
-        log.state.check(header(0))
-
-
 def test_a_batch_with_the_same_first_sequence_but_another_count_is_no_duplicate() -> None:
     log = Log()
     log.append(header(0, 2))
@@ -97,84 +75,12 @@ def test_a_newer_epoch_begins_at_sequence_0_only() -> None:
         log.state.check(header(0, epoch=0))
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
-    log = Log()
-    assert log.append(header(41)) == (0, 0)
-    assert log.append(header(42)) == (1, 1)
-
-
-def test_producers_do_not_disturb_each_other() -> None:
-    log = Log()
-    log.append(header(0, producer=1))
-    assert log.append(header(0, producer=2)) == (1, 1)
-    assert log.append(header(1, producer=1)) == (2, 2)
-
-
 def test_a_batch_without_a_producer_id_is_neither_checked_nor_remembered() -> None:
     log = Log()
     item = read_header(memoryview(batch(b"v")))
     assert log.append(item) == (0, 0)
     assert log.append(item) == (1, 1)
     assert len(log.state) == 0
-
-
-def test_the_sequence_wraps_to_0_after_its_maximum() -> None:
-    log = Log()
-    assert log.append(header(MAX_SEQUENCE - 1, 2)) == (0, 1)
-    assert log.append(header(0, 2)) == (2, 3)
-    assert log.state.check(header(0, 2)) == (2, 3)
-
-
-def test_a_batch_across_the_wrap_is_followed_and_found_as_a_duplicate() -> None:
-    log = Log()
-    assert log.append(header(MAX_SEQUENCE, 3)) == (0, 2)
-    assert log.state.check(header(MAX_SEQUENCE, 3)) == (0, 2)
-    assert log.append(header(2)) == (3, 3)
-
-
-@pytest.mark.parametrize(("sequence", "following"), [(0, 1), (41, 42), (MAX_SEQUENCE, 0)])
-def test_the_next_sequence(sequence: int, following: int) -> None:
-    assert next_sequence(sequence) == following
-
-
-def test_a_silent_producer_is_forgotten_and_may_then_begin_anywhere() -> None:
-    log = Log(ProducerState(expiration_ms=100), now_ms=1000)
-    log.append(header(0))
-    log.state.forget_before(1099)
-    assert len(log.state) == 1
-    log.state.forget_before(1100)
-    assert len(log.state) == 0
-    assert log.append(header(9)) == (1, 1)
-
-
-def test_an_append_keeps_a_producer_from_being_forgotten() -> None:
-    log = Log(ProducerState(expiration_ms=100), now_ms=1000)
-    log.append(header(0))
-    log.now_ms = 1090
-    log.append(header(1))
-    log.state.forget_before(1150)
-    assert len(log.state) == 1
-
-
-def test_what_is_dumped_is_restored() -> None:
-    log = Log()
-    for i in range(7):
-        log.append(header(i, producer=1, epoch=2))
-    log.append(header(5, producer=2))
-    restored = ProducerState(DAY_MS)
-    restored.restore(log.state.dump())
-    assert restored.dump() == log.state.dump()
-    assert restored.check(header(4, producer=1, epoch=2)) == (4, 4)
-    assert restored.check(header(6, producer=2)) is None
-
-
-def test_no_producers_dump_as_nothing_and_nothing_restores_as_none() -> None:
-    state = ProducerState(DAY_MS)
-    assert state.dump() == b""
-    log = Log(state)
-    log.append(header(0))
-    state.restore(b"")
-    assert len(state) == 0
 
 
 def test_a_cut_dump_is_refused_at_every_byte_and_leaves_nothing() -> None:

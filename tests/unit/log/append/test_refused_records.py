@@ -9,7 +9,6 @@ import pytest
 
 from broker.log.family import MAX_DECOMPRESSED_BYTES, AppendResult
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
-from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -124,25 +123,10 @@ def test_a_topic_with_larger_batches_may_have_as_much_compressed(tmp_path: Path)
     assert log.append(bytearray(data)).record_count == 1
 
 
-def test_one_batch_that_is_refused_takes_those_beside_it_along(tmp_path: Path) -> None:
-    _, log = open_log(tmp_path)
-    bad = sealed(records(3), 4, Codec.GZIP, timestamp=START_MS)
-    with pytest.raises(InvalidRecord):
-        log.append(batch(b"good", codec=Codec.GZIP) + bad)
-    assert log.end_offset == 0
-
-
 def test_what_the_broker_appends_itself_is_not_looked_into(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     log.append(bytearray(sealed(records(3), 4, Codec.GZIP, timestamp=START_MS)), internal=True)
     assert log.end_offset == 4
-
-
-@pytest.mark.parametrize("size", [0, 60, 61, 120, 5_000, 20_000, 3_000_000])
-def test_records_of_every_size_are_followed(size: int) -> None:
-    """Lengths of one, two, three and four bytes."""
-    block = b"".join(record(i, value=bytes(size)) for i in range(3))
-    assert list(check_lengths(block, 3))
 
 
 def test_a_long_walk_gives_others_their_turn() -> None:
@@ -157,11 +141,6 @@ def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
     check_first_lengths(block, 0, len(block), MANY, 16)
     with pytest.raises(KafkaError):
         list(check_lengths(block, MANY))
-
-
-def test_the_batches_by_hand_are_those_of_our_encoder_where_nothing_is_wrong() -> None:
-    encoded = encode_batch([NewRecord(b"value", b"key", START_MS)] * 2)
-    assert encoded == sealed(records(2), 2, Codec.NONE, timestamp=START_MS)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
