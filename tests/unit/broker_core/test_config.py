@@ -32,10 +32,6 @@ def test_overrides_go_before_the_file_whichever_name_is_used(
     assert caplog.messages == []
 
 
-def test_without_a_file_the_defaults_hold() -> None:
-    assert BrokerConfig.load(None) == BrokerConfig()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "value"),
     [
@@ -95,16 +91,6 @@ def test_clients_get_an_address_they_can_reach(listeners: str, advertised: str |
     assert str(config.advertised_endpoint(config.endpoints[0], 4711, "box")) == told
 
 
-def test_each_listener_has_a_protocol_and_is_advertised_by_it() -> None:
-    config = BrokerConfig(
-        listeners="PLAINTEXT://:9092, KAFKA07://127.0.0.1:0", advertised_listeners="PLAINTEXT://public:19092"
-    )
-    modern, first = config.endpoints
-    assert (modern, first) == (Endpoint("PLAINTEXT", "", 9092), Endpoint("KAFKA07", "127.0.0.1", 0))
-    assert str(config.advertised_endpoint(modern, 9092, "box")) == "PLAINTEXT://public:19092"
-    assert str(config.advertised_endpoint(first, 4711, "box")) == "KAFKA07://127.0.0.1:4711"
-
-
 def test_listeners_have_names_and_a_map_says_what_they_speak() -> None:
     config = BrokerConfig.load(
         None,
@@ -148,11 +134,6 @@ def test_listeners_that_do_not_fit_together_are_refused(properties: dict[str, st
 def test_what_is_not_listened_on_cannot_be_advertised() -> None:
     with pytest.raises(InvalidConfig, match=r"KAFKA07://a:1: listeners has none of KAFKA07"):
         BrokerConfig(advertised_listeners="KAFKA07://a:1")
-
-
-def test_two_listeners_may_both_take_any_free_port() -> None:
-    config = BrokerConfig(listeners="PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:0")
-    assert [endpoint.port for endpoint in config.endpoints] == [0, 0]
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])

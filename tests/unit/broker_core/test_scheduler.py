@@ -69,15 +69,6 @@ def test_a_periodic_task_may_cancel_itself() -> None:
     assert ran == [1]
 
 
-def test_a_task_may_schedule_another() -> None:
-    clock, ran = ManualClock(), []
-    scheduler = Scheduler(clock)
-    scheduler.after(1, lambda: scheduler.after(0, lambda: ran.append("inner")))
-    clock.advance(1)
-    assert scheduler.run_due() is None
-    assert ran == ["inner"]
-
-
 def test_a_failing_task_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     clock, ran = ManualClock(), []
     scheduler = Scheduler(clock)
@@ -160,27 +151,3 @@ def test_a_scheduler_starts_once() -> None:
     scheduler.stop()
     with pytest.raises(RuntimeError, match="starts once"):
         scheduler.start()
-
-
-def test_tasks_from_many_threads_all_run_once() -> None:
-    scheduler, ran, lock = Scheduler(), [], threading.Lock()
-
-    def note(number: int) -> None:
-        with lock:
-            ran.append(number)
-
-    def add(first: int) -> None:
-        for number in range(first, first + 100):
-            scheduler.after(0, lambda number=number: note(number))  # type: ignore[misc]
-
-    scheduler.start()
-    threads = [threading.Thread(target=add, args=(first,)) for first in range(0, 400, 100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    last = threading.Event()
-    scheduler.after(0, last.set)
-    assert last.wait(60)
-    scheduler.stop()
-    assert sorted(ran) == list(range(400))

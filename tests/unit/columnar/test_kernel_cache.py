@@ -209,23 +209,6 @@ def test_a_cache_that_cannot_be_written_in_the_end_does_no_harm(
     assert outcome(toy) == "compiled"
 
 
-@pytest.mark.long("compiles the decoder")
-def test_processes_that_compile_at_once_do_no_harm(tmp_path: Path) -> None:
-    (tmp_path / "toy_module.py").write_text(TOY)
-    script = """
-        import toy_module
-        from pyspark_kafkalog.columnar.kernel_cache import compiled
-        kernel = compiled(toy_module.toy, toy_module.SIGNATURE)
-        print(kernel(41), len(kernel.stats.cache_hits))
-    """
-    settings = {**UNWRITABLE, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    started = [start(script, tmp_path, **settings) for _ in range(2)]
-    outcomes = [process.communicate(timeout=120) for process in started]
-    assert [process.returncode for process in started] == [0, 0], outcomes
-    assert {out.split()[0] for out, _ in outcomes} == {"42"}
-    assert run(script, tmp_path, **settings) == "42 1"
-
-
 def test_a_compiled_kernel_takes_its_own_types_only(toy: ModuleType) -> None:
     kernel: Any = compiled(toy.toy, toy.SIGNATURE)
     with pytest.raises(TypeError):

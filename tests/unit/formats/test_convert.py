@@ -36,12 +36,6 @@ def test_a_message_is_a_batch_of_one_record_that_takes_up_the_bytes_of_its_entry
     assert (record.offset, record.next_offset) == (100, 100 + len(data))
 
 
-def test_the_messages_of_a_compressed_entry_have_its_first_offsets() -> None:
-    data = zipped(entry(b"a"), zipped(entry(b"b", magic=0), entry(b"")), entry(b"c"))
-    end = 100 + len(data)
-    assert converted(data) == [(100, 101, b"a"), (101, 102, b"b"), (102, 103, b""), (103, end, b"c")]
-
-
 def test_what_was_compressed_is_compressed_again_so_that_every_client_can_read_it() -> None:
     segment = captured("broker-0.7.2-segment-sn-0")
     first = int.from_bytes(segment[:4], "big") + 4

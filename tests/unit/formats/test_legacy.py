@@ -87,17 +87,6 @@ def test_a_compressed_set_ends_at_the_offset_of_its_wrapper(magic: int, codec: C
     assert frame == Frame(0, len(data), 102, 102, 103, 3000 if magic else NO_TIMESTAMP, False)
 
 
-@packing
-def test_gaps_that_compaction_left_are_kept(codec: Codec) -> None:
-    for magic in (0, 1):
-        data = encode_set(NEW, magic=magic, codec=codec, offsets=[40, 43, 49])
-        assert [offset for offset, *_ in read(data)] == [40, 43, 49]
-    # A broker's compaction keeps what it took from the middle relative to the first that ever was there.
-    kept = entry(3, 1, b"d") + entry(9, 1, b"j")
-    data = wrap_set(kept, magic=1, codec=codec, last_offset=49)
-    assert [(offset, value) for offset, _, value in read(data)] == [(43, b"d"), (49, b"j")]
-
-
 def test_a_v1_wrapper_at_offset_0_leaves_the_inner_offsets_as_they_are() -> None:
     data = wrap_set(entry(0, 1, b"a") + entry(1, 1, b"b"), magic=1, codec=Codec.GZIP, last_offset=0)
     assert [offset for offset, *_ in read(data)] == [0, 1]
@@ -158,12 +147,6 @@ def test_log_append_time_is_the_wrapper_s(codec: Codec) -> None:
     assert read(bytes(data)) == [(60, 9999, b"one"), (61, 9999, None), (62, 9999, b"")]
     kinds = {m.timestamp_type for m in messages(data, max_bytes=LIMIT)}
     assert kinds == {TimestampType.LOG_APPEND_TIME}
-
-
-def test_a_plain_message_says_itself_who_set_its_time() -> None:
-    data = encode_message(NEW[0], magic=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
-    (found,) = messages(data, max_bytes=LIMIT)
-    assert (found.timestamp, found.timestamp_type) == (1000, TimestampType.LOG_APPEND_TIME)
 
 
 def test_a_wrapper_decides_who_set_the_times_of_its_messages() -> None:

@@ -19,10 +19,8 @@ from tests.support.log.data_directories import (
     ENTRIES_07,
     MESSAGES_07,
     checked,
-    cut,
     damages,
     flip,
-    overwrite,
     segments,
     write_log07,
 )
@@ -75,25 +73,6 @@ def test_a_torn_tail_is_no_damage_and_the_next_start_cuts_it_where_the_note_says
     assert checked(crashed).findings == []
 
 
-def test_an_end_that_is_cut_short_after_a_clean_stop_is_damage(clean: Path) -> None:
-    cut(segments(clean)[-1], -5)
-    ((name, _, what),) = damages(checked(clean))
-    assert name == segments(clean)[-1].name
-    assert "the broker had closed this log" in what
-
-
-def test_an_end_that_had_been_forced_to_the_disk_cannot_be_torn(tmp_path: Path) -> None:
-    path = write_log07(tmp_path / "data", clean=False)
-    manager, log = open_log(path.parent)
-    log.flush()
-    manager.flush_due()
-    crash(manager)
-    end = size_of(path)
-    cut(segments(path)[-1], -5)
-    ((_, _, what),) = damages(checked(path))
-    assert f"offsets up to {end - 1} had been forced to the disk" in what
-
-
 def test_a_flipped_bit_in_the_middle_names_the_entry_and_what_is_missing(crashed: Path) -> None:
     second = segments(crashed)[1]
     first = int(second.stem)
@@ -103,23 +82,6 @@ def test_a_flipped_bit_in_the_middle_names_the_entry_and_what_is_missing(crashed
     assert (name, position) == (second.name, 0)
     assert what.startswith(f"wrong checksum of the entry with offsets {first} to {first + size - 1}: ")
     assert what.endswith(f"sound again at byte {size}: offsets {first} to {first + size - 1} are missing")
-
-
-def test_every_damaged_place_is_reported(clean: Path) -> None:
-    first, second, *_, newest = segments(clean)
-    flip(first, 12)
-    overwrite(second, 0, b"\xff" * 20)
-    flip(newest, newest.stat().st_size - 1)
-    assert [name for name, _, _ in damages(checked(clean))] == [first.name, second.name, newest.name]
-
-
-def test_a_segment_that_is_gone_leaves_a_gap(clean: Path) -> None:
-    gone, following = segments(clean)[1:3]
-    gone.unlink()
-    told = f"offsets {int(gone.stem)} to {int(following.stem) - 1} are missing"
-    assert damages(checked(clean)) == [(gone.name, None, f"{told}: {gone.name} is not there")]
-    (clean / SEGMENT_LIST_NAME).unlink()  # as in a directory of an older broker
-    assert damages(checked(clean)) == [(following.name, None, told)]
 
 
 @pytest.mark.parametrize(("shift", "words"), [(-1, "named by offset"), (1, "is missing")])

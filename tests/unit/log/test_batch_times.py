@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,6 @@ def _nothing_stays_open() -> object:
 
 def rises(*records: tuple[int, int]) -> Rises:
     return run_steps(rises_of(iter(records)))
-
-
-def test_the_first_record_at_or_after_a_time_is_found_among_the_rises() -> None:
-    draw = random.Random(1)
-    for _ in range(200):
-        records = [(draw.randint(-1, 20), offset) for offset in range(draw.randint(0, 30))]
-        found = rises(*records)
-        assert len(found) <= len(records)
-        for timestamp in range(-2, 23):
-            want = next((record for record in records if record[0] >= timestamp), None)
-            assert found.first_at_or_after(timestamp) == want
 
 
 def test_many_records_are_looked_at_in_many_steps() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.append.producers import SNAPSHOT_NAME
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -16,7 +15,7 @@ from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, committed, kept, keyed, put, whole
 from tests.support.log.data_directories import overwrite
-from tests.support.log.logs import START_MS, crash, open_log
+from tests.support.log.logs import START_MS, open_log
 from tests.support.manual_clock import ManualClock
 
 DAY_MS = 86_400_000
@@ -79,25 +78,6 @@ def test_what_changes_keeps_codec_offsets_and_sequences(tmp_path: Path, codec: C
     assert [r.offset for r in kept(log)][:8] == list(range(16, 24))
 
 
-def test_the_last_batch_of_a_live_producer_stays_without_records(tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
-    for sequence in range(2):
-        log.append(keyed((b"k", b"old"), producer_id=7, producer_epoch=0, base_sequence=sequence))
-    put(log, *((b"k", b"value %d" % n) for n in range(12)))
-    cleaner_of(manager, clock).run()
-    header = read_header(whole(log))
-    assert (header.base_offset, header.record_count, header.producer_id) == (1, 0, 7)
-    crash(manager)
-    (log.path / SNAPSHOT_NAME).unlink()
-    _, log = open_log(tmp_path, clock=clock, **COMPACT)
-    again = log.append(keyed((b"k", b"old"), producer_id=7, producer_epoch=0, base_sequence=1))
-    assert (again.duplicate, again.base_offset) == (True, 1)
-    assert (
-        log.append(keyed((b"k", b"new"), producer_id=7, producer_epoch=0, base_sequence=2)).base_offset == 14
-    )
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_message_sets_stay_in_their_format(tmp_path: Path, magic: int, codec: Codec) -> None:
@@ -113,20 +93,6 @@ def test_message_sets_stay_in_their_format(tmp_path: Path, magic: int, codec: Co
     assert kept(log) == sorted(last.values()) + rest
     data = whole(log)
     assert {data[f.position + 16] for f in frames(memoryview(data), start_offset=0)} == {magic}
-
-
-@pytest.mark.long("many megabytes, or many cases")
-def test_what_does_not_fit_the_map_is_left_for_the_next_round(tmp_path: Path) -> None:
-    clock = ManualClock(START_MS)
-    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
-    put(log, *((b"key %d" % (n % 20), b"value %d" % n) for n in range(200)))
-    grows = log.segments[-1].base_offset
-    last = {r.key: r for r in kept(log) if r.offset < grows}
-    rest = [r for r in kept(log) if r.offset >= grows]
-    cleaner_of(manager, clock, memory_bytes=160 * 7).run()
-    assert kept(log) == sorted(last.values()) + rest
-    text = (tmp_path / "cleaner-offset-checkpoint").read_text()
-    assert text == f"0\n1\nmy_topic 0 {grows}\n"
 
 
 def test_aborted_data_goes_at_once_and_markers_when_their_horizon_has_passed(tmp_path: Path) -> None:

@@ -205,17 +205,3 @@ def test_after_sigkill_nothing_below_the_recovery_point_is_cut_off_for_one_bit(
             assert served(log, end - 1)
             crash(manager)
         assert newest.read_bytes() == before
-
-
-@pytest.mark.parametrize("bit", [(0, 7), (2, 1), (5, 0), (7, 0)])
-def test_a_changed_offset_in_the_newest_segment_does_not_stop_appends(
-    tmp_path: Path, bit: tuple[int, int]
-) -> None:
-    path = write(tmp_path, v2)
-    newest = segments(path)[-1]
-    for _ in flipped(newest, places(newest)[0][0], [bit]):
-        manager, log = open_log(tmp_path, **CONFIG)
-        assert log.append(v2(51)).base_offset == 150
-        assert served(log, 150)
-        crash(manager)
-        break

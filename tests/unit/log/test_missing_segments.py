@@ -136,6 +136,16 @@ CASES = {
 }  # fmt: skip
 
 
+def assert_verify_log_finds_it(path: Path, case: Case) -> None:
+    if list(path.glob("*.kafka")):
+        told = "; ".join(what for _, _, what in damages(checked(path)))
+        assert case.missing.split(": ")[0] in told or ("byte 70" in case.missing and "cannot be read" in told)
+    else:
+        (finding,) = read_contents(path.parent, ReadOnlyFiles()).findings
+        assert finding.damage
+        assert "is missing" in finding.what
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_partition_with_missing_data_is_offline_and_its_files_stay_as_they_are(
@@ -143,6 +153,7 @@ def test_a_partition_with_missing_data_is_offline_and_its_files_stay_as_they_are
 ) -> None:
     path = write(tmp_path, clean=clean)
     case.harm(path)
+    assert_verify_log_finds_it(path, case)
     before = snapshot(path)
     for _ in range(2):  # what the stop noted is used up by the first start, and known to the second
         manager = open_manager(tmp_path, **CONFIG)
@@ -186,20 +197,6 @@ def test_with_truncate_the_log_goes_on_after_what_is_missing_and_removes_nothing
         assert values(log) == [*WHOLE[case.start :], b"11"]
         crash(manager) if kill else manager.close()
     assert damages(checked(path)) == []
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_verify_log_finds_what_is_missing(tmp_path: Path, case: Case, clean: bool) -> None:
-    path = write(tmp_path, clean=clean)
-    case.harm(path)
-    if list(path.glob("*.kafka")):
-        told = "; ".join(what for _, _, what in damages(checked(path)))
-        assert case.missing.split(": ")[0] in told or ("byte 70" in case.missing and "cannot be read" in told)
-    else:
-        (finding,) = read_contents(tmp_path, ReadOnlyFiles()).findings
-        assert finding.damage
-        assert "is missing" in finding.what
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])

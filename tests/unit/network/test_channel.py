@@ -21,46 +21,6 @@ def put(channel: Channel, data: bytes) -> None:
         data = data[count:]
 
 
-def test_requests_are_taken_in_order_one_at_a_time() -> None:
-    channel = Channel(LIMIT)
-    put(channel, frame(b"one") + frame(b"two") + frame(b"three"))
-    taken = []
-    while (request := channel.take()) is not None:
-        assert channel.muted
-        assert channel.take() is None
-        taken.append(bytes(request))
-        channel.answer(None)
-    assert taken == [b"one", b"two", b"three"]
-    assert not channel.muted
-
-
-def test_requests_that_arrive_after_waiting_ones_stay_after_them() -> None:
-    channel = Channel(LIMIT)
-    put(channel, frame(b"1") + frame(b"2"))
-    assert channel.take() == b"1"
-    put(channel, frame(b"3"))
-    channel.answer(None)
-    put(channel, frame(b"4"))
-    rest = []
-    while (request := channel.take()) is not None:
-        rest.append(bytes(request))
-        channel.answer(None)
-    assert rest == [b"2", b"3", b"4"]
-
-
-def test_a_request_cut_at_any_byte_is_the_same_request() -> None:
-    stream = frame(b"hello") + frame(b"") + frame(b"world!")
-    for cut in range(len(stream) + 1):
-        channel = Channel(LIMIT)
-        got = []
-        for piece in (stream[:cut], stream[cut:]):
-            put(channel, piece)
-            while (request := channel.take()) is not None:
-                got.append(bytes(request))
-                channel.answer(None)
-        assert got == [b"hello", b"", b"world!"], cut
-
-
 def test_a_request_belongs_to_who_took_it() -> None:
     channel = Channel(LIMIT)
     put(channel, frame(b"abcd") + frame(b"efgh"))
@@ -200,10 +160,6 @@ def test_close_drops_what_waits_and_what_was_not_sent() -> None:
     assert region.closed_count == 1
     assert channel.take() is None
     assert not channel.muted
-
-
-def test_sending_nothing_is_done() -> None:
-    assert Channel(LIMIT).send_to(FakeSocket()) is True  # type: ignore[arg-type]
 
 
 def test_requests_before_an_impossible_size_are_taken_before_it_is_raised() -> None:

@@ -23,53 +23,6 @@ def _parts() -> tuple[list[object], list[FakeRegion], bytes]:
     return parts, regions, b"headerfirst regionmiddlesecondtail"
 
 
-def test_parts_leave_in_order() -> None:
-    parts, regions, whole = _parts()
-    transmission, sock = Transmission(parts), FakeSocket()
-    assert transmission.send_to(sock) is True
-    assert bytes(sock.taken) == whole
-    assert [r.closed_count for r in regions] == [1, 1]
-
-
-def test_sending_can_stop_and_go_on_at_every_byte() -> None:
-    whole = _parts()[2]
-    for cut in range(len(whole) + 1):
-        parts, regions, _ = _parts()
-        transmission = Transmission(parts)
-        sock = FakeSocket()
-        sent_before = _send_up_to(transmission, sock, cut)
-        assert sent_before == (cut == len(whole)), cut
-        assert bytes(sock.taken) == whole[:cut], cut
-        rest = FakeSocket()
-        assert transmission.send_to(rest) is True
-        assert whole[:cut] + bytes(rest.taken) == whole, cut
-        assert [r.closed_count for r in regions] == [1, 1], cut
-
-
-def _send_up_to(transmission: Transmission, sock: FakeSocket, limit: int) -> bool:
-    sock._allowances = _budget(sock, limit)
-    return transmission.send_to(sock)
-
-
-def _budget(sock: FakeSocket, limit: int):
-    while True:
-        yield limit - len(sock.taken)
-
-
-def test_one_byte_at_a_time_arrives_whole() -> None:
-    parts, _, whole = _parts()
-    transmission = Transmission(parts)
-    received = bytearray()
-    for _ in range(10 * len(whole)):
-        sock = FakeSocket(iter([1, 0]))
-        done = transmission.send_to(sock)
-        assert len(sock.taken) <= 1
-        received += sock.taken
-        if done:
-            break
-    assert bytes(received) == whole
-
-
 def test_a_small_answer_costs_one_call() -> None:
     sock = FakeSocket()
     assert Transmission([b"size", b"header", b"body"]).send_to(sock)
@@ -91,16 +44,6 @@ def test_more_buffers_than_one_call_may_take_are_sent_all_the_same() -> None:
     assert len(sock.calls) == 3
 
 
-def test_a_partly_sent_buffer_goes_on_where_it_stopped() -> None:
-    transmission = Transmission([b"0123456789", bytes(20_000)])
-    sock = FakeSocket(iter([7, 2, 0]))
-    assert transmission.send_to(sock) is False
-    assert bytes(sock.taken) == b"0123456"
-    rest = FakeSocket()
-    assert transmission.send_to(rest) is True
-    assert bytes(rest.taken) == b"789" + bytes(20_000)
-
-
 def test_nothing_to_send_is_finished_at_once() -> None:
     sock = FakeSocket(iter([]))
     region = FakeRegion(b"")
@@ -108,18 +51,6 @@ def test_nothing_to_send_is_finished_at_once() -> None:
     assert Transmission([region]).send_to(sock)
     assert region.closed_count == 1
     assert sock.calls == []
-
-
-def test_close_gives_up_only_what_was_not_sent(regions_are: str) -> None:
-    parts, regions, _ = _parts()
-    transmission = Transmission(parts)
-    sock = FakeSocket(iter([6, 12, 3, 0]))
-    assert transmission.send_to(sock) is False
-    assert [r.closed_count for r in regions] == ([1, 1] if regions_are == "read" else [1, 0])
-    transmission.close()
-    transmission.close()
-    assert [r.closed_count for r in regions] == [1, 1]
-    assert transmission.send_to(FakeSocket()) is True
 
 
 def test_a_peer_that_is_gone_raises_and_close_frees_the_regions() -> None:

@@ -83,8 +83,3 @@ def test_what_has_no_effect_says_so() -> None:
         if not item.inherits and item.name != "remote.storage.enable":
             assert docs[item.name].startswith("Kept and shown, without effect:"), item.name
     assert "whatever this says" in docs["compression.type"]
-
-
-def test_a_property_that_is_not_set_and_has_no_default_is_null() -> None:
-    values = {e.name: e.value for e in broker_entries(settings(), "0")}
-    assert values["advertised.listeners"] is None

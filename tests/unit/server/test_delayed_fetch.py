@@ -67,14 +67,6 @@ def test_a_timeout_completes_once_and_in_time() -> None:
     assert bench.completed == ["late"]
 
 
-def test_a_completed_fetch_does_not_time_out_afterwards() -> None:
-    bench = Bench()
-    bench.park("x", A)
-    bench.fetches.appended(A, 1)
-    bench.pass_time(10)
-    assert bench.completed == ["x"]
-
-
 def test_a_dropped_fetch_is_never_completed() -> None:
     bench = Bench()
     fetch = bench.park("gone", A)

@@ -52,15 +52,6 @@ def test_partition_metadata_says_whose_the_directory_is(tmp_path: Path) -> None:
     assert text == "version=1\ntopic.id=ASNFZ4mrze8BI0VniavN7w\ngeneration=0.8\n"
 
 
-def test_topics_are_a_view_that_does_not_change(tmp_path: Path) -> None:
-    manager = open_manager(tmp_path)
-    before = manager.topics()
-    run_steps(manager.creating_topic("t", ID, 1, {}))
-    assert (dict(before), list(manager.topics())) == ({}, ["t"])
-    with pytest.raises(TypeError):
-        manager.topics()["x"] = manager.topics()["t"]  # type: ignore[index]
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "a b", "a~", "é", "a\n", "x" * 250])
 def test_a_name_that_cannot_be_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     manager = open_manager(tmp_path)

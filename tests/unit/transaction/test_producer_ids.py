@@ -42,11 +42,6 @@ def next_of(ids: ProducerIds) -> int:
     return ids.next()
 
 
-def test_ids_are_given_out_in_order(tmp_path: Path) -> None:
-    ids = made(tmp_path)
-    assert [next_of(ids) for _ in range(3)] == [0, 1, 2]
-
-
 def test_no_id_comes_twice_over_any_number_of_restarts(tmp_path: Path) -> None:
     seen = []
     for _ in range(4):

@@ -62,25 +62,6 @@ def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> N
 
 
 @pytest.mark.long("many megabytes, or many cases")
-def test_what_is_known_is_not_read_for_and_a_walk_begins_with_its_segment(tmp_path: Path) -> None:
-    _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=500_000)
-    boundaries = Boundaries()
-    segment = log.facts()[2].base_offset
-    for offset in (0, segment):
-        allowance = Allowance(PLENTY)
-        assert boundaries.find(log, offset, allowance) == offset
-        assert allowance._left == PLENTY
-    allowance = Allowance(PLENTY)
-    place = starts.index(segment) + 1000
-    assert boundaries.find(log, starts[place] + 1, allowance) == starts[place]
-    assert PLENTY - allowance._left < 3 * SPACING_BYTES / 8
-    boundaries.note(log, starts[-50])
-    allowance = Allowance(PLENTY)
-    assert boundaries.find(log, starts[-50], allowance) == starts[-50]
-    assert allowance._left == PLENTY
-
-
-@pytest.mark.long("many megabytes, or many cases")
 def test_a_walk_stops_with_its_allowance_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
