@@ -36,17 +36,6 @@ def test_there_is_no_file_without_an_aborted_transaction(tmp_path: Path) -> None
     assert list(log.path.glob("*.txnindex")) == []
 
 
-def test_an_open_transaction_is_known_at_once_after_a_clean_stop(tmp_path: Path) -> None:
-    manager, log = open_log(tmp_path)
-    log.append(batch(b"plain"))
-    log.append(_transactional(1))
-    manager.close()
-    _, log = open_log(tmp_path)
-    assert (log.last_stable_offset, log.end_offset) == (1, 2)
-    log.end_transaction(1, 0, commit=True)
-    assert log.last_stable_offset == 3
-
-
 def test_a_damaged_file_is_an_error_for_readers_and_made_again_from_the_log(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path)
     log.append(_transactional(1))

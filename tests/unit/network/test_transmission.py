@@ -23,6 +23,31 @@ def _parts() -> tuple[list[object], list[FakeRegion], bytes]:
     return parts, regions, b"headerfirst regionmiddlesecondtail"
 
 
+def test_sending_can_stop_and_go_on_at_every_byte() -> None:
+    whole = _parts()[2]
+    for cut in range(len(whole) + 1):
+        parts, regions, _ = _parts()
+        transmission = Transmission(parts)
+        sock = FakeSocket()
+        sent_before = _send_up_to(transmission, sock, cut)
+        assert sent_before == (cut == len(whole)), cut
+        assert bytes(sock.taken) == whole[:cut], cut
+        rest = FakeSocket()
+        assert transmission.send_to(rest) is True
+        assert whole[:cut] + bytes(rest.taken) == whole, cut
+        assert [r.closed_count for r in regions] == [1, 1], cut
+
+
+def _send_up_to(transmission: Transmission, sock: FakeSocket, limit: int) -> bool:
+    sock._allowances = _budget(sock, limit)
+    return transmission.send_to(sock)
+
+
+def _budget(sock: FakeSocket, limit: int):
+    while True:
+        yield limit - len(sock.taken)
+
+
 def test_a_small_answer_costs_one_call() -> None:
     sock = FakeSocket()
     assert Transmission([b"size", b"header", b"body"]).send_to(sock)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.log.append.producers import ProducerState
+from broker.log.append.producers import MAX_SEQUENCE, ProducerState
 from broker.log.family import KnownProducer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -41,6 +41,14 @@ class Log:
         self.state.record(item, base, last, self.now_ms)
         self.end = last + 1
         return base, last
+
+
+def test_a_duplicate_older_than_five_batches_is_out_of_order() -> None:
+    log = Log()
+    for i in range(6):
+        log.append(header(i))
+    with pytest.raises(OutOfOrderSequence, match="expected sequence 6, got 0"):
+        log.state.check(header(0))
 
 
 def test_a_batch_with_the_same_first_sequence_but_another_count_is_no_duplicate() -> None:
@@ -81,6 +89,51 @@ def test_a_batch_without_a_producer_id_is_neither_checked_nor_remembered() -> No
     assert log.append(item) == (0, 0)
     assert log.append(item) == (1, 1)
     assert len(log.state) == 0
+
+
+def test_the_sequence_wraps_to_0_after_its_maximum() -> None:
+    log = Log()
+    assert log.append(header(MAX_SEQUENCE - 1, 2)) == (0, 1)
+    assert log.append(header(0, 2)) == (2, 3)
+    assert log.state.check(header(0, 2)) == (2, 3)
+
+
+def test_a_batch_across_the_wrap_is_followed_and_found_as_a_duplicate() -> None:
+    log = Log()
+    assert log.append(header(MAX_SEQUENCE, 3)) == (0, 2)
+    assert log.state.check(header(MAX_SEQUENCE, 3)) == (0, 2)
+    assert log.append(header(2)) == (3, 3)
+
+
+def test_a_silent_producer_is_forgotten_and_may_then_begin_anywhere() -> None:
+    log = Log(ProducerState(expiration_ms=100), now_ms=1000)
+    log.append(header(0))
+    log.state.forget_before(1099)
+    assert len(log.state) == 1
+    log.state.forget_before(1100)
+    assert len(log.state) == 0
+    assert log.append(header(9)) == (1, 1)
+
+
+def test_an_append_keeps_a_producer_from_being_forgotten() -> None:
+    log = Log(ProducerState(expiration_ms=100), now_ms=1000)
+    log.append(header(0))
+    log.now_ms = 1090
+    log.append(header(1))
+    log.state.forget_before(1150)
+    assert len(log.state) == 1
+
+
+def test_what_is_dumped_is_restored() -> None:
+    log = Log()
+    for i in range(7):
+        log.append(header(i, producer=1, epoch=2))
+    log.append(header(5, producer=2))
+    restored = ProducerState(DAY_MS)
+    restored.restore(log.state.dump())
+    assert restored.dump() == log.state.dump()
+    assert restored.check(header(4, producer=1, epoch=2)) == (4, 4)
+    assert restored.check(header(6, producer=2)) is None
 
 
 def test_a_cut_dump_is_refused_at_every_byte_and_leaves_nothing() -> None:

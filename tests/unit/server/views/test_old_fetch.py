@@ -189,11 +189,6 @@ def test_control_batches_are_left_out_and_passed_over(tmp_path: Path) -> None:
     assert len(read(log, 2, 3002)) == 0
 
 
-def test_a_fetch_inside_a_batch_gets_the_rest_of_it(tmp_path: Path) -> None:
-    log = log_of(tmp_path, batch(b"a", b"b", b"c", codec=Codec.GZIP), batch(b"d"))
-    assert values(read(log, 2, 2)) == [(2, b"c"), (3, b"d")]
-
-
 def test_limits_hold_but_for_a_first_entry_that_must_be_whole(tmp_path: Path) -> None:
     log = log_of(tmp_path, batch(b"x" * 100, b"y" * 100), batch(b"z"))
     one = len(read(log, 3, 0, 1))
