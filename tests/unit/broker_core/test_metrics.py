@@ -31,12 +31,6 @@ def test_what_is_counted_is_in_the_registry_that_was_passed_in() -> None:
     assert found == expected
 
 
-def test_a_counter_is_looked_up_once() -> None:
-    metrics = Metrics()
-    assert metrics.requests("FETCH") is metrics.requests("FETCH")
-    assert metrics.request_errors("FETCH", "NONE") is metrics.request_errors("FETCH", "NONE")
-
-
 def test_two_brokers_of_one_process_count_apart() -> None:
     one, two = Metrics(), Metrics()
     one.bytes_in.inc(5)

@@ -51,14 +51,6 @@ def test_what_was_compressed_is_compressed_again_so_that_every_client_can_read_i
     assert len(batch) < block_bytes / 5
 
 
-def test_an_entry_without_messages_is_a_batch_without_records() -> None:
-    data = zipped()
-    batch, count, block_bytes = batch_of_entry(data, 7, max_bytes=LIMIT)
-    header = read_header(batch)
-    assert (count, block_bytes, header.record_count, header.size, header.codec) == (0, 0, 0, 61, Codec.NONE)
-    assert header.next_offset == 7 + len(data)
-
-
 def test_as_many_messages_as_bytes_are_the_most() -> None:
     size = 0
     for count in range(40, 80):

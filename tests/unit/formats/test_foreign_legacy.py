@@ -18,8 +18,6 @@ from pyspark_kafkalog.formats.legacy import (
     LOG_APPEND_TIME_BIT,
     assign_entry,
     encode_set,
-    inner_set,
-    read_entry,
 )
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
@@ -71,13 +69,6 @@ def _xxhash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka.codec, "xxhash", _XxHash)
 
 
-def their_set(peer: Any, new: Sequence[NewRecord], magic: int, codec: Codec) -> bytes:
-    builder = peer.LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=LIMIT)
-    for i, record in enumerate(new):
-        builder.append(i, record.timestamp, record.key, record.value)
-    return bytes(builder.build())
-
-
 def their_reading(peer: Any, data: bytes, magic: int) -> list[tuple[Any, ...]]:
     """Offset, time, kind of time, key and value of each record, as they find them."""
     found = []
@@ -107,17 +98,6 @@ def ours(data: bytes) -> list[tuple[int, NewRecord]]:
 def test_they_read_what_we_write(peer: Any, magic: int, codec: Codec, new: list[NewRecord]) -> None:
     data = encode_set(new, magic=magic, codec=codec, base_offset=500)
     assert their_reading(peer, data, magic) == told(new, magic, 500)
-
-
-@every_sample
-@every_kind
-def test_our_sets_are_theirs_byte_for_byte_before_compression(
-    peer: Any, magic: int, codec: Codec, new: list[NewRecord]
-) -> None:
-    mine, theirs = encode_set(new, magic=magic, codec=codec), their_set(peer, new, magic, codec)
-    if codec is not Codec.NONE:
-        mine, theirs = (bytes(inner_set(data, 0, read_entry(data), LIMIT)) for data in (mine, theirs))
-    assert mine == theirs
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP], ids=lambda codec: codec.name.lower())

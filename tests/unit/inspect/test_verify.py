@@ -89,14 +89,6 @@ def test_a_torn_tail_is_no_damage_and_the_next_start_cuts_it_where_the_note_says
     assert checked(crashed).findings == []
 
 
-def test_pages_of_zeros_at_the_end_are_a_torn_tail(crashed: Path) -> None:
-    newest = segments(crashed)[-1]
-    newest.write_bytes(newest.read_bytes() + bytes(5000))
-    report = checked(crashed)
-    assert report.sound
-    assert "zeros where a batch should begin" in notes(report)[0]
-
-
 def test_an_end_that_is_cut_short_after_a_clean_stop_is_damage(clean: Path) -> None:
     newest = segments(clean)[-1]
     cut(newest, -5)

@@ -120,29 +120,6 @@ def test_reading_continues_after_a_request_in_hand_up_to_the_limit() -> None:
     assert waiting == behind // len(small)
 
 
-def test_half_a_large_request_after_one_in_hand_stops_reading_too() -> None:
-    channel = Channel(LIMIT)
-    put(channel, frame(b"in hand"))
-    assert channel.take() == b"in hand"
-    large = frame(bytes(500_000))
-    put(channel, large[:READ_AHEAD_BYTES])
-    assert not channel.wants_read
-    channel.answer(None)
-    assert channel.wants_read
-    put(channel, large[READ_AHEAD_BYTES:])
-    assert channel.take() == bytes(500_000)
-
-
-def test_an_idle_channel_may_receive_a_request_of_any_allowed_size() -> None:
-    channel = Channel(LIMIT)
-    put(channel, frame(bytes(LIMIT))[:-1])
-    assert channel.wants_read
-    put(channel, b"\0")
-    request = channel.take()
-    assert request is not None
-    assert len(request) == LIMIT
-
-
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
 def test_an_impossible_size_is_refused_at_its_fourth_byte(size: int) -> None:
     channel = Channel(LIMIT)

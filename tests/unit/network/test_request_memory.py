@@ -295,20 +295,6 @@ class TestProcessor:
             assert running.requests == [3 * MIB]
             assert memory.reserved_bytes == 0
 
-    def test_one_that_leaves_lets_the_next_in(self) -> None:
-        memory = RequestMemory(LARGE, largest_bytes=LARGE)
-        with _rounds(memory) as running:
-            first, second = running.connect(), running.connect()
-            running.run()
-            first.sendall(frame(bytes(9 * MIB))[:50_000])
-            running.run()
-            second.sendall(frame(bytes(4 * MIB))[:50_000])
-            running.run()
-            assert (memory.reserved_bytes, memory.waiting_count) == (9 * MIB, 1)
-            first.close()
-            running.run()
-            assert (memory.reserved_bytes, memory.waiting_count) == (4 * MIB, 0)
-
     def test_who_sends_but_does_not_take_its_answer_is_idle(self) -> None:
         with _rounds(idle=60.0) as running:
             deaf = running.connect()

@@ -176,6 +176,15 @@ def _numbered(sequence: int, *records: bytes, epoch: int = 0) -> bytearray:
     return batch(*records, producer_id=9, producer_epoch=epoch, base_sequence=sequence)
 
 
+def test_a_batch_sent_twice_is_appended_once_and_answered_with_its_offsets(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"before"))
+    log.append(_numbered(0, b"a", b"b"))
+    again = log.append(_numbered(0, b"a", b"b"))
+    assert (again.base_offset, again.last_offset, again.duplicate) == (1, 2, True)
+    assert values(log) == [b"before", b"a", b"b"]
+
+
 def test_producers_are_known_again_after_a_stop_and_after_a_crash(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, segment_bytes=300)
     for number in range(6):

@@ -92,20 +92,6 @@ def test_a_wrapper_of_v1_gets_the_largest_of_its_times(tmp_path: Path) -> None:
     assert run_steps(log.max_timestamp_in_steps()) == (START_MS + 50, 1)
 
 
-@pytest.mark.parametrize("offsets", [[0, 0, 0], [1, 2, 3], [0, 2, 1], [5, 5, 9]])
-def test_offsets_in_a_set_of_v1_that_do_not_count_from_0_are_rewritten(
-    tmp_path: Path, offsets: list[int]
-) -> None:
-    _, log = open_log(tmp_path)
-    log.append(batch(b"before"))
-    data = message_set(b"a", b"b", b"c", magic=1, codec=Codec.LZ4, inner_offsets=offsets)
-    result = log.append(data)
-    (kept,) = [stored(log)[-result.converted_bytes :]]
-    assert (result.last_offset, result.converted_count) == (3, 3)
-    assert (read_entry(kept).offset, inner_offsets(kept)) == (3, [0, 1, 2])
-    assert [(r.offset, r.value) for r in read_all(log)[1:]] == [(1, b"a"), (2, b"b"), (3, b"c")]
-
-
 @pytest.mark.parametrize("codec", PACKED)
 def test_offsets_in_a_set_of_v0_are_absolute(tmp_path: Path, codec: Codec) -> None:
     _, log = open_log(tmp_path)
