@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from pyspark_kafkalog.columnar import arena
 from pyspark_kafkalog.columnar.decoder import SINCE_08, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
-from tests.support.columnar.rows import FOREVER, column, decode
+from tests.support.columnar.rows import ENGINES, FOREVER, column, decode
 
 
 def answer(first: int, count: int = 100) -> bytes:
