@@ -9,16 +9,13 @@ from pyspark_kafkalog.errors import InvalidConfig
 
 def test_a_wrong_address_is_blamed_on_the_option_that_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKALOG_BOOTSTRAP_SERVER", raising=False)
+    config = client_config(ClientConfig, "a:1", {"client.id": "x"}, "consume")
+    assert (config.servers_option, config.bootstrap_servers) == ("--bootstrap-server", "a:1")
     with pytest.raises(InvalidConfig, match=r"^--bootstrap-server: 'localhost' is not host:port; .*:9092$"):
         client_config(ClientConfig, "localhost", {})
     monkeypatch.setenv("KAFKALOG_BOOTSTRAP_SERVER", "localhost")
     with pytest.raises(InvalidConfig, match=r"^KAFKALOG_BOOTSTRAP_SERVER: 'localhost' is not host:port"):
         client_config(ClientConfig, "localhost", {})
-
-
-def test_a_client_of_a_command_says_to_check_its_option() -> None:
-    config = client_config(ClientConfig, "a:1", {"client.id": "x"}, "consume")
-    assert (config.servers_option, config.bootstrap_servers) == ("--bootstrap-server", "a:1")
 
 
 def test_the_release_of_old_brokers_comes_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,16 +30,13 @@ def test_a_table_says_default_range_unit_and_older_names() -> None:
     )
 
 
-def test_a_properties_file_comments_every_property() -> None:
+def test_a_properties_file_comments_every_property_and_may_give_values_of_its_own() -> None:
     assert properties_file(Sample, "First.\nSecond.") == (
         "# First.\n# Second.\n"
         "\n######## Sizes\n"
         "\n# How large.\n# bytes; 1 to 100; default 10; also read as size\nsize.bytes=10\n"
         "\n# How | long.\n# ms; a whole number; default not set\n#limit.ms=\n"
     )
-
-
-def test_a_properties_file_may_give_values_of_its_own() -> None:
     text = properties_file(Sample, "Heading.", {"limit.ms": "7"})
     assert parse_properties(text) == {"size.bytes": "10", "limit.ms": "7"}
     assert "default not set" in text

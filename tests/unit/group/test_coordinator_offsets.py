@@ -152,9 +152,12 @@ def test_a_tombstone_that_the_disk_refuses_keeps_the_offset_until_it_can_be_writ
     assert coordinator.offsets.fetch("g") == {}
 
 
-def test_offsets_expire_by_their_last_commit(bench: Bench) -> None:
+def test_offsets_expire_by_their_last_commit_and_while_none_does_nothing_is_written(bench: Bench) -> None:
     coordinator = bench.restart()
     coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(1)})
+    coordinator.offsets.expire()
+    run_steps(coordinator.offsets.forgetting_topic("never-committed"))
+    assert bench.log_end() == 2
     bench.clock.advance(RETENTION / 2)
     coordinator.offsets.commit("g", {B: bench.offset(2)})
     bench.clock.advance(RETENTION / 2)
@@ -175,14 +178,6 @@ def test_a_commits_own_expiry_goes_before_the_brokers(bench: Bench) -> None:
     bench.clock.advance(RETENTION)
     coordinator.offsets.expire()
     assert set(coordinator.offsets.fetch("g")) == {B}
-
-
-def test_nothing_expired_writes_nothing(bench: Bench) -> None:
-    coordinator = bench.restart()
-    coordinator.offsets.commit("g", {A: bench.offset(1)})
-    coordinator.offsets.expire()
-    run_steps(coordinator.offsets.forgetting_topic("never-committed"))
-    assert bench.log_end() == 1
 
 
 def test_offsets_of_a_deleted_topic_are_neither_given_nor_taken_until_they_are_forgotten(
