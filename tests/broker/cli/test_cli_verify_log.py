@@ -9,6 +9,8 @@ import pytest
 
 import broker
 from broker.cli import main
+from broker.disk.filesystem import FileSystem
+from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, read_segment_list
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.support.log.data_directories import RECORDS, cut, flip, segments
 from tests.support.until import until
@@ -93,3 +95,19 @@ def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
         finally:
             done.set()
             writer.join()
+
+
+def test_a_list_of_segments_that_is_begun_meanwhile_is_no_damage(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = partition / SEGMENT_LIST_NAME, read_segment_list
+    content = path.read_bytes()
+    path.unlink()
+
+    def read_then_begun(files: FileSystem, directory: Path) -> SegmentList | None:
+        found = read(files, directory)
+        path.write_bytes(content)
+        return found
+
+    monkeypatch.setattr("broker.inspect.inspection.read_segment_list", read_then_begun)
+    assert verify(partition.parent) == 0
