@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-import pyspark_kafkalog
 from pyspark_kafkalog.columnar import arena
 from pyspark_kafkalog.columnar.decoder import SINCE_08, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -87,23 +83,3 @@ def test_auto_begins_plain_and_goes_over_to_numba(monkeypatch: pytest.MonkeyPatc
         values += column(decoder.decode(memoryview(answer(100 * i)), 0, FOREVER), "value")
     assert engines == ["plain", "plain", "numba"]
     assert values == [b"%d" % n for n in range(300)]
-
-
-@pytest.mark.long("many megabytes, or many cases")
-def test_neither_pandas_nor_numba_is_imported_before_it_is_needed() -> None:
-    script = """if True:
-        import sys
-        from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
-        from pyspark_kafkalog.formats.batch import encode_batch
-        from pyspark_kafkalog.types import NewRecord
-        data = memoryview(encode_batch([NewRecord(b"v", b"k", 1, (("h", b"x"),))]))
-        for engine in ("auto", "plain", "numba"):
-            decoder = RecordBatchDecoder(topic="t", partition=0, columns=COLUMNS, broker=1, engine=engine)
-            assert decoder.decode(data, 0, 9).records == 1
-            print([name for name in ("pandas", "numba", "pyspark") if name in sys.modules])
-    """
-    root = Path(str(pyspark_kafkalog.__file__)).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.split("\n")[:3] == ["[]", "[]", "['numba']"], done.stderr

@@ -88,6 +88,33 @@ def test_inner_messages_count_through_sets_within_sets_and_start_over_with_each_
 
 
 @both_engines
+def test_rows_are_divided_at_the_usual_size_of_a_record_batch(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.ROWS", 3)
+    monkeypatch.setattr("pyspark_kafkalog.columnar.decoder.DATA_BYTES", 10)
+    sent = [b"1234", b"56789", b"a", b"b", b"", b"", b"c", b"x" * 50, b"y" * 60, b"z" * 6, b"d" * 6]
+    cuts = [
+        [b"1234", b"56789", b"a"],
+        [b"b", b"", b""],
+        [b"c"],
+        [b"x" * 50],
+        [b"y" * 60],
+        [b"z" * 6],
+        [b"d" * 6],
+    ]
+    half = compressed(encode_set(sent[5:8]), Codec.GZIP)
+    for data in (
+        encode_set(sent),
+        encode_set(sent, codec=Codec.GZIP),
+        encode_set(sent[:5]) + half + encode_set(sent[8:]),
+    ):
+        decoded = decode_07(data, engine)
+        assert [batch.column("value").to_pylist() for batch in decoded.batches] == cuts
+        assert decoded.next_offset == len(data)
+
+
+@both_engines
 def test_a_stream_gives_the_rows_of_decode_one_record_batch_at_a_time(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

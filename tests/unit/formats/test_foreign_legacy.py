@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import aiokafka.record.legacy_records as aiokafka_sets
 import kafka.codec
 import kafka.record.legacy_records as kafka_python_sets
 import pytest
-from kafka.record.memory_records import MemoryRecords
 
-from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec, xxh32
 from pyspark_kafkalog.formats.legacy import (
     LOG_APPEND_TIME_BIT,
@@ -20,7 +18,7 @@ from pyspark_kafkalog.formats.legacy import (
     encode_set,
 )
 from pyspark_kafkalog.formats.message_set import frames, records
-from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
+from pyspark_kafkalog.types import NewRecord, TimestampType
 
 LIMIT = 1 << 24
 
@@ -120,21 +118,3 @@ def test_they_read_log_append_time_that_a_broker_of_ours_sets(peer: Any, codec: 
     assert {r.timestamp_type for r in records(data, start_offset=0, max_bytes=LIMIT)} == {
         TimestampType.LOG_APPEND_TIME
     }
-
-
-def test_kafka_python_walks_a_log_of_all_formats_as_we_do() -> None:
-    write: list[Callable[..., bytes]] = [
-        lambda new, at: encode_set(new, magic=0, base_offset=at),
-        lambda new, at: encode_set(new, magic=1, codec=Codec.GZIP, base_offset=at),
-        lambda new, at: encode_batch(new, codec=Codec.LZ4, base_offset=at),
-        lambda new, at: encode_set(new, magic=0, codec=Codec.LZ4, base_offset=at),
-        lambda new, at: encode_set(new, magic=1, base_offset=at),
-        lambda new, at: encode_set(new, magic=1, codec=Codec.LZ4, base_offset=at),
-    ]
-    log = b"".join(make(samples(i, 10), 10 * i) for i, make in enumerate(write))
-    walk, seen = MemoryRecords(log), []
-    while (batch := walk.next_batch()) is not None:
-        seen += [(r.offset, r.timestamp or NO_TIMESTAMP, r.key, r.value) for r in batch]
-    mine = [(r.offset, r.timestamp, r.key, r.value) for r in records(log, start_offset=0, max_bytes=LIMIT)]
-    assert [offset for offset, *_ in mine] == list(range(60))
-    assert mine == seen

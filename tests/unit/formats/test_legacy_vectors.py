@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import (
     EntryHeader,
     LegacyFormat,
-    encode_set,
-    inner_set,
     read_entry,
     verify_entry,
 )
 from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at
-from pyspark_kafkalog.types import NewRecord, Record
+from pyspark_kafkalog.types import Record
 from tests.support.formats.vectors import Vector, VectorRecord, vectors
 
 MAX_BYTES = 1 << 20
@@ -37,10 +34,6 @@ def fields_of(header: EntryHeader) -> dict[str, Any]:
 
 def plain(found: list[Record]) -> list[VectorRecord]:
     return [VectorRecord(r.offset, r.timestamp, r.key, r.value, r.headers) for r in found]
-
-
-def all_records(v: Vector) -> list[VectorRecord]:
-    return [r for b in v.batches for r in v.records(b)]
 
 
 @every_vector
@@ -76,18 +69,3 @@ def test_the_format_of_a_log_finds_the_same(v: Vector) -> None:
         assert frame is not None
         pos = frame.end
     assert pos == len(v.data)
-
-
-@every_vector
-def test_our_own_set_of_the_same_records_differs_only_in_compression(v: Vector) -> None:
-    held, header = all_records(v), read_entry(v.data)
-    new = [NewRecord(r.value, r.key, r.timestamp) for r in held]
-    ours = encode_set(new, magic=header.magic, codec=header.codec, base_offset=held[0].offset)
-    if header.codec is Codec.NONE:
-        assert ours == v.data
-        return
-    # The sets within are the same, byte for byte. kafka-python's wrapper has offset and time 0, ours those of
-    # the last message and of the newest.
-    assert inner_set(ours, 0, read_entry(ours), MAX_BYTES) == inner_set(v.data, 0, header, MAX_BYTES)
-    assert read_entry(ours).offset == held[-1].offset
-    assert read_entry(ours).timestamp == max(r.timestamp for r in held)

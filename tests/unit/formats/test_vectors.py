@@ -13,12 +13,11 @@ from pyspark_kafkalog.formats.batch import (
     V2Format,
     control_type,
     decode_records,
-    encode_batch,
     encode_control,
     read_header,
 )
 from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.types import NewRecord, Record, TimestampType
+from pyspark_kafkalog.types import Record, TimestampType
 from tests.support.formats.vectors import Vector, VectorRecord, vector, vectors
 
 MAX_BYTES = 1 << 20
@@ -83,27 +82,6 @@ def test_the_format_of_a_log_finds_the_same_frames_records_and_times(v: Vector) 
         assert list(fmt.times(view, frame, max_bytes=MAX_BYTES)) == times
         pos = frame.end
     assert pos == len(v.data) - v.trailing_bytes
-
-
-@every_v2_vector
-def test_our_own_batch_of_the_same_records_differs_only_in_compression(v: Vector) -> None:
-    for frame, expected in zip(frames(v.data), v.batches, strict=True):
-        held = v.records(expected)
-        if expected["codec"] != "none" or expected["timestamp_type"] != "CreateTime" or not held:
-            continue
-        ours = encode_batch(
-            [NewRecord(r.value, r.key, r.timestamp, r.headers) for r in held],
-            base_offset=expected["base_offset"],
-            producer_id=expected["producer_id"],
-            producer_epoch=expected["producer_epoch"],
-            base_sequence=expected["base_sequence"],
-            transactional=expected["transactional"],
-            control=expected["control"],
-            leader_epoch=expected["partition_leader_epoch"],
-            offset_deltas=[r.offset - expected["base_offset"] for r in held],
-            last_offset_delta=expected["last_offset"] - expected["base_offset"],
-        )
-        assert ours == v.data[frame.position : frame.end]
 
 
 @pytest.mark.parametrize(

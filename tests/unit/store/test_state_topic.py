@@ -149,21 +149,13 @@ def test_a_later_value_outside_a_transaction_wins_over_its_commit(bench: Bench) 
         ("a", 50, 47),
         ("test", 50, 3556498 % 50),
         ("hello", 50, 99162322 % 50),
+        ("consumer-group", 50, 1738392088 % 50),  # of a negative hash the sign does not count
         ("polygenelubricants", 50, 0),  # the known string whose hash is Java's smallest int
         ("\U0001f600", 50, (0xD83D * 31 + 0xDE00) % 50),  # two UTF-16 units, as in Java
     ],
 )
 def test_a_groups_partition_follows_javas_hash(group: str, count: int, partition: int) -> None:
     assert partition_for(group, count) == partition
-
-
-def test_a_negative_hash_counts_without_its_sign() -> None:
-    # "consumer-group".hashCode() is negative; the value comes from the definition s[0]*31^(n-1) + ...
-    text = "consumer-group"
-    full = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text)) % (1 << 32)
-    signed = full - (1 << 32) if full >= 1 << 31 else full
-    assert signed < 0
-    assert partition_for(text, 50) == -signed % 50
 
 
 def refusal_of(shard: Shard[_State]) -> ErrorCode:

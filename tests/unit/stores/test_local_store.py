@@ -29,32 +29,6 @@ def failing(number: int) -> Any:
     return fail
 
 
-def test_a_record_is_created_once_and_keeps_its_first_content(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "not" / "yet")
-    assert store.create("plans/1.json", b"first")
-    assert not store.create("plans/1.json", b"second, and longer")
-    assert store.read("plans/1.json") == b"first"
-    assert files(tmp_path) == ["not/yet/plans/1.json"]
-
-
-def test_of_many_threads_one_creates_the_record(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    start, won = threading.Barrier(8), []
-
-    def create(racer: int) -> None:
-        start.wait()
-        if store.create("commits/1.json", b"%d" % racer * 1000):
-            won.append(racer)
-
-    threads = [threading.Thread(target=create, args=(racer,)) for racer in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert store.read("commits/1.json") == b"%d" % won[0] * 1000
-
-
 def test_the_file_is_synced_before_it_gets_its_name_and_the_directory_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,17 +96,6 @@ def test_what_a_crash_left_half_written_is_not_listed(tmp_path: Path) -> None:
     assert store.names("plans") == ["1.json", "2.json"]
     assert store.names("commits") == []
     assert store.names("") == ["plans"]
-
-
-def test_hints_are_replaced_and_removed(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    store.replace("offsets/part-1-clicks-0", b"long line\n")
-    store.replace("offsets/part-1-clicks-0", b"short\n")
-    assert store.read("offsets/part-1-clicks-0") == b"short\n"
-    store.remove("offsets/part-1-clicks-0")
-    store.remove("offsets/part-1-clicks-0")
-    assert store.read("offsets/part-1-clicks-0") is None
-    assert files(tmp_path) == []
 
 
 def test_a_hint_that_cannot_be_replaced_leaves_the_old_one(
