@@ -74,6 +74,7 @@ def keep_connections(given: Mapping[str, str], topic_name: str, monkeypatch: pyt
     due: set[connection.Connection] = set()
     lost: list[str] = []
     renewed: list[connection.Connection] = []
+    logged_in_since: dict[connection.Connection, float] = {}
     close = connection.Connection.close
     login = connection.Connection._start_login
     must_hold = connection.Connection._must_hold
@@ -87,11 +88,14 @@ def keep_connections(given: Mapping[str, str], topic_name: str, monkeypatch: pyt
         login(self, seconds)
 
     def held(self: connection.Connection) -> bool:
-        if self in due and self._exchange is None:
-            assert self._ends_at < math.inf
-            due.discard(self)
-            renewed.append(self)
-            self._renewed_at = -math.inf
+        if self._exchange is None:
+            since = logged_in_since.setdefault(self, time.monotonic())
+            if self in due and time.monotonic() - since > _LEAST_SECONDS:
+                assert self._ends_at < math.inf
+                due.discard(self)
+                del logged_in_since[self]
+                renewed.append(self)
+                self._renewed_at = -math.inf
         return must_hold(self)
 
     patient = {**given, "request.timeout.ms": "600000"}
@@ -118,7 +122,6 @@ def keep_connections(given: Mapping[str, str], topic_name: str, monkeypatch: pyt
             monkeypatch.setattr(connection.Connection, "close", closed)
             monkeypatch.setattr(connection.Connection, "_must_hold", held)
             for number in range(1, 4):
-                time.sleep(_LEAST_SECONDS)
                 due.update(each for each in known if not each.broken)
                 # Of producer, consumer's fetcher and group, and cluster.
                 until(lambda: use() or len(renewed) >= 4 * number)  # noqa: B023
