@@ -36,6 +36,26 @@ def _offsets(data: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("interval", [0, 300, 4096])
+@pytest.mark.parametrize("max_bytes", [SIZE, SIZE + 1, 2 * SIZE - 1, 2 * SIZE, 7 * SIZE + 5, 50 * SIZE])
+def test_only_whole_batches_within_the_limit_are_given(tmp_path: Path, max_bytes: int, interval: int) -> None:
+    _, log = open_log(tmp_path, index_interval_bytes=interval)
+    _three_each(log, 30)
+    for offset in (0, 1, 30, 45, 86, 89):
+        data = contents(log.read(offset, max_bytes, at_least_one=False))
+        first = offset - offset % 3
+        assert _offsets(data) == list(range(first, min(90, first + 3 * (max_bytes // SIZE)), 3))
+
+
+def test_a_first_batch_above_the_limit_is_given_only_if_one_must_be(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    _three_each(log, 2)
+    assert _offsets(contents(log.read(0, SIZE - 1, at_least_one=True))) == [0]
+    assert contents(log.read(0, SIZE - 1, at_least_one=False)) == b""
+    assert contents(log.read(0, 0, at_least_one=False)) == b""
+    assert _offsets(contents(log.read(4, 0, at_least_one=True))) == [3]
+
+
 def test_a_large_read_ends_at_a_row_of_the_index_where_the_next_begins_without_a_walk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

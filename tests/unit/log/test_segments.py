@@ -46,6 +46,14 @@ def test_a_partition_s_directory_is_named_by_topic_and_number(tmp_path: Path) ->
     assert sorted(p.name for p in log.path.iterdir()) == ["00000000000.kafka", "partition.metadata"]
 
 
+def test_a_segment_is_followed_by_a_new_one_before_it_would_grow_too_large(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path, segment_bytes=2 * ONE)
+    for number in range(5):
+        log.append(batch(b"%d" % number))
+    assert _names(log.path) == ["00000000000.kafka", "00000000002.kafka", "00000000004.kafka"]
+    assert values(log) == [b"0", b"1", b"2", b"3", b"4"]
+
+
 def test_a_segment_is_too_old_by_the_time_of_its_first_record(tmp_path: Path) -> None:
     _, log = open_log(tmp_path, segment_ms=1000)
     log.append(batch(b"0", timestamps=[START_MS - 2000]))

@@ -23,6 +23,40 @@ def test_control_records_are_no_answer(tmp_path: Path) -> None:
     assert run_steps(log.offset_for_timestamp_in_steps(30)) == (40, 2)
 
 
+def test_the_first_record_with_the_time_or_a_later_one_is_found(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"0", b"1", b"2", timestamps=[100, 200, 300]))
+    log.append(batch(b"3", b"4", timestamps=[250, 400], codec=Codec.LZ4))
+    found = [
+        run_steps(log.offset_for_timestamp_in_steps(ms)) for ms in (0, 100, 101, 200, 201, 300, 301, 400, 401)
+    ]
+    assert found == [
+        (100, 0), (100, 0), (200, 1), (200, 1), (300, 2), (300, 2), (400, 4), (400, 4), None,
+    ]  # fmt: skip
+
+
+def test_the_largest_time_is_reported_with_the_first_record_that_has_it(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path, segment_bytes=200)
+    assert run_steps(log.max_timestamp_in_steps()) is None
+    log.append(batch(b"0", b"1", timestamps=[5, 9]))
+    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
+    log.append(batch(b"2", b"3", timestamps=[9, 3]))
+    log.append(batch(b"4", timestamps=[4]))
+    assert log.segment_count > 1
+    assert run_steps(log.max_timestamp_in_steps()) == (9, 1)
+    log.append(batch(b"5", timestamps=[10]))
+    assert run_steps(log.max_timestamp_in_steps()) == (10, 5)
+
+
+def test_records_without_times_are_never_found(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"0", timestamps=[-1]))
+    assert run_steps(log.max_timestamp_in_steps()) is None
+    assert run_steps(log.offset_for_timestamp_in_steps(0)) is None
+    log.append(batch(b"1", b"2", timestamps=[-1, 7]))
+    assert run_steps(log.offset_for_timestamp_in_steps(0)) == (7, 2)
+
+
 @pytest.mark.long("many megabytes, or many cases")
 def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None:
     # Half a megabyte when opened; as objects, 10 MB.
