@@ -33,7 +33,7 @@ GROUP, TRANSACTION = 0, 1
 
 @pytest.fixture
 def two() -> Iterator[EmbeddedCluster]:
-    with start_cluster(2, {**PATIENT, "group.initial.rebalance.delay.ms": 600_000}) as running:
+    with start_cluster(2, PATIENT) as running:
         await_all(running)
         yield running
 
