@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
@@ -22,6 +24,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
 )
 from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord
 from tests.support.client.scripted_broker import ScriptedBroker
@@ -269,6 +272,29 @@ def test_s33_a_time_beyond_microseconds_is_reported_with_its_record() -> None:
             list(BatchReader(given, ("value", "timestamp")).read(task(0, 2)))
         # Who does not ask for times is not kept from the rest.
         assert offsets(reader(broker).read(task(0, 2))) == [0, 1]
+
+
+def test_memory_does_not_grow_with_what_an_answer_decompresses_to() -> None:
+    batch_bytes, count = 4 << 20, 32
+    log = b"".join(
+        encode_batch([NewRecord(bytes(batch_bytes // 4))] * 4, codec=Codec.ZSTD, base_offset=4 * i)
+        for i in range(count)
+    )
+    assert len(log) < batch_bytes
+    rows, peak = 0, 0
+    with serving(ScriptedLog(log, at_once=True)) as broker:
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            for batch in reader(broker).read(task(0, 4 * count)):
+                rows += batch.num_rows
+                peak = max(peak, pa.total_allocated_bytes() - before)
+                del batch
+            peak += tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert rows == 4 * count
+    assert peak < 6 * batch_bytes
 
 
 def _then(step: Callable[[Any], Any], after: Callable[[], None]) -> Callable[[Any], Any]:
