@@ -89,6 +89,20 @@ def test_children_are_reported_at_first_and_after_each_change(session: Session, 
     assert told.empty()
 
 
+def test_a_nodes_value_is_reported_through_its_removal(session: Session, other: Session) -> None:
+    told: queue.Queue[bytes | None] = queue.Queue()
+    session.watch_node("/v", told.put)
+    assert told.get(timeout=60) is None
+    for change, seen in (
+        (lambda: other.create("/v", b"1"), b"1"),
+        (lambda: other.write("/v", b"2"), b"2"),
+        (lambda: other.delete("/v"), None),
+        (lambda: other.create("/v", b"3"), b"3"),
+    ):
+        change()
+        assert told.get(timeout=60) == seen
+
+
 def test_callbacks_run_on_one_thread_may_use_the_session_and_may_fail(
     session: Session, other: Session
 ) -> None:
