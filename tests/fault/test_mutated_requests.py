@@ -1,4 +1,4 @@
-"""Requests of every API and version, mutated: the broker stays up, keeps its data and serves others.
+"""Good requests of every API and version, mutated: the broker stays up, keeps its data and serves others.
 
 Half of the mutated record sets get a correct checksum again, so that what stands after it is attacked too.
 """
@@ -12,8 +12,6 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -22,15 +20,109 @@ from broker.server import handlers
 from broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.protocol.codec import BOOL, BYTES, RECORDS, STRING, UUID_TYPE, Array, Scalar, specs
-from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, encode_request
+from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
+from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
+from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from pyspark_kafkalog.protocol.api.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
+from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from pyspark_kafkalog.protocol.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
+from pyspark_kafkalog.protocol.api.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
+from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
+from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
+from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
+from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
+from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
+from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
+from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest
+from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest
+from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
 from tests.support.formats.batch_bytes import resealed
 from tests.support.formats.legacy_bytes import entry
 from tests.support.network.broker_process import MIB, growing_less_than
-from tests.support.protocol.raw_client import RawClient, batch, decode, produce_request
+from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request, produce_request
 
 ATTACKED = "attacked-by-mutated-requests"
-MADE = "made-by-mutated-requests"
 UNTOUCHED = "untouched-" + "z" * 40
 """A name that few changed bits do not lead to."""
 
@@ -38,46 +130,183 @@ FRAMES_PER_CONNECTION = 20
 _EXTREMES = (0, -1, 1, 2**31 - 1, -(2**31), 2**24, 65_535, 255)
 
 
-def request_of(key: ApiKey, version: int, rng: random.Random) -> object:
-    """Any request of an API, about things that there are or may be."""
-    changes = key.name.startswith(("CREATE", "DELETE", "ALTER", "INCREMENTAL"))
-    names = (MADE if changes else ATTACKED, "g", "m", "range", "retention.ms", "5", "User:a", "*")
+def good_requests() -> dict[ApiKey, object]:
+    """One request that does something for each API that the broker serves, but Produce."""
+    return {
+        ApiKey.FETCH: fetch_request({(ATTACKED, 0): 0, (ATTACKED, 1): 1}),
+        ApiKey.LIST_OFFSETS: ListOffsetsRequest(
+            topics=(
+                ListOffsetsTopic(
+                    name=ATTACKED,
+                    partitions=tuple(
+                        ListOffsetsPartition(partition_index=p, timestamp=-1) for p in (0, 1, 7)
+                    ),
+                ),
+            )
+        ),
+        ApiKey.METADATA: MetadataRequest((MetadataRequestTopic(name=ATTACKED),)),
+        ApiKey.OFFSET_COMMIT: OffsetCommitRequest(
+            group_id="g",
+            topics=(
+                OffsetCommitRequestTopic(
+                    name=ATTACKED,
+                    partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=5),),
+                ),
+            ),
+        ),
+        ApiKey.OFFSET_FETCH: OffsetFetchRequest(
+            group_id="g", topics=(OffsetFetchRequestTopic(name=ATTACKED, partition_indexes=(0, 1)),)
+        ),
+        ApiKey.FIND_COORDINATOR: FindCoordinatorRequest(key="g"),
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsRequest(groups=("g", "none")),
+        ApiKey.LIST_GROUPS: ListGroupsRequest(),
+        # Of a member that the group does not have: nobody is to wait for what mutated members do.
+        ApiKey.JOIN_GROUP: JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=100,
+            member_id="m",
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0"),),
+        ),
+        ApiKey.SYNC_GROUP: SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id="m",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(SyncGroupRequestAssignment("m", b"assigned"),),
+        ),
+        ApiKey.HEARTBEAT: HeartbeatRequest("g", 1, "m"),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatRequest(
+            "newer",
+            "m",
+            0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=(ATTACKED,),
+            topic_partitions=(),
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(("newer", "g")),
+        ApiKey.LEAVE_GROUP: LeaveGroupRequest("g", "m"),
+        ApiKey.DELETE_GROUPS: DeleteGroupsRequest(("none",)),
+        ApiKey.OFFSET_DELETE: OffsetDeleteRequest(
+            "g", (OffsetDeleteRequestTopic(ATTACKED, (OffsetDeleteRequestPartition(0),)),)
+        ),
+        ApiKey.API_VERSIONS: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequest((UserName("u"),)),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: AlterUserScramCredentialsRequest(
+            (ScramCredentialDeletion("u", 1),), (ScramCredentialUpsertion("u", 2, 4096, b"salt", b"x" * 64),)
+        ),
+        ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest("PLAIN"),
+        ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest(b"\0alice\0secret"),
+        ApiKey.CREATE_TOPICS: CreateTopicsRequest(
+            topics=(
+                CreatableTopic(
+                    name="made-by-mutated-requests",
+                    num_partitions=2,
+                    replication_factor=1,
+                    configs=(CreatableTopicConfig(name="retention.ms", value="1000"),),
+                ),
+            )
+        ),
+        ApiKey.DELETE_TOPICS: DeleteTopicsRequest(topic_names=("made-by-mutated-requests",)),
+        ApiKey.DELETE_RECORDS: DeleteRecordsRequest(
+            topics=(
+                DeleteRecordsTopic(
+                    name="made-by-mutated-requests", partitions=(DeleteRecordsPartition(0, -1),)
+                ),
+            )
+        ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest(
+            topics=(OffsetForLeaderTopic(topic=ATTACKED, partitions=(OffsetForLeaderPartition(0, 0, 0),)),)
+        ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnRequest(
+            (), "t", 0, 0, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnRequest("t", 0, 0, "g"),
+        ApiKey.END_TXN: EndTxnRequest("t", 0, 0, True),
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersRequest(
+            (WritableTxnMarker(0, 0, True, (WritableTxnMarkerTopic(ATTACKED, (0, 1)),)),)
+        ),
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitRequest(
+            "t",
+            "g",
+            0,
+            0,
+            topics=(TxnOffsetCommitRequestTopic(ATTACKED, (TxnOffsetCommitRequestPartition(0, 5),)),),
+        ),
+        ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequest((TopicRequest(ATTACKED, (0, 1)),)),
+        ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest(("t",)),
+        ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest(("Empty",), (0,)),
+        ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest((DescribableLogDirTopic(ATTACKED, (0, 1)),)),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
+        ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),
+        ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
+        ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(2, ATTACKED, 3, "User:a", "*", 3, 3),
+        ApiKey.CREATE_ACLS: CreateAclsRequest((AclCreation(2, ATTACKED, 3, "User:a", "*", 3, 3),)),
+        ApiKey.DELETE_ACLS: DeleteAclsRequest((DeleteAclsFilter(2, ATTACKED, 3, "User:b", "*", 3, 3),)),
+        ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest(
+            resources=(DescribeConfigsResource(resource_type=2, resource_name=ATTACKED),)
+        ),
+        ApiKey.ALTER_CONFIGS: AlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(2, "made-by-mutated-requests", (AlterableConfig("retention.ms", "9"),)),
+            )
+        ),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest(
+            resources=(
+                incremental.AlterConfigsResource(
+                    2,
+                    "made-by-mutated-requests",
+                    (incremental.AlterableConfig("cleanup.policy", 2, "compact"),),
+                ),
+            )
+        ),
+        ApiKey.CREATE_PARTITIONS: CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name="made-by-mutated-requests", count=3),)
+        ),
+    }
 
-    def message(cls: Any) -> Any:
-        there = [(name, spec) for name, spec, _ in specs(cls) if spec.exists_in(version)]
-        return cls(**{name: field(spec.type, name, spec.nullable_in(version)) for name, spec in there})
 
-    def field(kind: Any, name: str, nullable: bool = False) -> Any:
-        if nullable and rng.random() < 0.2:
-            return None
-        if isinstance(kind, Array):
-            return tuple(field(kind.element, name) for _ in range(rng.choice((0, 1, 1, 2))))
-        if kind is STRING:
-            return names[0] if "topic" in name or name == "name" else rng.choice(names)
-        if kind in (BYTES, RECORDS):
-            return rng.randbytes(rng.randrange(80))
-        if kind is UUID_TYPE:
-            return UUID(bytes=rng.randbytes(16))
-        if kind is BOOL:
-            return rng.random() < 0.5
-        if isinstance(kind, Scalar):
-            most = 2 ** (8 * kind.size - 1) - 1
-            return rng.choice((0, 0, 0, 1, 1, 2, 3, 7, -1, most, -most - 1))
-        return message(kind)
-
-    return message(APIS[key].request)
+def newer_requests() -> dict[ApiKey, tuple[int, object]]:
+    """Where a version changed a request's shape: that version, and the request since then."""
+    groups = (OffsetFetchRequestTopics(name=ATTACKED, partition_indexes=(0, 1)),)
+    return {
+        ApiKey.LEAVE_GROUP: (3, LeaveGroupRequest("g", members=(MemberIdentity("m"),))),
+        ApiKey.OFFSET_FETCH: (
+            8,
+            OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=groups),)),
+        ),
+        ApiKey.FIND_COORDINATOR: (4, FindCoordinatorRequest(coordinator_keys=("g",))),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (
+            4,
+            AddPartitionsToTxnRequest(
+                transactions=(
+                    AddPartitionsToTxnTransaction(
+                        "t", 0, 0, True, (AddPartitionsToTxnTopic(ATTACKED, (0, 1)),)
+                    ),
+                )
+            ),
+        ),
+        ApiKey.DELETE_TOPICS: (
+            6,
+            DeleteTopicsRequest(topics=(DeleteTopicState(name="made-by-mutated-requests"),)),
+        ),
+    }
 
 
 def good_frames(rng: random.Random) -> Iterator[bytearray]:
     """Frames of every API in every version that is served, without end; every third is a Produce."""
-    kinds = [(key, version) for key in REGISTRY for version in _served(key) if key != ApiKey.PRODUCE]
-    assert {key.name.lower() for key, _ in kinds} | {"produce"} == set(handlers.__all__)
+    requests, newer = good_requests(), newer_requests()
+    assert {key.name.lower() for key in requests} | {"produce"} == set(handlers.__all__)
+    kinds = [(key, version) for key in requests for version in _served(key)]
     while True:
         rng.shuffle(kinds)
         for number, (key, version) in enumerate(kinds):
             if number % 2 == 0:
                 yield produced(rng)
-            yield framed(request_of(key, version, rng), version)
+            since, request = newer.get(key, (version + 1, None))
+            yield framed(requests[key] if version < since else request, version)
 
 
 def produced(rng: random.Random) -> bytearray:

@@ -14,6 +14,13 @@ some_threads = st.sets(st.from_regex(r"[a-z]{1,4}-[0-9]", fullmatch=True), min_s
 
 
 @given(names, some_threads)
+def test_every_partition_has_one_owner_and_every_thread_an_entry(parts: set[str], takers: set[str]) -> None:
+    assigned = range_assign(parts, takers)
+    assert assigned.keys() == takers
+    assert sorted(p for got in assigned.values() for p in got) == sorted(parts)
+
+
+@given(names, some_threads)
 def test_the_first_p_modulo_c_threads_get_one_more(parts: set[str], takers: set[str]) -> None:
     each, more = divmod(len(parts), len(takers))
     sizes = [len(got) for _, got in sorted(range_assign(parts, takers).items())]
@@ -26,6 +33,16 @@ def test_a_thread_gets_a_contiguous_range_in_the_order_of_the_threads(
 ) -> None:
     assigned = range_assign(parts, takers)
     assert [p for thread in sorted(takers) for p in assigned[thread]] == sorted(parts)
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_where_it_divides_the_papers_formula_holds(each: int, consumers: int) -> None:
+    parts = [f"{broker}-{n}" for broker in range(each) for n in range(consumers)]
+    takers = [f"c{number}" for number in range(consumers)]
+    in_order, n = sorted(parts), len(parts) // len(takers)
+    assigned = range_assign(parts, takers)
+    for i, thread in enumerate(sorted(takers)):
+        assert assigned[thread] == in_order[i * n : (i + 1) * n]
 
 
 @given(
@@ -49,6 +66,10 @@ def test_brokers_partitions_stand_together_so_that_few_threads_share_a_broker(
     seen = list(dict.fromkeys(brokers))
     assert brokers == [b for b in seen for _ in range(brokers.count(b))]
     assert range_assign(parts, takers, order=V07Layout().partition_order) == range_assign(parts, takers)
+
+
+def test_more_consumers_than_partitions_leave_the_last_with_nothing() -> None:
+    assert range_assign(["0-0", "0-1"], ["c", "a", "b"]) == {"a": ["0-0"], "b": ["0-1"], "c": []}
 
 
 def test_nobody_to_assign_to_is_no_error() -> None:

@@ -77,3 +77,16 @@ def test_headers_changed_under_a_right_checksum(
         at = data.draw(st.integers(ATTRIBUTES_POSITION, min(len(batch), HEADER_SIZE + 12) - 1))
         batch[at] = data.draw(st.integers(0, 255))
     assert_same(resealed(batch))
+
+
+@given(st.lists(new_records, min_size=1, max_size=4), codecs, st.data())
+def test_answers_changed_anywhere(records: list[NewRecord], codec: object, data: st.DataObject) -> None:
+    answer = bytearray(encode_batch(records, codec=codec) * 2)  # type: ignore[arg-type]
+    at = data.draw(st.integers(0, len(answer) - 1))
+    answer[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
+    assert_same(bytes(answer))
+
+
+@given(st.binary(max_size=200))
+def test_answers_of_random_bytes(answer: bytes) -> None:
+    assert_same(answer)

@@ -83,6 +83,32 @@ def test_both_engines_give_what_the_records_say(log: bytes, data: st.DataObject)
         assert plain.next_offset == max(start, frames[-1].next_offset)
 
 
+@given(logs(), st.data())
+def test_a_log_read_in_pieces_is_the_log(log: bytes, data: st.DataObject) -> None:
+    whole = decode(log)
+    engine = data.draw(st.sampled_from(["numba", "plain"]))
+    ends = [*sorted(data.draw(st.lists(st.integers(0, whole.next_offset), max_size=4))), FOREVER]
+    offsets: list[int] = []
+    position = 0
+    for end in ends:
+        if position < end:
+            part = decode(log, engine, start=position, end=end)
+            offsets += column(part, "offset")
+            position = min(end, part.next_offset) if end != FOREVER else part.next_offset
+    assert offsets == column(whole, "offset")
+    assert position == whole.next_offset
+
+
+@given(logs(), st.data())
+def test_an_answer_cut_anywhere_gives_its_whole_batches(log: bytes, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(log)))
+    whole = sum(1 for frame in message_set.frames(log) if frame.end <= cut)
+    kept = list(message_set.frames(log))[:whole]
+    decoded = decode(log[:cut], "numba")
+    assert decoded == decode(log[:cut], "plain")
+    assert decoded == decode(log[: kept[-1].end] if kept else b"", "plain")
+
+
 @given(st.lists(new_records, min_size=1, max_size=30), codecs, st.data())
 def test_where_record_batches_are_cut_makes_no_difference(
     records: list[NewRecord], codec: object, data: st.DataObject

@@ -16,6 +16,7 @@ from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries
 from tests.support.columnar.kernel_arena import Arena
 from tests.support.columnar.rows import FOREVER, column, decode_07
@@ -128,6 +129,18 @@ def test_answers_changed_anywhere(data: bytes, columns: list[str], draw: st.Data
         at = draw.draw(st.integers(0, len(damaged)))
         damaged[at : at + draw.draw(st.integers(0, 4))] = draw.draw(bytes_of_interest)
     assert_same(bytes(damaged), columns, start=draw.draw(st.integers(0, 3)), max_batch_bytes=1 << 16)
+
+
+@given(st.lists(bytes_of_interest | st.binary(max_size=30), max_size=8).map(b"".join))
+def test_answers_of_random_bytes(data: bytes) -> None:
+    assert_same(data)
+
+
+@given(st.binary(max_size=200))
+def test_the_compiled_checksum_is_that_of_the_library(payload: bytes) -> None:
+    data = bytearray(encode_set([payload]))
+    assert decode_07(data, "numba").records == 1
+    assert data[6:10] == crc32(payload).to_bytes(4, "big")
 
 
 # --- the kernel stays within its set and its arena

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 
 from hypothesis import given
@@ -20,6 +21,17 @@ def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
     assert list(read) == list(properties)
 
 
+@given(TEXT | SYNTAX)
+def test_any_text_is_read_or_refused_with_our_error(text: str) -> None:
+    refusal = ""
+    try:
+        parse_properties(text)
+    except KafkaError as e:
+        refusal = str(e)
+    assert refusal == "" or refusal.startswith("properties, line ")
+    assert "\n" not in refusal
+
+
 @given(st.binary(max_size=60))
 def test_any_file_is_read_or_refused_with_our_error(data: bytes) -> None:
     refusal = ""
@@ -31,3 +43,18 @@ def test_any_file_is_read_or_refused_with_our_error(data: bytes) -> None:
         except KafkaError as e:
             refusal = str(e)
     assert refusal == "" or refusal.startswith(str(path))
+
+
+@given(
+    st.dictionaries(SYNTAX, SYNTAX, max_size=4),
+    st.lists(st.sampled_from(["# c\n", "\n", " \t\n", "! x=1\n"])),
+)
+def test_comments_and_blank_lines_change_nothing(properties: dict[str, str], noise: list[str]) -> None:
+    lines = format_properties(properties).splitlines(keepends=True)
+    mixed = "".join(before + line for before, line in zip_longest(noise, lines, fillvalue=""))
+    assert parse_properties(mixed) == properties
+
+
+@given(st.dictionaries(SYNTAX, SYNTAX, max_size=4), st.sampled_from(["\n", "\r", "\r\n"]))
+def test_any_line_end_will_do(properties: dict[str, str], end: str) -> None:
+    assert parse_properties(format_properties(properties).replace("\n", end)) == properties

@@ -19,8 +19,20 @@ from pyspark_kafkalog.datasource.options.read_options import (
     parse_stream_options,
 )
 from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
+    PartitionTimestamps,
+    SpecificOffsets,
+    parse_offsets,
+    parse_partition_timestamps,
+    parse_partitions,
+)
 from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
+_topics = st.text(min_size=1, max_size=8)
+_partitions = st.builds(
+    lambda *where: TopicPartition(*where), _topics, st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1)
+)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -29,6 +41,33 @@ _json = st.recursive(
 _texts = (
     st.text(max_size=20) | _json.map(json.dumps) | st.sampled_from(["earliest", "1", "t", '{"t":{"0":1}}'])
 )
+
+
+def json_of(offsets: dict[TopicPartition, int]) -> str:
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in offsets.items():
+        by_topic.setdefault(partition.topic, {})[partition.number] = offset
+    return json.dumps(by_topic)
+
+
+@given(st.dictionaries(_partitions, st.integers(-2, 2**63 - 1), max_size=6))
+def test_offsets_are_read_as_they_were_written(offsets: dict[TopicPartition, int]) -> None:
+    assert parse_offsets("startingOffsets", json_of(offsets)) == SpecificOffsets(offsets)
+
+
+@given(st.dictionaries(_partitions, st.integers(0, 2**63 - 1), max_size=6))
+def test_timestamps_are_read_as_they_were_written(times: dict[TopicPartition, int]) -> None:
+    read = parse_partition_timestamps("startingOffsetsByTimestamp", json_of(times))
+    assert read == PartitionTimestamps(times)
+
+
+@given(st.sets(_partitions, min_size=1, max_size=6))
+def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) -> None:
+    by_topic: dict[str, list[int | str]] = {}
+    for where in partitions:
+        name = where.partition if where.broker == NO_BROKER else where.number
+        by_topic.setdefault(where.topic, []).append(name)
+    assert parse_partitions("assign", json.dumps(by_topic)) == sorted(partitions)
 
 
 PARSERS = (parse_batch_options, parse_stream_options, parse_either_options, parse_sink_options)

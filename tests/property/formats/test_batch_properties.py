@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,8 @@ from pyspark_kafkalog.formats.batch import (
     read_header,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.types import NewRecord, Record
+from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.examples import examples
 from tests.support.formats.batches import MAX_BYTES, codecs, new_records
 from tests.support.formats.vectors import vectors
@@ -44,6 +45,75 @@ def test_what_is_encoded_is_decoded(new, codec, base_offset, producer_id, transa
     assert header.max_timestamp == max(r.timestamp for r in new)
 
 
+@given(some_records, codecs, st.integers(0, 1 << 40))
+def test_log_append_time_stands_forevery_record_s_own(new, codec, base_offset) -> None:
+    data = encode_batch(new, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    times = {r.timestamp for r in decode_records(data, 0, read_header(data), MAX_BYTES)}
+    assert times == {max(r.timestamp for r in new)}
+
+
+@given(some_records, codecs, st.data())
+def test_gaps_come_back_and_lead_on(new, codec, data) -> None:
+    deltas = sorted(data.draw(st.sets(st.integers(0, 1 << 20), min_size=len(new), max_size=len(new))))
+    last = deltas[-1] + data.draw(st.integers(0, 1 << 20))
+    batch = encode_batch(new, codec=codec, base_offset=77, offset_deltas=deltas, last_offset_delta=last)
+    found = decode_records(batch, 0, read_header(batch), MAX_BYTES)
+    assert [r.offset - 77 for r in found] == deltas
+    assert all(a.next_offset <= b.offset for a, b in pairwise(found))
+    assert found[-1].next_offset == read_header(batch).next_offset == 77 + last + 1
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    """Batches as they follow each other in a log: some with gaps, some emptied by compaction."""
+    offset, parts = draw(st.integers(0, 1 << 40)), []
+    for new in draw(st.lists(st.lists(new_records, max_size=4), max_size=5)):
+        last = max(len(new) - 1, 0) + draw(st.integers(0, 3))
+        parts.append(encode_batch(new, codec=draw(codecs), base_offset=offset, last_offset_delta=last))
+        offset += last + 1
+    return b"".join(parts)
+
+
+@given(logs(), st.data())
+def test_cut_at_any_byte_the_longest_whole_prefix_is_read(log, data) -> None:
+    whole = list(frames(log))
+    end = data.draw(st.integers(0, len(log)))
+    cut = log[:end]
+    assert list(frames(cut)) == [f for f in whole if f.end <= end]
+    kept = sum(f.size for f in whole if f.end <= end)
+    assert list(records(cut, start_offset=0, max_bytes=MAX_BYTES)) == list(
+        records(log[:kept], start_offset=0, max_bytes=MAX_BYTES)
+    )
+
+
+@given(logs())
+def test_the_next_offset_of_one_is_where_the_next_begins(log) -> None:
+    whole = list(frames(log))
+    assert all(a.next_offset == b.first_offset for a, b in pairwise(whole))
+    for frame in whole:
+        found = decode_records(log, frame.position, read_header(log, frame.position), MAX_BYTES)
+        assert all(a.next_offset == b.offset for a, b in pairwise(found))
+        assert not found or found[-1].next_offset == frame.next_offset
+
+
+@given(logs(), st.data())
+def test_reading_from_any_offset_is_the_end_of_reading_it_all(log, data) -> None:
+    everything = list(records(log, start_offset=0, max_bytes=MAX_BYTES))
+    offsets = [r.offset for r in everything] or [0]
+    start = data.draw(st.integers(max(offsets[0] - 2, 0), offsets[-1] + 2))
+    assert list(records(log, start_offset=start, max_bytes=MAX_BYTES)) == [
+        r for r in everything if r.offset >= start
+    ]
+
+
+@given(logs())
+def test_times_are_those_of_the_records(log) -> None:
+    for frame in frames(log):
+        found = decode_records(log, frame.position, read_header(log, frame.position), MAX_BYTES)
+        times = list(V2Format().times(memoryview(log), frame, max_bytes=MAX_BYTES))
+        assert times == [(r.timestamp, r.offset) for r in found]
+
+
 def only_kafka_errors(data: bytes) -> None:
     """Read ``data`` every way there is; whatever is wrong with it must be said with a `KafkaError`."""
     for check_crc in (True, False):
@@ -59,6 +129,11 @@ def only_kafka_errors(data: bytes) -> None:
                 struct.pack(">qq", timestamp, offset)  # what an answer must be able to hold
     except KafkaError:
         pass
+
+
+@given(st.binary(max_size=300))
+def test_garbage_raises_only_kafka_errors(data) -> None:
+    only_kafka_errors(data)
 
 
 @given(st.integers(0, 255), st.integers(0, 40), st.integers(0, 40), st.binary(max_size=200))

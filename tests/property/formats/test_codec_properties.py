@@ -67,6 +67,15 @@ def test_what_is_compressed_comes_back_within_any_sufficient_bound(codec, data, 
             decompress(codec, packed, random.Random(slack).randrange(len(data)))
 
 
+@given(compressing, st.binary(max_size=300))
+@examples(300)
+def test_garbage_decompresses_to_a_bounded_something_or_a_kafka_error(codec, data) -> None:
+    try:
+        assert len(decompress(codec, data, 5000)) <= 5000
+    except KafkaError:
+        pass
+
+
 @given(compressing, runs, st.data())
 @examples(300)
 def test_damage_gives_a_bounded_something_or_a_kafka_error(codec, data, draw) -> None:

@@ -89,6 +89,17 @@ def test_a_topic_of_one_format_has_all_in_it_numbered_without_gaps(
     ]
 
 
+@given(mixed_logs(gaps=False), any_magic)
+def test_two_conversions_lose_no_more_than_the_lower_of_them(sets: list[WrittenSet], magic: int) -> None:
+    there = joined(for_topic(log_of(sets), magic, max_bytes=MAX_BYTES))
+    back = joined(for_topic(there, 2, max_bytes=MAX_BYTES))
+    direct = joined(
+        for_reader(joined(for_topic(log_of(sets), 2, max_bytes=MAX_BYTES)), magic, max_bytes=MAX_BYTES)
+    )
+    assert [told(r, 2, r.offset) for r in read(back)] == [told(r, 2, r.offset) for r in read(there)]
+    assert [told(r, 2, r.offset) for r in read(direct)] == [told(r, 2, r.offset) for r in read(there)]
+
+
 @given(mixed_logs(), any_magic, piece_sizes)
 def test_pieces_of_what_is_not_compressed_keep_to_their_size(
     sets: list[WrittenSet], magic: int, piece_bytes: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +46,15 @@ def test_a_set_cut_anywhere_gives_its_longest_whole_prefix(
     assert records(data[:cut], offset) == records(prefix, offset)
 
 
+@given(st.binary(max_size=80))
+def test_garbage_raises_nothing_but_our_errors(data: bytes) -> None:
+    try:
+        list(messages(data, 0, max_bytes=1 << 16))
+        check_produced(data, max_message_bytes=100, max_bytes=1 << 16)
+    except KafkaError:
+        pass
+
+
 @given(message_sets, st.data())
 def test_a_set_changed_anywhere_raises_nothing_but_our_errors(data: bytes, draw: st.DataObject) -> None:
     damaged = bytearray(data)
@@ -53,6 +64,18 @@ def test_a_set_changed_anywhere_raises_nothing_but_our_errors(data: bytes, draw:
         list(messages(bytes(damaged), 0, max_bytes=1 << 16))
     except KafkaError:
         pass
+
+
+@given(message_sets, offsets)
+def test_where_a_record_leads_is_where_the_next_one_is(data: bytes, offset: int) -> None:
+    found = records(data, offset)
+    for record, after in pairwise(found):
+        # Between them may lie entries that hold no message and so have none to lead past them.
+        between = data[record.next_offset - offset : after.offset - offset]
+        assert record.next_offset <= after.offset
+        assert records(between, record.next_offset) == []
+    if found:
+        assert records(data[found[-1].next_offset - offset :], 0) == []
 
 
 @given(message_sets, offsets)

@@ -85,6 +85,17 @@ def test_garbage_is_covered_to_its_end_in_07(pieces: list[bytes]) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 60), st.binary(min_size=1, max_size=30)), max_size=4)
 )
+def test_every_batch_that_was_not_touched_is_found(wounds: list[tuple[int, int, bytes]]) -> None:
+    wounded = [bytearray(each) for each in BATCHES]
+    for number, at, junk in wounds:
+        end = min(at + len(junk), len(wounded[number]))
+        wounded[number][at:end] = junk[: end - at]
+    check_whole_ones_found(scanned(scan, b"".join(wounded), 0), wounded, BATCHES)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 60), st.binary(min_size=1, max_size=30)), max_size=4)
+)
 @example([(0, 11, b"\xd9")])  # its length becomes that of two entries
 def test_every_entry_of_a_mixed_log_that_was_not_touched_is_found(
     wounds: list[tuple[int, int, bytes]],

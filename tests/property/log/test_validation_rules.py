@@ -100,6 +100,15 @@ def test_whatever_records_an_encoder_wrote_are_taken(records: list[NewRecord], c
     assert found.record_count == len(records)
 
 
+@given(st.binary(max_size=300))
+def test_nonsense_is_refused_with_an_error_of_ours(data: bytes) -> None:
+    try:
+        check_batches(memoryview(data), LogConfig(), START_MS, internal=False)
+    except KafkaError:
+        return
+    raise AssertionError("nonsense was taken")
+
+
 @given(st.data())
 def test_a_request_cut_or_changed_anywhere_is_refused_whole(data: st.DataObject) -> None:
     good = bytes(batch(b"0", b"1") + batch(b"2"))

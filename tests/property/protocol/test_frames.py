@@ -29,6 +29,14 @@ def test_frames_do_not_depend_on_how_the_stream_is_cut(frames: list[bytes], data
     assert got == frames
 
 
+@given(st.lists(st.binary(max_size=20), max_size=5))
+def test_frames_fed_byte_by_byte_come_out_whole(frames: list[bytes]) -> None:
+    reader, got = FrameReader(1 << 20), []
+    for byte in stream_of(frames):
+        got += feed(reader, bytes([byte]))
+    assert got == frames
+
+
 @given(
     bodies, st.binary(max_size=3) | st.integers(1, 40).map(lambda n: (n + 1).to_bytes(4, "big") + bytes(n))
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.zookeeper.paths import (
     BLACK_LIST,
     WHITE_LIST,
+    BrokerNode,
     JsonLayout,
     Layout,
     MalformedNode,
@@ -21,6 +22,9 @@ from pyspark_kafkalog.zookeeper.paths import (
 )
 
 LAYOUTS = pytest.mark.parametrize("layout", [V07Layout(), JsonLayout()], ids=["plain", "json"])
+
+hosts = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True)
+ports = st.integers(1, 65535)
 times = st.integers(0, 10**15)
 topics = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 counts = st.integers(1, 10**6)
@@ -35,9 +39,28 @@ subscriptions = st.one_of(
 
 
 @LAYOUTS
+@given(st.builds(BrokerNode, st.integers(0, 2**31 - 1), hosts, ports, times))
+def test_a_broker_is_read_as_it_was_written(layout: Layout, node: BrokerNode) -> None:
+    assert layout.read_broker(node.id, layout.write_broker(node)) == node
+
+
+@LAYOUTS
 @given(subscriptions, times)
 def test_a_subscription_is_read_as_it_was_written(layout: Layout, wanted: Subscription, now_ms: int) -> None:
     assert layout.read_subscription(layout.write_subscription(wanted, now_ms)) == wanted
+
+
+@LAYOUTS
+@given(st.integers(0, 1000), st.integers(0, 50))
+def test_partitions_are_read_as_they_were_written(layout: Layout, broker: int, count: int) -> None:
+    found = []
+    parent = layout.topic("t")
+    for path, data in layout.topic_nodes("t", broker, count).items():
+        child = path.removeprefix(parent + "/").partition("/")[0]
+        assert layout.topic_child("t", child) == path
+        found += layout.read_partitions(child, data)
+    assert [(p.broker, p.number) for p in found] == [(broker, n) for n in range(count)]
+    assert [p.name for p in found] == [layout.partition_name(broker, n) for n in range(count)]
 
 
 @LAYOUTS

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.offsets.offset_records import (
+    NO_EXPIRY,
+    CommittedOffset,
+    OffsetKey,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.types import TopicPartition
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+keys = st.builds(OffsetKey, texts, st.builds(lambda *where: TopicPartition(*where), texts, int32))
+
+
+@given(keys)
+def test_a_key_survives_the_round_trip(key: OffsetKey) -> None:
+    assert decode_key(encode_key(key)) == key
+
+
+@given(int64, int32, texts, int64)
+def test_a_value_without_an_expiry_survives_whole(offset: int, epoch: int, metadata: str, time: int) -> None:
+    value = CommittedOffset(offset, epoch, metadata, time)
+    assert decode_value(encode_value(value)) == value
+
+
+@given(int64, int32, texts, int64, int64.filter(lambda ms: ms != NO_EXPIRY))
+def test_a_value_with_an_expiry_survives_but_for_its_epoch(
+    offset: int, epoch: int, metadata: str, time: int, expires: int
+) -> None:
+    value = CommittedOffset(offset, epoch, metadata, time, expires)
+    assert decode_value(encode_value(value)) == CommittedOffset(offset, -1, metadata, time, expires)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_raises_kafka_errors_only(data: bytes) -> None:
+    for decode in (decode_key, decode_value):
+        try:
+            decode(data)
+        except KafkaError:
+            pass
