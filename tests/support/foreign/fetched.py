@@ -27,7 +27,8 @@ def fetched(name: str, what: str, pins: Iterable[Path], *commands: list[str]) ->
         NotAvailable: a program is missing, or its registry cannot be reached.
     """
     directory = DIRECTORY / name
-    told = "".join(path.read_text() for path in pins) + repr(commands)
+    # .venv/bin/python and .venv/bin/python3 are the same interpreter.
+    told = "".join(path.read_text() for path in pins) + repr(commands).replace(sys.executable, "python")
     stamp = directory / ".fetched"
     if stamp.exists() and stamp.read_text() == told:
         return directory
