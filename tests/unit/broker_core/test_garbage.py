@@ -28,7 +28,7 @@ def clock() -> Iterator[ManualClock]:
     gc.unfreeze()
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("looks through all objects of the process")
 def test_what_stayed_is_looked_through_again_after_an_hour(clock: ManualClock) -> None:
     stayed = Node()
     gone = weakref.ref(stayed)

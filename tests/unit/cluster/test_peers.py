@@ -86,7 +86,7 @@ def test_without_a_login_it_says_which_property_is_missing(given: dict[str, str]
         peer_config(BrokerConfig.load(None, {"listeners": "SASL_PLAINTEXT://:9092", **given}))
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("a broker that is started more than once")
 def test_every_call_has_one_answer_and_a_dead_broker_fails_them() -> None:
     heard: queue.SimpleQueue[tuple[Any, KafkaError | None]] = queue.SimpleQueue()
     addresses: dict[int, tuple[str, int]] = {}

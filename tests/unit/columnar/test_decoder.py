@@ -220,7 +220,7 @@ def test_record_batches_have_up_to_a_mebibyte_and_a_quarter(engine: str) -> None
     assert offsets(decoded) == list(range(6000))
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 def test_more_headers_than_usual_are_all_there(engine: str) -> None:
     many = tuple(("h", b"%d" % i) for i in range(70_000))
     records = [NewRecord(b"", headers=many[:count]) for count in (40_000, 40_000, 70_000)]
@@ -231,7 +231,7 @@ def test_more_headers_than_usual_are_all_there(engine: str) -> None:
     assert HEADER_COUNT < 70_000
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:
     large = bytes(2 << 20)
     headers = tuple(("h", b"") for _ in range(70_000))

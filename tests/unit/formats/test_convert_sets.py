@@ -231,7 +231,7 @@ def test_a_batch_of_many_small_records_is_converted_piece_by_piece() -> None:
     assert len(counts) > 15
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 @older
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4], ids=lambda codec: codec.name.lower())
 def test_a_compressed_batch_above_the_limit_is_converted_to_several_sets(magic: int, codec: Codec) -> None:
@@ -249,7 +249,7 @@ def test_a_compressed_batch_above_the_limit_is_converted_to_several_sets(magic: 
     assert [row[0] for piece in rest for row in told(piece.data)] == every[pieces[0].message_count :]
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4], ids=lambda codec: codec.name.lower())
 def test_a_compressed_batch_may_hold_no_more_than_the_limit(codec: Codec) -> None:
     data = small_records(20_000, codec)

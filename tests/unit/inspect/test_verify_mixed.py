@@ -102,7 +102,7 @@ def test_an_offset_that_no_set_can_reach_is_reported_and_cut_off(tmp_path: Path)
     assert checked(path, deep=True).findings == []
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 def test_zeros_and_small_numbers_after_damage_cost_no_long_search(tmp_path: Path) -> None:
     path = tmp_path / "00000000000.kafka"
     # As a table of numbers looks: offsets and lengths that may be, magic 0 everywhere.

@@ -85,7 +85,7 @@ def test_readers_of_a_log_that_has_just_been_opened_load_its_indexes_once(tmp_pa
     assert found == [[b"%d" % number for number in range(100)]] * 3
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("threads that race")
 def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, file_delete_delay_ms=0)
     stop = threading.Event()

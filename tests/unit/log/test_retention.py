@@ -360,7 +360,7 @@ def _threads_take_turns_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("threads that race")
 @pytest.mark.usefixtures("_threads_take_turns_often")
 def test_readers_see_whole_data_or_the_new_range_while_segments_go(tmp_path: Path) -> None:
     """Readers follow a log of a few segments while a writer appends and retention deletes."""

@@ -87,7 +87,7 @@ def test_an_end_that_is_cut_short_is_reported_with_its_place(path: Path, left: i
     assert (found[2].position, found[2].end) == (len(whole[0] + whole[1]), len(whole[0] + whole[1]) + left)
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 def test_a_length_that_leads_to_the_end_of_the_file_takes_no_memory_for_it(path: Path) -> None:
     import tracemalloc
 

@@ -57,7 +57,7 @@ def test_records_without_times_are_never_found(tmp_path: Path) -> None:
     assert run_steps(log.offset_for_timestamp_in_steps(0)) == (7, 2)
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 def test_a_look_up_takes_no_memory_for_what_records_hold(tmp_path: Path) -> None:
     # Half a megabyte when opened; as objects, 10 MB.
     _, log = open_log(tmp_path)

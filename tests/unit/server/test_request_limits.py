@@ -40,7 +40,7 @@ def test_records_may_be_large(version: int) -> None:
     check(produce_frame(version, 2, 3, b"x" * (1 << 20)))
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("requests at their largest")
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
 def test_as_many_partitions_as_allowed_pass_and_one_more_does_not(version: int) -> None:
     check(produce_frame(version, 1, MAX_PARTITIONS - 1, b"x" * 20))
@@ -56,7 +56,7 @@ def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> 
         check(produce_frame(version, half + 1, 1, None))
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("requests at their largest")
 @pytest.mark.parametrize("version", [0, 3, 11])
 def test_a_frame_that_is_cut_is_left_to_the_decoder(version: int) -> None:
     frame = produce_frame(version, 1, 10_000, b"x" * 40)

@@ -50,7 +50,6 @@ def test_acls_that_are_none_are_refused(entries: bytes) -> None:
         read_acls(TOPIC, b'{"version":1,"acls":%s}' % entries)
 
 
-@pytest.mark.long("many megabytes, or many cases")
 def test_a_user_that_cannot_be_read_is_not_shown() -> None:
     with pytest.raises(MalformedNode) as refused:
         read_user(b'{"config":"stored_key=secret"}')

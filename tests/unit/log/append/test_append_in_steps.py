@@ -66,7 +66,7 @@ def _nothing_stays_open() -> Any:
     crash_all()
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many cases")
 @pytest.mark.parametrize("data", OLD_SETS.values(), ids=OLD_SETS)
 @pytest.mark.parametrize("format_version", ["", "0.9.0", "0.10.0", "0.11.0"])
 def test_steps_append_what_one_go_does(
@@ -102,7 +102,7 @@ def test_steps_of_07_append_what_one_go_does(tmp_path: Path) -> None:
     assert found[0][0].record_count == 3 * len(MANY)
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many cases")
 @pytest.mark.parametrize("data", OLD_SETS.values(), ids=OLD_SETS)
 @pytest.mark.parametrize("always", [False, True], ids=["once", "always"])
 def test_what_others_append_meanwhile_comes_first(
@@ -131,7 +131,7 @@ def _records(log: Log) -> list[Any]:
     return list(read_all(log))
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many cases")
 @pytest.mark.parametrize("data", OLD_SETS.values(), ids=OLD_SETS)
 def test_steps_that_end_early_append_nothing(tmp_path: Path, data: Callable[[], bytearray]) -> None:
     log = open_log(tmp_path)[1]

@@ -21,7 +21,7 @@ from tests.support.log.logs import START_MS, batch, open_log, values
 COMPRESSED = [codec for codec in Codec if codec]
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("what", CASES)
 def test_records_that_do_not_fit_their_batch_are_refused_before_anything_is_stored(
@@ -61,7 +61,7 @@ def test_the_same_records_are_refused_from_an_idempotent_producer(tmp_path: Path
     assert values(log) == [b"a", b"b"]
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("many megabytes")
 @pytest.mark.parametrize("count", [1, 2_000_000])
 def test_a_batch_that_unfolds_beyond_the_limit_is_refused_before_it_takes_the_memory(
     tmp_path: Path, count: int

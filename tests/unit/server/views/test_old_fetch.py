@@ -303,7 +303,7 @@ SETS = st.lists(
 )
 
 
-@pytest.mark.long("many megabytes, or many cases")
+@pytest.mark.long("every mixture of formats")
 @examples(60, suppress_health_check=list(HealthCheck))
 @given(SETS, st.integers(0, 9), st.data())
 def test_whatever_lies_there_everybody_reads_the_same_records(
