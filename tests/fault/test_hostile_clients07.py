@@ -125,7 +125,6 @@ def test_a_count_without_parts_takes_no_memory(broker: EmbeddedBroker, kind: int
         assert wire.ask(framed(struct.pack(">hh", kind, 32767))) is None
 
 
-@pytest.mark.long("thousands of hostile requests")
 def test_the_largest_multi_fetch_is_answered_part_by_part(broker: EmbeddedBroker) -> None:
     with Wire07(broker.port) as wire:
         answer = wire.ask(multi_fetch(*[("t", 0, 0, len(HERE))] * 32767))

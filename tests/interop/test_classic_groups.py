@@ -230,7 +230,6 @@ def members_of(client: RawClient, group: str) -> set[str]:
     return {member.member_id for member in described.members}
 
 
-@pytest.mark.long("every client with every other")
 @_clients
 def test_a_static_member_comes_back_to_its_partitions(
     broker: EmbeddedBroker, drive: Drive, make: Make, topic_name: str

@@ -90,7 +90,6 @@ def test_it_says_where_it_listens_and_is_the_same_cluster_however_it_was_ended(
     assert len(clusters) == 1
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_the_start_loads_nothing_heavy() -> None:
     code = (
         "import sys, broker.cli, broker.server.broker;"
@@ -101,7 +100,6 @@ def test_the_start_loads_nothing_heavy() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     process = start("--override", "log.segment.byte=5", "--log-config", "conf/logging.ini")
     ready(process)
@@ -176,7 +174,6 @@ def test_a_port_in_use_is_one_line(cannot_start: CannotStart, tmp_path: Path) ->
     assert f"127.0.0.1:{port}" in line
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_a_directory_of_another_broker_is_refused(cannot_start: CannotStart, tmp_path: Path) -> None:
     start_broker({"node.id": 1}, data_dir=tmp_path / "data").stop()
     (line,) = cannot_start(tmp_path / "data", "node.id=2")

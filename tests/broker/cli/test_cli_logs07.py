@@ -121,7 +121,6 @@ def test_sound_and_damaged_logs_are_reported(partition: Path, capsys: pytest.Cap
         assert f"damage: {first}, byte 0: wrong checksum of the entry" in capsys.readouterr().out
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_logs_of_a_broker_that_runs_and_stops_are_checked_and_only_later_topics_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

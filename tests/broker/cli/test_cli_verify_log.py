@@ -75,7 +75,6 @@ def test_what_is_nothing_to_check_is_misuse(
     assert verify(segments(partition)[0].with_suffix(".index")) == 2
 
 
-@pytest.mark.long("a broker in a process of its own")
 def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
     with broker.start_broker({"log.segment.bytes": 20_000}, data_dir=tmp_path / "data") as running:
         create_topics(running.bootstrap_servers, [NewTopic("t", 1)])

@@ -14,7 +14,6 @@ def server(running_broker: EmbeddedBroker) -> str:
     return running_broker.bootstrap_servers
 
 
-@pytest.mark.long("dozens of commands")
 def test_a_topic_is_made_listed_described_and_deleted(server: str, client: RawClient) -> None:
     made = kafkalog(
         *("topics", "create", "of-the-cli", "--partitions", "2", "--replication-factor", "1"),
@@ -57,7 +56,6 @@ def test_records_are_deleted_up_to_an_offset(server: str, client: RawClient, top
     assert client.offset_at(topic, -2).offset == 2
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

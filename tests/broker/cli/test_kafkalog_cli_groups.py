@@ -69,7 +69,6 @@ def test_offsets_show_where_partitions_begin_and_end(server: str, filled: str) -
     assert one == {"topic": filled, "partition": 1, "earliest": 0, "latest": 1, "offsets": 1}
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("time", "offset", "timestamp"),
     [
@@ -291,7 +290,6 @@ def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: 
     positions.check_group(Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1")), "g")
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -175,7 +175,6 @@ def test_a_topic_that_is_not_there_ends_both_commands() -> None:
         assert read.stderr == f"kafkalog: topic 'not-there' does not exist on {broker.address}\n"
 
 
-@pytest.mark.long("dozens of commands")
 def test_a_read_begins_and_ends_where_asked(server: str, client: RawClient, one: str) -> None:
     for i in range(10):
         client.produce(one, batch(b"%d" % i, timestamp=1_700_000_000_000 + i * 1000))
@@ -313,7 +312,6 @@ def test_offsets_that_are_gone_are_an_error_with_what_is_left() -> None:
         assert kafkalog("consume", "t", server=broker.address).stdout.count("\n") == 5
 
 
-@pytest.mark.long("dozens of commands")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -288,7 +288,6 @@ def large(running_broker: EmbeddedBroker, topic_name: str) -> str:
     return topic_name
 
 
-@pytest.mark.long("real data, or many rows")
 def test_closing_early_closes_the_connections(running_broker: EmbeddedBroker, large: str) -> None:
     def reader() -> pa.RecordBatchReader:
         return kafkalog.read_arrow(running_broker.bootstrap_servers, large)
@@ -380,7 +379,6 @@ print(json.dumps([rows, later, sorted(m for m in sys.modules if m.startswith("py
 """
 
 
-@pytest.mark.long("real data, or many rows")
 def test_it_works_where_pyspark_is_not_installed(servers: str, three: Topic, tmp_path: Path) -> None:
     first, second = TopicPartition(three.name, 0), TopicPartition(three.name, 1)
     loaded(Ledger.at(str(tmp_path), "l"), {first: facts(0, 10), second: facts(0, 4)})

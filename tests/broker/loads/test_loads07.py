@@ -293,7 +293,6 @@ def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
 # ---- the command line
 
 
-@pytest.mark.long("several loads, and commands between them")
 def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_path: Path) -> None:
     where = ("--option", "protocol=0.7", "--option", f"broker.list={cluster.list}")
     begin = kafkalog(

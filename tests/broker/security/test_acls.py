@@ -249,7 +249,6 @@ def test_what_acls_cannot_mean_is_refused_one_by_one(broker: EmbeddedBroker) -> 
         assert [(int(each.error_code), each.matching_acls) for each in results] == [(42, ()), (0, ())]
 
 
-@pytest.mark.long("a broker for each kind of login")
 def test_a_broker_without_an_authorizer_has_no_acls() -> None:
     with start_broker() as broker, RawClient(broker.port) as client:
         assert client.ask(EVERYTHING).error_code == 54

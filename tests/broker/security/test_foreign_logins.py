@@ -148,7 +148,6 @@ def test_confluent_kafka_with_certificates(
     round_trip(confluent(secured, authority, listener, **certificate))
 
 
-@pytest.mark.long("a broker for each kind of login")
 @pytest.mark.parametrize(
     ("listener", "other", "words"),
     [

@@ -119,7 +119,6 @@ def test_a_listener_without_logins_says_so(broker: EmbeddedBroker) -> None:
     assert isinstance(error, IllegalSaslState)
 
 
-@pytest.mark.long("a broker for each kind of login")
 def test_no_connection_is_lost_when_sessions_end(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,6 @@ def delete(client: RawClient, group: str) -> ErrorCode:
     return code
 
 
-@pytest.mark.long("a broker that is started more than once")
 def test_a_member_is_told_its_partitions_and_when_to_come_again(client: RawClient, group: str) -> None:
     topic_id = client.topic_id("t")
     for version in (0, 1):
@@ -211,7 +210,6 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(
     assert fetch(client, group, "m", 1) == 7
 
 
-@pytest.mark.long("a broker that is started more than once")
 def test_a_broker_may_refuse_the_newer_protocol(group: str) -> None:
     with (
         start_broker({"group.coordinator.rebalance.protocols": "classic"}) as broker,

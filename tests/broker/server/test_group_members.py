@@ -321,7 +321,6 @@ def test_offsets_are_deleted_where_no_member_subscribes(member: Make, broker: Em
     assert [topic.name for topic in group.topics] == ["t"]
 
 
-@pytest.mark.long("a broker that is started more than once")
 def test_who_waits_is_answered_when_the_broker_stops() -> None:
     with start_broker() as broker, RawClient(broker.port) as first, RawClient(broker.port) as second:
         leader, follower = Member(first, "g"), Member(second, "g")

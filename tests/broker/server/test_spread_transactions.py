@@ -194,7 +194,6 @@ def test_an_owner_that_was_stopped_gets_each_marker_once(clients: Clients, topic
     assert data.high_watermark == 4, "two records, two markers"
 
 
-@pytest.mark.long("several brokers and their ZooKeeper")
 def test_a_marker_of_an_older_epoch_ends_nothing(clients: Clients, topic: str) -> None:
     owners = clients.owners(topic)
     txn = clients.transaction(topic, away_from=owners[0]).begun(topic, 0)

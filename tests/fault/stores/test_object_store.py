@@ -40,7 +40,6 @@ def test_a_record_is_created_once_and_keeps_its_first_content(s3: FileStore) -> 
     assert s3.read("plans/2.json") is None
 
 
-@pytest.mark.long("many writers at one store")
 def test_of_fifty_creators_one_wins(s3: FileStore) -> None:
     start, won = threading.Barrier(50), []
 
@@ -216,7 +215,6 @@ def test_given_settings_open_a_store_without_the_environment(
     assert open_store(url).create("load.json", b"data")
 
 
-@pytest.mark.long("many writers at one store")
 def test_a_store_is_tried_by_the_command_line(s3: Store, gate: Gate) -> None:
     found = kafkalog("verify", "--store", s3.location)
     assert (found.returncode, found.stdout) == (

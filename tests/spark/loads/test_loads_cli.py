@@ -129,7 +129,6 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     assert re.search(rf"^load 1: {file} is missing; it had \d+ rows\n$", found.stdout)
 
 
-@pytest.mark.long("Spark drivers of its own")
 def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/warehouse.db"
     to = ["--topic", kafkalog.topic.name, "--to", url, "--table", "flights", "--master", "local[2]"]

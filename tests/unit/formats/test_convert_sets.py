@@ -249,7 +249,6 @@ def test_a_compressed_batch_above_the_limit_is_converted_to_several_sets(magic: 
     assert [row[0] for piece in rest for row in told(piece.data)] == every[pieces[0].message_count :]
 
 
-@pytest.mark.long("many megabytes")
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4], ids=lambda codec: codec.name.lower())
 def test_a_compressed_batch_may_hold_no_more_than_the_limit(codec: Codec) -> None:
     data = small_records(20_000, codec)

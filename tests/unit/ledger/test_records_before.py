@@ -96,7 +96,6 @@ def test_the_hints_after_a_commit_are_the_same(name: str, tmp_path: Path) -> Non
         assert written == before or written.startswith(before[:-2] + b', "tables": [')
 
 
-@pytest.mark.long("thousands of ledger operations")
 @pytest.mark.parametrize("kind", ["commits", "partitions"])
 @pytest.mark.parametrize("name", LEDGERS)
 def test_history_prints_the_same(name: str, kind: str) -> None:

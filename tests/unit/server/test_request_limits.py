@@ -56,7 +56,6 @@ def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> 
         check(produce_frame(version, half + 1, 1, None))
 
 
-@pytest.mark.long("requests at their largest")
 @pytest.mark.parametrize("version", [0, 3, 11])
 def test_a_frame_that_is_cut_is_left_to_the_decoder(version: int) -> None:
     frame = produce_frame(version, 1, 10_000, b"x" * 40)

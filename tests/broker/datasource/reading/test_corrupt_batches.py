@@ -142,7 +142,6 @@ def test_one_batch_is_left_out_whatever_is_wrong_with_it(
         assert [one.split(" are skipped")[0] for one in said] == [f"t-0: offsets [{start}, {end})"]
 
 
-@pytest.mark.long("every kind of damage in every format")
 @both
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_continues_after_a_wrong_checksum_and_a_wrong_length(

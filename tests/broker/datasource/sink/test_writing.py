@@ -175,7 +175,6 @@ def test_w11_a_row_without_a_topic_fails_the_task(server: EmbeddedBroker, topic:
         write(server, rows(topic=[topic, None], value=["a", "b"]))
 
 
-@pytest.mark.long("real data, or many rows")
 def test_w14_rows_of_15_kb_through_a_buffer_of_16_kb_wait_and_do_not_fail(
     server: EmbeddedBroker, client: RawClient, other: str
 ) -> None:

@@ -131,7 +131,6 @@ def _records(log: Log) -> list[Any]:
     return list(read_all(log))
 
 
-@pytest.mark.long("many cases")
 @pytest.mark.parametrize("data", OLD_SETS.values(), ids=OLD_SETS)
 def test_steps_that_end_early_append_nothing(tmp_path: Path, data: Callable[[], bytearray]) -> None:
     log = open_log(tmp_path)[1]

@@ -47,7 +47,6 @@ def test_every_byte_leads_to_the_entry_that_holds_it(tmp_path: Path) -> None:
                 assert boundaries.find(log, offset, Allowance()) == start
 
 
-@pytest.mark.long("many megabytes")
 def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
@@ -61,7 +60,6 @@ def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> N
         assert PLENTY - warm._left <= 3 * SPACING_BYTES / 8
 
 
-@pytest.mark.long("many megabytes")
 def test_a_walk_stops_with_its_allowance_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
