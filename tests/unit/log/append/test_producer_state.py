@@ -43,6 +43,14 @@ class Log:
         return base, last
 
 
+def test_each_of_the_last_five_batches_is_answered_with_its_old_offsets() -> None:
+    log = Log()
+    for i in range(6):
+        log.append(header(2 * i, 2))
+    for i in range(1, 6):
+        assert log.state.check(header(2 * i, 2)) == (2 * i, 2 * i + 1)
+
+
 def test_a_duplicate_older_than_five_batches_is_out_of_order() -> None:
     log = Log()
     for i in range(6):
