@@ -57,14 +57,16 @@ def test_a_fetch_waits_until_all_its_bytes_have_come() -> None:
 
 def test_a_timeout_completes_once_and_in_time() -> None:
     bench = Bench()
-    bench.park("late", A, wait=0.5)
+    late = bench.park("late", A, wait=0.5)
     bench.pass_time(0.499)
     assert bench.completed == []
     bench.pass_time(0.001)
     assert bench.completed == ["late"]
     bench.fetches.appended(A, 10)
+    bench.fetches.wake(late)
     bench.pass_time(10)
     assert bench.completed == ["late"]
+    assert len(bench.fetches) == 0
 
 
 def test_a_dropped_fetch_is_never_completed() -> None:

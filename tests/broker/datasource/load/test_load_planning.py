@@ -16,6 +16,7 @@ from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, commit_to_group, propose
+from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
@@ -405,12 +406,13 @@ def test_the_group_gets_the_next_offsets_and_a_read_may_begin_there(
 ) -> None:
     loads, rows = real
     group = f"group-of-{rows.name}"
-    commit = loads.commit(loads.begin())
     first, second = TopicPartition(rows.name, 0), TopicPartition(rows.name, 1)
-    options = loads.options()
+    options = loads.options(**{"kafka.group.id": group, "commitOffsets": "group"})
+    assert options.load is not None
+    source = LoadReader(options, ("offset",), options.load)
     lookup = KafkaCluster(options, options.consumer)
     try:
-        commit_to_group(loads.options(**{"kafka.group.id": group}), commit)
+        assert sum(batch.num_rows for task in source.partitions() for batch in source.read(task)) == 8
         assert {p: c.offset for p, c in committed_offsets(lookup.client, group).items()} == {
             first: 5,
             second: 3,
