@@ -243,3 +243,10 @@ def test_a_record_too_large_in_every_way_is_whole(engine: str) -> None:
 def test_a_record_of_many_mebibytes_can_be_read_without_its_value(engine: str) -> None:
     data = encode_batch([NewRecord(bytes(10 << 20)), NewRecord(b"")])
     assert offsets(decode(data, engine, columns=["offset"])) == [0, 1]
+
+
+def test_a_batch_of_many_small_records_is_cut(engine: str) -> None:
+    block = b"".join(raw_record(delta=i) for i in range(70_000))
+    decoded = decode(raw_batch(block, 70_000), engine, columns=["offset"])
+    assert [found.num_rows for found in decoded.batches] == [65_536, 4_464]
+    assert offsets(decoded) == list(range(70_000))
