@@ -72,3 +72,8 @@ def test_engines_are_had_by_name(engine: str) -> None:
     assert RecordBatchDecoder(**settings, engine=engine).engine == engine
     with pytest.raises(InvalidConfig, match="allowed: auto, numba, plain"):
         RecordBatchDecoder(**settings, engine=engine + "x")
+
+
+def test_a_count_that_cannot_be_takes_no_memory(engine: str) -> None:
+    with pytest.raises(CorruptMessage, match="2000000000 records cannot be in 15 bytes"):
+        decode(raw_batch(good_record(), 2_000_000_000), engine)

@@ -225,3 +225,17 @@ def test_a_set_that_grows_beyond_the_limit_with_its_offsets_is_refused(tmp_path:
     assert (log.end_offset, log.size_bytes) == (0, 0)
     log.append(batch(b"goes on"))
     assert values(log) == [b"goes on"]
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 0], [1, 2, 3], [0, 2, 1], [5, 5, 9]])
+def test_offsets_in_a_set_of_v1_that_do_not_count_from_0_are_rewritten(
+    tmp_path: Path, offsets: list[int]
+) -> None:
+    _, log = open_log(tmp_path)
+    log.append(batch(b"before"))
+    data = message_set(b"a", b"b", b"c", magic=1, codec=Codec.LZ4, inner_offsets=offsets)
+    result = log.append(data)
+    (kept,) = [stored(log)[-result.converted_bytes :]]
+    assert (result.last_offset, result.converted_count) == (3, 3)
+    assert (read_entry(kept).offset, inner_offsets(kept)) == (3, [0, 1, 2])
+    assert [(r.offset, r.value) for r in read_all(log)[1:]] == [(1, b"a"), (2, b"b"), (3, b"c")]
