@@ -90,6 +90,14 @@ def test_control_batches_and_empty_ones_only_say_where_to_go_on(magic: int) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP], ids=["plain", "compressed"])
+def test_log_append_time_is_kept_in_v1(codec: Codec) -> None:
+    data = encode_batch(NEW, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    (piece,) = down(data, 1)
+    found = list(records(piece.data, start_offset=0, max_bytes=LIMIT))
+    assert {(r.timestamp, r.timestamp_type) for r in found} == {(30, TimestampType.LOG_APPEND_TIME)}
+
+
 @older
 def test_zstd_is_refused_where_it_lies_and_what_is_before_it_comes_first(magic: int) -> None:
     log = encode_batch(NEW) + encode_batch(NEW, codec=Codec.ZSTD, base_offset=3)
