@@ -61,6 +61,10 @@ ID, PRODUCED = ApiKey.INIT_PRODUCER_ID, b"\xff\xff" + bytes(6) + b"\0\0\0\1\0\1t
         (ID, 2, bytes(5) + COMPACT_TWO_BILLION + bytes(8), "InitProducerIdRequest v2: "),
         (ID, 2, bytes(5) + b"\1\7" + COMPACT_TWO_BILLION + bytes(8), "claims 2000000001 bytes; 8 are left"),
         (ID, 2, bytes(5) + b"\1\7\x09" + bytes(8), "tagged field claims 9 bytes; 8 are left"),
+        (
+            ApiKey.FETCH, 12, bytes(25) + b"\1\1\1" + b"\1\x7e\x09" + bytes(8),
+            "tagged field 126 claims 9 bytes; 8 are left",
+        ),
         (ID, 2, b"\x81\x80\x02" + bytes(40000), "transactional_id claims 32768 bytes"),
         (ID, 0, b"\xff\xfe" + bytes(8), "transactional_id claims -2"),
         (ID, 0, b"\x80\x00" + bytes(8), "transactional_id claims -32768"),
@@ -69,7 +73,8 @@ ID, PRODUCED = ApiKey.INIT_PRODUCER_ID, b"\xff\xff" + bytes(6) + b"\0\0\0\1\0\1t
     ids=[
         "topics", "compact topics", "a negative count", "a varint without end", "numbers", "records",
         "compact records", "tagged fields", "a tagged field", "a byte too many in one",
-        "a string above Kafka's limit", "a negative length", "the least length", "no text",
+        "a byte too many beside known fields", "a string above Kafka's limit", "a negative length",
+        "the least length", "no text",
     ],
 )  # fmt: skip
 def test_a_claim_is_refused_before_it_costs_anything(
