@@ -146,6 +146,11 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
         ({"subscribe": "t", "columns": "value,VALUE"}, "columns names one twice"),
         ({"subscribe": "t", "columns": " "}, "columns are some of"),
         ({"subscribe": "t", "kafka.auto.offset.reset": "latest"}, "is not supported. Instead set"),
+        ({"subscribe": "t", "kafka.key.deserializer": "x"}, "'kafka.key.deserializer' is not supported"),
+        ({"subscribe": "t", "kafka.value.deserializer": "x"}, "'kafka.value.deserializer' is not supported"),
+        ({"subscribe": "t", "kafka.enable.auto.commit": "true"}, ".enable.auto.commit' is not supported"),
+        ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "interceptor.classes' is not supported"),
+        ({"subscribe": "t", "onCorruptBatch": "ignore"}, "onCorruptBatch is one of fail, skip"),
         (
             {"subscribe": "t", "kafka.max.partition.fetch.bytes": "1 MB"},
             "option: kafka.max.partition.fetch.bytes=1 MB is not allowed; allowed: 1 to 2147483647",

@@ -94,6 +94,14 @@ def test_max_records_is_applied_before_the_minimum() -> None:
     assert _split([(0, 10)], max_records=5, min_partitions=4) == [(0, 2), (2, 5), (5, 7), (7, 10)]
 
 
+def test_ranges_of_any_size_do_not_lose_precision() -> None:
+    huge = 2**62 - 1  # no number of floating point
+    parts = _split([(0, huge), (0, 1)], min_partitions=5)
+    assert (len(parts), parts[-1]) == (5, (0, 1))
+    assert parts[0][0] == 0
+    assert parts[-2][1] == huge
+
+
 def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     asked = [OffsetRange(a, EARLIEST_OFFSET, LATEST_OFFSET), OffsetRange(b, 3, LATEST_OFFSET)]
