@@ -10,6 +10,7 @@ import pytest
 import broker
 from broker.cli import main
 from broker.disk.filesystem import FileSystem
+from broker.inspect.inspection import SegmentPlace, segments_in
 from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, read_segment_list
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.support.log.data_directories import RECORDS, cut, flip, segments
@@ -101,12 +102,16 @@ def test_a_list_of_segments_that_is_begun_meanwhile_is_no_damage(
 ) -> None:
     path, read = partition / SEGMENT_LIST_NAME, read_segment_list
     content = path.read_bytes()
-    path.unlink()
+
+    def not_there_yet(directory: Path, files: FileSystem) -> list[SegmentPlace]:
+        path.unlink(missing_ok=True)  # before each look: damage is looked at a second time
+        return segments_in(directory, files)
 
     def read_then_begun(files: FileSystem, directory: Path) -> SegmentList | None:
         found = read(files, directory)
         path.write_bytes(content)
         return found
 
+    monkeypatch.setattr("broker.inspect.verify.segments_in", not_there_yet)
     monkeypatch.setattr("broker.inspect.inspection.read_segment_list", read_then_begun)
     assert verify(partition.parent) == 0
