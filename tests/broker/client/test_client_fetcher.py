@@ -25,6 +25,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.protocol.api.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -155,6 +156,17 @@ def asked_offsets(broker: ScriptedBroker) -> list[int]:
     return [r.topics[0].partitions[0].fetch_offset for r in broker.received(ApiKey.FETCH)]
 
 
+def test_an_answer_carries_the_facts_of_its_partition(broker: ScriptedBroker) -> None:
+    aborted = (AbortedTransaction(producer_id=7, first_offset=2),)
+    broker.script(ApiKey.FETCH, answer(batch(0, 10), aborted=aborted, high_watermark=12))
+    (found,) = fetcher(broker, isolation_level="read_committed")
+    assert (found.offset, found.next_offset) == (0, 10)
+    assert found.aborted == ((7, 2),)
+    assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (12, 10, 0)
+    assert found.broker_id == 0
+    assert broker.received(ApiKey.FETCH)[0].isolation_level == 1
+
+
 def test_the_next_fetch_is_on_its_way_while_the_caller_decodes(broker: ScriptedBroker) -> None:
     answers = iter(fetcher(broker))
     next(answers)
@@ -187,7 +199,9 @@ def test_reading_ends_when_the_caller_closes(broker: ScriptedBroker) -> None:
         Close(),
         Cut(answer(batch(4, 1)), 30),
         answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        answer(error=ErrorCode.FENCED_LEADER_EPOCH),
         answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        answer(error=ErrorCode.KAFKA_STORAGE_ERROR),
         FetchResponse(error_code=ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
