@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.protocol.raw_client import (
     produce_request,
     versions,
 )
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -32,6 +34,11 @@ def filled(client: RawClient, topic: str) -> str:
     for i in range(5):
         client.produce(topic, batch(b"v%d" % (2 * i), b"v%d" % (2 * i + 1)))
     return topic
+
+
+def _metrics(broker: EmbeddedBroker) -> str:
+    with urlopen(f"{broker.status_url}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 BATCH_SIZE = len(batch(b"v0", b"v1"))
@@ -242,9 +249,14 @@ class TestWaiting:
 
     @pytest.mark.long("a broker that is started more than once")
     def test_stopping_answers_what_is_parked(self) -> None:
-        with start_broker() as broker, RawClient(broker.port) as consumer:
+        with (
+            start_broker({"metrics.listener": "127.0.0.1:0"}) as broker,
+            RawClient(broker.port) as consumer,
+        ):
             consumer.create_topic("t")
             consumer.send(fetch_request({("t", 0): 0}, max_wait_ms=FOR_EVER_MS))
+            # The thread that counts a request then parks it, before it sees that the broker stops.
+            until(lambda: 'requests_total{api="FETCH"} 1.0' in _metrics(broker))
             broker.stop()
             assert consumer.receive().responses[0].partitions[0].error_code == ErrorCode.NONE
 
