@@ -1,12 +1,15 @@
-"""Stop a process as a stalled machine would, from a moment on that the test knows."""
+"""Stop a process as a stalled machine would, from a moment on that the test knows; wait for others to end."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from tests.support.until import until
 
@@ -25,6 +28,24 @@ def stopped(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def still_there(processes: Iterable[psutil.Process], *, seconds: float = 60) -> list[psutil.Process]:
+    """Which of them have not ended after so long; their parent need not have asked for their exit codes.
+
+    psutil waits for processes too, but raises FileNotFoundError where one ends as it begins to.
+    """
+    deadline = time.monotonic() + seconds
+    while (left := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _state(task: Path) -> str:

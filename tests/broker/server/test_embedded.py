@@ -15,19 +15,17 @@ import broker
 from broker.embedded import BrokerNotStarted, start_broker
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.stopping import still_there
 from tests.support.until import until
 
 MANUAL = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 
 
-def gone(pid: int, seconds: float = 60) -> bool:
+def gone(pid: int) -> bool:
     try:
-        psutil.Process(pid).wait(seconds)
+        return still_there([psutil.Process(pid)]) == []
     except psutil.NoSuchProcess:
         return True
-    except psutil.TimeoutExpired:
-        return False
-    return True
 
 
 def test_it_runs_in_a_process_of_its_own_and_ends_with_the_block() -> None:

@@ -16,6 +16,7 @@ from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.client.scripted_server import refusing_port
 from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.stopping import still_there
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, impatient_broker, patient_session
 
@@ -96,4 +97,4 @@ def test_a_broker_serves_on_and_stops_while_zookeeper_is_away(own_zookeeper: Zoo
         process = psutil.Process(broker.pid)
         process.terminate()
         # Nobody helps it along, as the context manager does after a while.
-        assert psutil.wait_procs([process], timeout=60)[1] == []
+        assert still_there([process]) == []

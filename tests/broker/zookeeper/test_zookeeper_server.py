@@ -16,6 +16,7 @@ import pytest
 
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
+from tests.support.stopping import still_there
 from tests.support.until import until
 from tests.support.zookeeper import patient_session, server_in
 
@@ -73,7 +74,7 @@ def test_it_says_where_it_listens_and_ends_with_its_jvm(
     process.send_signal(number)
     _, errors = process.communicate(timeout=180)
     assert (process.returncode, errors) == (0, "")
-    assert psutil.wait_procs(family, timeout=60)[1] == []
+    assert still_there(family) == []
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
@@ -83,7 +84,7 @@ def test_no_jvm_outlives_a_command_that_is_killed(start: Start, tmp_path: Path) 
     family = psutil.Process(process.pid).children(recursive=True)
     assert any("java" in child.name() for child in family)
     process.kill()
-    assert psutil.wait_procs(family, timeout=60)[1] == []
+    assert still_there(family) == []
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")

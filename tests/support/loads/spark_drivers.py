@@ -14,6 +14,7 @@ import psutil
 
 from tests.support.loads.spark_driver import START_SECONDS, SparkDriver
 from tests.support.spark.spark_jvm import spark_home
+from tests.support.stopping import still_there
 
 LOCAL = "local[2,4]"
 """Two cores, four attempts at a task."""
@@ -82,8 +83,7 @@ class Drivers:
         self._take_up(self._resting)  # to know what they leave behind
         for driver in self._started:
             driver.stop()
-        _, left = psutil.wait_procs(self._remains, timeout=10)
-        for process in left:
+        for process in still_there(self._remains, seconds=10):
             process.kill()
         # A local cluster's workers keep their files in Spark's own directory, whatever they are told.
         for application in self._applications:
