@@ -130,6 +130,7 @@ class Page:
         return done.stdout
 
 
+@pytest.mark.timeout(1200)  # four nights, a process each: two minutes, on a busy machine ten
 def test_the_page_leads_to_a_nightly_load(
     site: Site, tmp_path: Path, own_broker: Any, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
