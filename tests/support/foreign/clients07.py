@@ -20,8 +20,8 @@ from tests.support.foreign.fetched import DIRECTORY, ROOT, announce, fetched, wi
 
 _SOURCES = ROOT / "tests" / "peers" / "clients07"
 _ANSWER_SECONDS = 350.0
-"""Jython compiles the clients when it first starts, and Spark's first worker the decoder: on a machine that does
-five other things, for minutes. Less than a test may take.
+"""Jython compiles the clients when it first starts, and Spark's first worker the decoder: for minutes, on a
+machine that does five other things. Less than a test may take.
 """
 
 _BRODS = ("brod-0.3.2", "brod-0.4.3")
