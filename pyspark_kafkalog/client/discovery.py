@@ -124,6 +124,7 @@ class Cluster:
         self._pool = ConnectionPool(config, clock=clock)
         self._bootstrap = config.bootstrap_addresses()
         self._outage: _Outage | None = None
+        self._given_up = False
         self._cluster_id: str | None = None
         self._controller_id = -1
         self._brokers: dict[int, Address] = {}
@@ -219,9 +220,14 @@ class Cluster:
         """Close the connections. The cluster can be used again and then opens new ones."""
         self._pool.close()
 
+    def give_up(self) -> None:
+        """Have what another thread asks of the cluster end with its next failure."""
+        self._given_up = True
+
     def retrying(self, doing: str, deadline: Deadline | None = None) -> Attempts:
         """A retry loop over this cluster; ``doing`` begins the message when time runs out."""
-        return Attempts(self.retry, deadline or self._default_deadline(), doing=doing, clock=self.clock)
+        limit = deadline or self._default_deadline()
+        return Attempts(self.retry, limit, doing=doing, clock=self.clock, wanted=lambda: not self._given_up)
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
         """Run ``request`` with a connection to any broker, retried while it fails with a retriable error."""

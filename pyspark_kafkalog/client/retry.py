@@ -98,9 +98,11 @@ class Attempts:
     """*Not thread-safe: one per operation.* Waits between the attempts of one operation, or ends it."""
 
     def __init__(
-        self, policy: RetryPolicy, deadline: Deadline, *, doing: str, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._policy, self._clock, self._doing = policy, clock, doing
+        self, policy: RetryPolicy, deadline: Deadline, *, doing: str, clock: Clock = SYSTEM_CLOCK,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """Once it is not ``wanted`` any more, the next failure is the last."""
+        self._policy, self._clock, self._doing, self._wanted = policy, clock, doing, wanted
         self.deadline = deadline
         self.failures = 0
         self._last: KafkaError | None = None
@@ -125,7 +127,7 @@ class Attempts:
             self._before = self._last
         self._last = error
         wait = self._policy.again(error, self.failures)
-        if wait is None:
+        if wait is None or not self._wanted():
             raise error
         if wait >= self.deadline.left:
             if isinstance(error, BrokersUnreachable) and self._before is None:

@@ -101,6 +101,7 @@ class ProducerMetadata:
     def close(self) -> None:
         """Close the look-up connections, at once or when the current look-up ends. Does not wait."""
         self._closed = True
+        self._cluster.give_up()
         if self._lock.acquire(blocking=False):
             self._cluster.close()
             self._lock.release()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -386,3 +388,20 @@ def test_a_mistake_of_our_own_does_not_leave_records_waiting(
     monkeypatch.setattr(producer._sender, "_request", request)
     assert producer.send("t", b"after").result(90).offset == 1
     assert log.values() == [b"before", b"after"]
+
+
+def test_a_look_up_ends_soon_after_the_producer_is_closed() -> None:
+    with ScriptedBroker(Layout(leaders={"t": {0: 0}})) as broker, producers(broker.address) as make:
+        producer = make(request_timeout_ms=3_600_000)
+        producer._directory.topic("t", Deadline.after(90))
+        broker.close()
+        looking = threading.Thread(target=lambda: suppressed(producer._directory.refresh), daemon=True)
+        looking.start()
+        producer.close(0)
+        looking.join(60)
+        assert not looking.is_alive()
+
+
+def suppressed(call: Callable[[], object]) -> None:
+    with suppress(KafkaError):
+        call()
