@@ -101,7 +101,7 @@ class Attempts:
         self, policy: RetryPolicy, deadline: Deadline, *, doing: str, clock: Clock = SYSTEM_CLOCK,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
-        """Once it is not ``wanted`` any more, the next failure is the last."""
+        """Once the answer is not ``wanted`` any more, the next failure ends it."""
         self._policy, self._clock, self._doing, self._wanted = policy, clock, doing, wanted
         self.deadline = deadline
         self.failures = 0
@@ -119,8 +119,9 @@ class Attempts:
     def failed(self, error: KafkaError) -> None:
         """Return when it is time for the next attempt.
 
-        Raises ``error`` if it is final. If no time is left, one of its class with the number of attempts and
-        the last different error, because the last is often only that time ran out.
+        Raises ``error`` if it is final, or nobody wants the answer any more. If no time is left, one of its
+        class with the number of attempts and the last different error, because the last is often only that
+        time ran out.
         """
         self.failures += 1
         if self._last is not None and self._last.code != error.code:
