@@ -25,6 +25,15 @@ HERE = Path(__file__).resolve().parent.parent
 _RUN = """
 import json, sys
 from importlib import import_module
+from pathlib import Path
+
+tree = Path.cwd()
+# Before its rename the broker's package was the folder broker/ itself.
+broker = "broker" if (tree / "broker" / "__init__.py").exists() else "kafkalog_broker"
+for name in ("pyspark_kafkalog", broker):
+    path = import_module(name).__spec__.submodule_search_locations[0]
+    if not Path(path).resolve().is_relative_to(tree):
+        sys.exit(f"{name} was imported from {path}, not from {tree}")
 benchmark = import_module("benchmarks." + sys.argv[1])
 if sys.argv[2] == "small" and hasattr(benchmark, "ROWS_BY_VALUE_BYTES"):
     benchmark.ROWS_BY_VALUE_BYTES = {size: rows // 5 for size, rows in benchmark.ROWS_BY_VALUE_BYTES.items()}
@@ -44,12 +53,13 @@ def speeds(tree: Path, name: str, size: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-c", _RUN, name, size],
         cwd=tree,
-        env={**environment, "PYTHONPATH": str(tree)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        env={**environment, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'broker'}"},
+        capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        raise SystemExit(f"{name} failed in {tree}: {done.stderr.strip()}")
     return dict(json.loads(done.stdout.rstrip().rsplit("\n", 1)[-1]))
 
 

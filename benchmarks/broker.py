@@ -1,7 +1,7 @@
 """How much of what the machine can do does the broker give, and what does it cost?
 
-A broker process (`broker.start_broker`) serves raw clients and librdkafka; its peers are bare loops that
-do the same system calls without a protocol (`bare_loops`), and librdkafka's own mock broker in C. Data
+A broker process (`kafkalog_broker.start_broker`) serves raw clients and librdkafka; its peers are bare loops
+that do the same system calls without a protocol (`bare_loops`), and librdkafka's own mock broker in C. Data
 lies in /dev/shm where there is one, for broker and loops alike, so that no disk is measured.
 """
 
@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from benchmarks.bare_loops import Peer
 from benchmarks.harness import Measurement, Row, compare, table
 from benchmarks.raw_client import RawClient, batch, encode, fetch_request, produce_request
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 

@@ -14,7 +14,7 @@ import time
 from benchmarks.bare_loops import Peer
 from benchmarks.broker import apart, in_turn, scratch
 from benchmarks.harness import Row, compare
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,

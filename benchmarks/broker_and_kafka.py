@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 
 from benchmarks.harness import Measurement, Row, compare, table
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch, java
 

@@ -24,11 +24,11 @@ from benchmarks.bare_loops import Peer, shake_hands
 from benchmarks.broker import FETCH_BYTES, ROUND_BYTES, apart, in_turn, scratch
 from benchmarks.harness import Measurement, Row, compare, table
 from benchmarks.raw_client import RawClient, batch, encode, fetch_request
-from broker.disk.filesystem import OsFileSystem
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.security.authority import make
-from broker.security.credentials import Change, FileCredentials
-from broker.security.security_file import SecurityFile
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.security.authority import make
+from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest

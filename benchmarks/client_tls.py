@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import cast
 
 from benchmarks.harness import ROUNDS, Measurement, Row, compare, table
-from broker.security.authority import make
+from kafkalog_broker.security.authority import make
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.tls_transport import TlsTransport
 from pyspark_kafkalog.client.transport import Transport

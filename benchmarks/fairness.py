@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.broker import scratch
 from benchmarks.harness import Row
 from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec, compress

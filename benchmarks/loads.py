@@ -31,7 +31,7 @@ from pyspark.sql.datasource import InputPartition
 import pyspark_kafkalog as kafkalog
 from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.spark_read import fill, session
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource import source
 from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.source import DefaultSource

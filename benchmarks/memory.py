@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.harness import Row, table
 from benchmarks.spark_read import fill, noop, session
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
 
 GIB = 5

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from benchmarks.broker import apart, in_turn, scratch
 from benchmarks.harness import Measurement, Row, compare, interleave, repeats
 from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set

@@ -73,7 +73,7 @@ class _Broker:
     def __init__(self, data: Path) -> None:
         began = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "broker", "start", "--log-level", "WARNING",
+            [sys.executable, "-m", "kafkalog_broker", "start", "--log-level", "WARNING",
              "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={data}"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

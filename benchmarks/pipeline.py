@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import broker
+import kafkalog_broker
 from benchmarks.harness import Row, compare, interleave, table
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
@@ -252,7 +252,7 @@ def write_rows(servers: str, rounds: int) -> list[Row]:
 
 def run(rounds: int = 5) -> list[Row]:
     """Both directions."""
-    with broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
+    with kafkalog_broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
         servers = running.bootstrap_servers
         rows = read_rows(servers, 100, 12, rounds)
         rows += read_rows(servers, 1024, 3, rounds)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import duckdb
 import pyarrow as pa
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 from benchmarks.harness import Measurement, Row, compare, interleave, table
 from benchmarks.pipeline import READ_BYTES, SCHEMA, fill, peer_batches
@@ -85,7 +85,7 @@ def read_rows(servers: str, value_bytes: int, goal: float | None, rounds: int) -
 
 def run(rounds: int = 5) -> list[Row]:
     """Both sizes."""
-    with broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
+    with kafkalog_broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
         servers = running.bootstrap_servers
         duckdb.execute("SET enable_progress_bar = false")
         return read_rows(servers, 100, 10, rounds) + read_rows(servers, 1024, None, rounds)

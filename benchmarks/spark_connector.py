@@ -38,7 +38,7 @@ import psutil
 from benchmarks.harness import Measurement, Row, compare, interleave, table
 from benchmarks.raw_client import RawClient, batch, produce_request
 from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec

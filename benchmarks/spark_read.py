@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.raw_client import RawClient
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.java_runtime import ensure_java
@@ -174,7 +174,9 @@ def session(cores: int, configs: Mapping[str, str] | None = None) -> Iterator[An
     """A quiet session whose workers can import this module."""
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), str(ROOT / "broker"), os.environ.get("PYTHONPATH")])
+    )
     from pyspark.sql import SparkSession
 
     spark = (

@@ -29,7 +29,7 @@ from benchmarks.harness import Measurement, Row, interleave
 from benchmarks.raw_client import RawClient, fetch_request
 from benchmarks.spark_connector import OURS, WARM_DAEMON, Spent, timed_cpu
 from benchmarks.spark_read import BATCH_BYTES, COLUMNS, CORES, KEY, noop, ready_made, session
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder

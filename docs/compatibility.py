@@ -8,8 +8,8 @@ import re
 import sys
 from collections.abc import Mapping
 
-import broker.server.handlers  # noqa: F401  (fills the registry)
-from broker.server.dispatch import REGISTRY
+import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
+from kafkalog_broker.server.dispatch import REGISTRY
 from tests.peers.scripted.allowed import ALLOWED
 
 INTRODUCTION = """\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.config import BrokerConfig, LogConfig
-from broker.listener_config import ListenerConfig
 from docs.command_line import command_line
 from docs.compatibility import compatibility
+from kafkalog_broker.config import BrokerConfig, LogConfig
+from kafkalog_broker.listener_config import ListenerConfig
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Config, Property, describe
@@ -44,8 +44,8 @@ Names and defaults are Apache Kafka's unless the meaning says otherwise.
 
 SERVER_HEADING = """\
 The broker's properties, each with its default. Start it with:
-  python -m broker start conf/server.properties
-Written by `make docs` from the definitions in broker/config.py.
+  python -m kafkalog_broker start conf/server.properties
+Written by `make docs` from the definitions in broker/kafkalog_broker/config.py.
 """
 
 ZOOKEEPER_HEADING = """\

@@ -1,7 +1,7 @@
 """Counts how easy the tree is to find one's way in: ``python -m docs.house [--root DIR] [--short]``.
 
 DIR is a checkout of any commit, by default this one, so that two can be compared. Files and lines are those
-of the product, the packages ``pyspark_kafkalog`` and ``broker``; ``docs/journeys.py`` says what a journey is.
+of both packages, ``pyspark_kafkalog`` and ``kafkalog_broker``; ``docs/journeys.py`` says what a journey is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-PACKAGES = ("pyspark_kafkalog", "broker")
+FOLDERS = ("pyspark_kafkalog", "broker")
 MANY_FILES = 15
 JOURNEYS = {
     "produce": "a produced request, on the broker",
@@ -37,11 +37,14 @@ Graph = dict[str, set[str]]
 
 def product_files(root: Path) -> list[Path]:
     """The Python files of both packages."""
-    return sorted(path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
 
 
 def module_of(path: Path, root: Path) -> str:
     """The dotted name of a file; a package's is that of its directory."""
+    above = root / "broker"
+    if not above.joinpath("__init__.py").exists() and path.is_relative_to(above):
+        root = above  # it was a package itself once
     parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -91,7 +94,8 @@ def contract_modules(root: Path) -> list[str]:
             named.update(prefix + word for prefix in prefixes for word in words)
         named.update(contract.get("source_modules", ()))
         named.update(contract.get("forbidden_modules", ()))
-    return sorted(name for name in named if (root / (name.replace(".", "/") + ".py")).is_file())
+    modules = {module_of(path, root) for path in product_files(root) if path.name != "__init__.py"}
+    return sorted(named & modules)
 
 
 def imports(root: Path) -> Graph:
@@ -139,7 +143,7 @@ def journey(name: str, root: Path) -> list[str]:
     script = Path(__file__).with_name("journeys.py")
     ran = subprocess.run(
         [sys.executable, str(script), name],
-        env={**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'broker'}", "PYTHONWARNINGS": "ignore"},
         cwd=root, stdout=subprocess.PIPE, text=True, timeout=300, check=True,
     )  # fmt: skip
     files: list[str] = json.loads(ran.stdout.splitlines()[-1])

@@ -79,7 +79,7 @@ def run_broker(properties: str) -> None:
 
     threading.Thread(target=answer, daemon=True).start()  # before the tracer is there: not traced
     tracer = Tracer()
-    from broker.cli import main
+    from kafkalog_broker.cli import main
 
     main(["start", properties])
 
@@ -206,7 +206,7 @@ def main() -> None:
             finally:
                 traced.stop()
         else:
-            from broker import start_broker
+            from kafkalog_broker import start_broker
 
             with start_broker({"log.retention.ms": -1}) as server:
                 found = in_the_client(name, server, Path(directory))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import start_cluster
+from kafkalog_broker.embedded import start_cluster
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.foreign.chromium import Page, opened
 from tests.support.ledger.plans import facts, loaded

@@ -22,7 +22,7 @@ from killed_load import mapper_read, output
 from spark_session import spark_session
 from telling import arguments, console, say, say_commit, step, verdict
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="flights-") as temporary:
         directory = options.output or Path(temporary)
         with step("starting the broker, in a process of its own"):
-            server = broker.start_broker()
+            server = kafkalog_broker.start_broker()
         with server:
             say(f"listening on {server.bootstrap_servers} (process {server.pid})")
             with step("producing the flights of January to November"):

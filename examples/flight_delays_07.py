@@ -26,7 +26,7 @@ from flight_table import compare, print_delays
 from spark_session import spark_session
 from telling import arguments, console, say, say_commit, step, verdict
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
@@ -198,9 +198,9 @@ def zookeeper_in(directory: Path) -> Iterator[str]:
         yield server.connect
 
 
-def broker_of(node: int, zookeeper: str) -> broker.EmbeddedBroker:
+def broker_of(node: int, zookeeper: str) -> kafkalog_broker.EmbeddedBroker:
     """A broker of both wires that registers in ZooKeeper; what it takes is on disk, and so read, at once."""
-    started = broker.start_broker(
+    started = kafkalog_broker.start_broker(
         {
             "listeners": "KAFKA07://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", "node.id": node,
             "zookeeper.connect": zookeeper, "num.partitions": PARTITIONS_OF_A_BROKER, "log.flush.interval": 1,

@@ -14,7 +14,7 @@ import duckdb
 from flight_events import PARTITIONS, TOPIC, Source, produce
 from telling import console, say, step, verdict
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 
 DELAYS = """
@@ -28,7 +28,7 @@ DELAYS = """
 def main() -> int:
     started = time.monotonic()
     with step("starting the broker, in a process of its own"):
-        server = broker.start_broker()
+        server = kafkalog_broker.start_broker()
     with server:
         servers = server.bootstrap_servers
         with step("producing the flights of December"):

@@ -8,8 +8,8 @@ from docs.generate import ROOT
 from docs.house import JOURNEYS, journey
 
 CROSSED = {
-    "produce": ("broker/server/handlers/produce.py", "pyspark_kafkalog/protocol/exchange.py"),
-    "fetch": ("broker/server/handlers/fetch.py", "pyspark_kafkalog/protocol/exchange.py"),
+    "produce": ("broker/kafkalog_broker/server/handlers/produce.py", "pyspark_kafkalog/protocol/exchange.py"),
+    "fetch": ("broker/kafkalog_broker/server/handlers/fetch.py", "pyspark_kafkalog/protocol/exchange.py"),
     "task": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/columnar/plain.py"),
     "load": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/ledger/receipts.py"),
     "send": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/producer/producer.py"),

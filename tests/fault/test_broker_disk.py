@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.server.broker import Broker
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest

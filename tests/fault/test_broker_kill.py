@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from tests.support.protocol.raw_client import RawClient, batch, produce_request

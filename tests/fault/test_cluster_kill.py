@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from tests.support.cluster_faults import LONG_SESSIONS, end_session, miss
 from tests.support.stopping import stopped
 from tests.support.until import until

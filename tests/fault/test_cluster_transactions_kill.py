@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.peers.test_transactions_kill import PARTITIONS, Work, check
 from tests.support.cluster_faults import LONG_SESSIONS, end_session, miss

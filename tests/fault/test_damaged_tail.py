@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.log.segment_list import FullSegment, SegmentList, write_segment_list
-from broker.log.walk import check_segment
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.log.segment_list import FullSegment, SegmentList, write_segment_list
+from kafkalog_broker.log.walk import check_segment
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format

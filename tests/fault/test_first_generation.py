@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.v07 import entries
 from tests.support.log.logs import FIRST, contents, crash, open_log
 from tests.support.protocol.wire07 import (

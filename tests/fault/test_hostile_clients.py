@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
 from tests.support.protocol.raw_client import RawClient, batch

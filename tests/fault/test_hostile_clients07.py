@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.network.broker_process import MIB, growing_less_than
 from tests.support.protocol.wire07 import (
     GZIP,

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
 from tests.support.network.certificates import Authority
 from tests.support.until import until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.until import until

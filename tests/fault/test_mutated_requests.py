@@ -15,9 +15,9 @@ from contextlib import suppress
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.server import handlers
-from broker.server.dispatch import REGISTRY
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.server import handlers
+from kafkalog_broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.log.log import Log
+from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import PowerCut, VolatileFiles

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
 

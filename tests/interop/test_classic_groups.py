@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity

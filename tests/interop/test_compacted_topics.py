@@ -15,7 +15,7 @@ KEYS = 7
 @pytest.fixture
 def servers() -> object:
     """A broker whose cleaner hardly rests, with segments of some KiB."""
-    from broker.embedded import start_broker
+    from kafkalog_broker.embedded import start_broker
 
     properties = {"log.cleaner.backoff.ms": 100, "log.cleaner.min.cleanable.ratio": 0.01}
     with start_broker({**properties, "log.retention.ms": -1}) as broker:

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import UnsupportedForMessageFormatError
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import ForeignClient
 from tests.support.protocol.raw_client import RawClient

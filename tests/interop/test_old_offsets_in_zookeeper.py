@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import ForeignClient, messages
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import broker
-from broker.embedded import EmbeddedBroker
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ConsumerConfig
@@ -186,7 +186,7 @@ def spark(connector: list[Path]) -> Iterator[Any]:
 def own_broker() -> Iterator[EmbeddedBroker]:
     """The bundled broker, for all tests: each makes topics of its own."""
     settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with broker.start_broker(settings) as running:
+    with kafkalog_broker.start_broker(settings) as running:
         yield running
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer
 
-import broker
-from broker.cli import main
+import kafkalog_broker
+from kafkalog_broker.cli import main
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import CODECS, Message
@@ -46,7 +46,7 @@ def write_and_export(directory: Path) -> Sent:
     """Produce with each codec, idempotent and not, by our producer and a foreign one; stop; export."""
     written: dict[int, list[Message]] = {partition: [] for partition in range(PARTITIONS)}
     properties = {"log.segment.bytes": 60_000, "log.index.interval.bytes": 1000}
-    with broker.start_broker(properties, data_dir=directory / "ours") as running:
+    with kafkalog_broker.start_broker(properties, data_dir=directory / "ours") as running:
         create_topics(running.bootstrap_servers, [NewTopic(TOPIC, PARTITIONS), NewTopic("empty", 1)])
         number = 0
         for codec in CODECS:

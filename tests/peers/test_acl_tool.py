@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.command_line import kafkalog
 from tests.support.foreign.apache_kafka import ApacheKafka, run_tool
 

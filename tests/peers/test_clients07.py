@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.formats.compression import Codec

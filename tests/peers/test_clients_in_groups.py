@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.peers.test_transactions import ours
 from tests.support.foreign.fetched import NotAvailable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.cli import main
+from kafkalog_broker.cli import main
 from pyspark_kafkalog.formats.compression import Codec
 from tests.peers.exported import TOPIC, Sent, write_and_export
 from tests.support.foreign.foreign_face import Message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.foreign.apache_kafka import run_tool
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import Message

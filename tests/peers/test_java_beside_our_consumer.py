@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.client.consumer_cases import QUICK_GROUPS, Seat, drive, new_topic, produce
 from tests.support.foreign.apache_kafka import java
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.both_connectors import OURS, THEIRS, Both, ParityTopic
 from tests.support.datasource.stream_runs import Batch, StreamRuns
 from tests.support.foreign.foreign_face import messages

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.foreign.apache_kafka import fetch, java, run_tool
 from tests.support.foreign.fetched import NotAvailable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.foreign_clients import Confluent

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.client.token_endpoint import TokenEndpoint, unsecured_token
 from tests.support.datasource.both_connectors import OURS, THEIRS, read

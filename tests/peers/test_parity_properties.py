@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.both_connectors import Answer, Both, brief, same_answers
 from tests.support.datasource.random_topics import (
     RandomTopic,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.foreign.apache_kafka import ApacheKafka

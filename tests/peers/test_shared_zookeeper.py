@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
-from broker.security.credentials import Change
-from broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
+from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.datasource.both_connectors import OURS, ParityTopic
 from tests.support.foreign.clients07 import ClientError
 from tests.support.foreign.fetched import NotAvailable

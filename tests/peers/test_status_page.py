@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.status.snapshot import (
     BrokerStatus,
     GroupStatus,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.foreign.object_stores import azurite, gcs_server

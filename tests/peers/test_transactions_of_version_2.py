@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
 from tests.peers.test_transactions import ours

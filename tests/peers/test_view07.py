@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.foreign.apache_kafka import java, run_tool
 from tests.support.protocol.wire07 import LATEST, Wire07, entry, offsets, produce, zipped
 

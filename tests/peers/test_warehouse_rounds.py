@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.lake_rounds import LakeRound

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import broker
-from broker.embedded import EmbeddedBroker
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.datasource.spark_topics import Topic
 from tests.support.foreign.clients07 import ClientError
@@ -40,7 +40,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProcess]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedBroker]:
-    with broker.start_broker({"log.retention.ms": "-1"}) as running:
+    with kafkalog_broker.start_broker({"log.retention.ms": "-1"}) as running:
         yield running
 
 

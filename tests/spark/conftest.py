@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import broker
-from broker.embedded import EmbeddedBroker
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.classic.two_brokers07 import TwoBrokers07
 from tests.support.datasource.spark_topics import Topic
@@ -29,7 +29,7 @@ def spark() -> Iterator[Any]:
 def server() -> Iterator[EmbeddedBroker]:
     # Records here are of 1970, and age must not take them while a slow run is still reading.
     settings = {"auto.create.topics.enable": "false", "log.retention.ms": "-1"}
-    with broker.start_broker(settings) as running:
+    with kafkalog_broker.start_broker(settings) as running:
         yield running
 
 
@@ -42,8 +42,8 @@ def brokers07(zookeeper: ZooKeeperServer) -> Iterator[TwoBrokers07]:
         "log.flush.interval": 1, "log.file.size": 1000, "zookeeper.session.timeout.ms": 60_000,
     }  # fmt: skip
     with (
-        broker.start_broker({**settings, "node.id": 1}) as one,
-        broker.start_broker({**settings, "node.id": 2}) as two,
+        kafkalog_broker.start_broker({**settings, "node.id": 1}) as one,
+        kafkalog_broker.start_broker({**settings, "node.id": 2}) as two,
     ):
         yield TwoBrokers07(place, {1: one, 2: two})
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import LoadError
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, entry, fetch, produce

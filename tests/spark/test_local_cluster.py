@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.datasource.spark_topics import Topic
 from tests.support.foreign.fetched import ROOT

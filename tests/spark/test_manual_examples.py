@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
 from tests.support.spark.frame_rows import assert_rows
 

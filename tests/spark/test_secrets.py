@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificate
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.command_line import kafkalog
 from tests.support.foreign.clients07 import ClientError
 from tests.support.network.certificates import Authority

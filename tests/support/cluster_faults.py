@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.embedded import EmbeddedCluster
+from kafkalog_broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until

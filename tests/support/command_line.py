@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import broker.cli
+import kafkalog_broker.cli
 from pyspark_kafkalog.cli import main
 
 COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli"]
-BROKER_COMMAND = [sys.executable, "-m", "broker"]
+BROKER_COMMAND = [sys.executable, "-m", "kafkalog_broker"]
 """For those who start them themselves."""
 
 SECONDS = 120
@@ -55,11 +55,11 @@ def kafkalog_bytes(
     return _run(main, ("kafkalog", *arguments), environment(server), said, cwd)
 
 
-def kafkalog_broker(*arguments: str, said: str | bytes = "", cwd: Any = None) -> Ran[str]:
+def broker_command(*arguments: str, said: str | bytes = "", cwd: Any = None) -> Ran[str]:
     """The same for the broker's commands; ``start`` only where it cannot."""
 
     def command() -> None:
-        sys.exit(broker.cli.main(arguments))
+        sys.exit(kafkalog_broker.cli.main(arguments))
 
     return _as_text(_run(command, ("kafkalog-broker", *arguments), environment(None), said, cwd))
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker
 from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.create_topics import (
@@ -105,7 +105,7 @@ class Two:
     def forget(self, number: int, *more: str, answer: str = "") -> tuple[int, str]:
         """What ``kafkalog-broker forget`` returns and says."""
         ran = subprocess.run(
-            [sys.executable, "-m", "broker", "forget", str(number), str(self._properties), *more],
+            [sys.executable, "-m", "kafkalog_broker", "forget", str(number), str(self._properties), *more],
             input=answer, capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         return ran.returncode, ran.stdout + ran.stderr

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.mirror.mirror import Mirror, NotMirrored
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest

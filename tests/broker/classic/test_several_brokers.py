@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.classic.consumer.stream import MessageStream
 from pyspark_kafkalog.classic.mirror.mirror import Mirror

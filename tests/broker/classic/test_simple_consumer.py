@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.client.admin import NewTopic, create_topics

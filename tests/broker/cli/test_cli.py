@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.embedded import start_broker
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.properties import parse_properties
-from tests.support.command_line import BROKER_COMMAND, SECONDS, kafkalog_broker
+from tests.support.command_line import BROKER_COMMAND, SECONDS, broker_command
 
 ROOT = Path(__file__).resolve().parents[3]
 READY = re.compile(
@@ -92,7 +92,7 @@ def test_it_says_where_it_listens_and_is_the_same_cluster_however_it_was_ended(
 
 def test_the_start_loads_nothing_heavy() -> None:
     code = (
-        "import sys, broker.cli, broker.server.broker;"
+        "import sys, kafkalog_broker.cli, kafkalog_broker.server.broker;"
         "heavy = {'pyspark', 'pyarrow', 'numpy', 'numba', 'pandas', 'typer', 'click', 'rich', 'kazoo'};"
         "sys.stdout.write(','.join(sorted(heavy & set(sys.modules))))"
     )
@@ -128,21 +128,21 @@ def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     ],
 )
 def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
-    ran = kafkalog_broker("start", *arguments, cwd=tmp_path)
+    ran = broker_command("start", *arguments, cwd=tmp_path)
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", line)
 
 
 def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=0\n")
-    ran = kafkalog_broker("start", str(path))
+    ran = broker_command("start", str(path))
     assert (ran.returncode, ran.stderr) == (
         2, f"kafkalog-broker: {path}: num.partitions=0 is not allowed; allowed: 1 to 10000\n",
     )  # fmt: skip
 
 
 def test_a_file_that_configures_no_logging_is_one_line() -> None:
-    ran = kafkalog_broker("start", "--log-config", "conf/server.properties", cwd=ROOT)
+    ran = broker_command("start", "--log-config", "conf/server.properties", cwd=ROOT)
     assert ran.returncode == 2
     assert ran.stderr.startswith("kafkalog-broker: conf/server.properties is not a logging configuration: ")
     assert ran.stderr.count("\n") == 1
@@ -158,7 +158,7 @@ def cannot_start(caplog: pytest.LogCaptureFixture) -> CannotStart:
     def run(data: Path, *overrides: str, port: int = 0) -> list[str]:
         caplog.clear()
         own = (f"log.dirs={data}", f"listeners=PLAINTEXT://127.0.0.1:{port}", *overrides)
-        ran = kafkalog_broker("start", *_overrides(*own))
+        ran = broker_command("start", *_overrides(*own))
         assert (ran.returncode, ran.stdout) == (1, "")
         lines = ran.stderr.splitlines()
         assert lines[-1].startswith("kafkalog-broker: ")
@@ -192,16 +192,16 @@ def test_a_directory_that_cannot_be_made_is_one_line_and_one_of_the_log(
     "arguments", [[], ["start", "--override", "x"], ["begin"], ["start", "--log-level", "x"]]
 )
 def test_a_misused_command_line_exits_with_two(arguments: list[str]) -> None:
-    ran = kafkalog_broker(*arguments)
+    ran = broker_command(*arguments)
     assert ran.returncode == 2
     assert "kafkalog-broker" in ran.stderr.splitlines()[-1]
 
 
 def test_help_has_examples() -> None:
     for arguments in (["--help"], ["start", "--help"]):
-        ran = kafkalog_broker(*arguments)
+        ran = broker_command(*arguments)
         assert ran.returncode == 0
-        assert "python -m broker start conf/server.properties" in ran.stdout
+        assert "python -m kafkalog_broker start conf/server.properties" in ran.stdout
 
 
 def test_the_properties_that_it_prints_are_the_defaults() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import broker
-from broker.cli import main
+import kafkalog_broker
+from kafkalog_broker.cli import main
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -143,7 +143,7 @@ def test_the_rows_of_the_indexes_are_shown(partition: Path, capsys: pytest.Captu
 def test_stored_offsets_are_read_while_the_broker_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with broker.start_broker(data_dir=tmp_path / "data") as running:
+    with kafkalog_broker.start_broker(data_dir=tmp_path / "data") as running:
         CLIENTS[0].create_topic(running.bootstrap_servers, "flights", 1)
         CLIENTS[0].commit(running.bootstrap_servers, "g", "flights", 0, 17)
         lines = dumped(capsys, "--offsets-decoder", tmp_path / "data" / "__consumer_offsets_0")
@@ -162,7 +162,7 @@ def test_nothing_to_show_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_reader_that_has_seen_enough_ends_it_without_noise(partition: Path) -> None:
-    command = f"'{sys.executable}' -m broker dump-log --records '{partition}' | head -1"
+    command = f"'{sys.executable}' -m kafkalog_broker dump-log --records '{partition}' | head -1"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("Dumping ")
     assert done.stderr == ""

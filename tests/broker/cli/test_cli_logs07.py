@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import broker
-from broker.cli import main
+import kafkalog_broker
+from kafkalog_broker.cli import main
 from pyspark_kafkalog import NewTopic, create_topics
 from tests.support.log.data_directories import ENTRIES_07, MESSAGES_07, flip, segments, write_log07
 from tests.support.log.logs import crash_all
@@ -126,7 +126,7 @@ def test_logs_of_a_broker_that_runs_and_stops_are_checked_and_only_later_topics_
 ) -> None:
     data, target = tmp_path / "data", tmp_path / "for kafka"
     settings = {"listeners": BOTH, "log.flush.interval": 1, "num.partitions": 1}
-    with broker.start_broker(settings, data_dir=data) as running:
+    with kafkalog_broker.start_broker(settings, data_dir=data) as running:
         create_topics(running.bootstrap_servers, [NewTopic("modern", 1)])
         with Wire07(running.port_of("KAFKA07")) as wire:
             wire.send(produce("té", 0, entry(b"one") + zipped(entry(b"two"), entry(b"three"))))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ConsumerConfig

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.cli import main
-from broker.disk.data_directory import LOCK_NAME
-from broker.disk.filesystem import OsFileSystem
-from broker.embedded import start_broker
+from kafkalog_broker.cli import main
+from kafkalog_broker.disk.data_directory import LOCK_NAME
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.errors import AuthenticationFailed
 from pyspark_kafkalog.security.jaas import parse_jaas

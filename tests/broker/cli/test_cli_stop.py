@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import main
-from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
-from broker.disk.process_lock import hold
-from broker.embedded import EmbeddedBroker, start_broker
-from tests.support.command_line import BROKER_COMMAND, SECONDS, kafkalog_broker
+from kafkalog_broker.cli import main
+from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, LOCK_NAME
+from kafkalog_broker.disk.process_lock import hold
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from tests.support.command_line import BROKER_COMMAND, SECONDS, broker_command
 from tests.support.manual_clock import ManualClock
 from tests.support.stopping import stopped
 from tests.support.until import until
@@ -87,7 +87,7 @@ def test_a_broker_that_does_not_stop_in_time_is_reported(
     running: EmbeddedBroker, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    monkeypatch.setattr("broker.cli.stop.SYSTEM_CLOCK", clock)
+    monkeypatch.setattr("kafkalog_broker.cli.stop.SYSTEM_CLOCK", clock)
     pid, began = running.pid, clock.monotonic()
     with stopped(pid):
         assert main(["stop", str(data), "--timeout", "2.5"]) == 1
@@ -102,12 +102,12 @@ def test_a_broker_that_does_not_stop_in_time_is_reported(
     "arguments", [["/no/such/place"], [".", "--timeout", "soon"], [".", "--timeout", "-1"]]
 )
 def test_a_misused_stop_exits_with_two(arguments: list[str]) -> None:
-    ran = kafkalog_broker("stop", *arguments)
+    ran = broker_command("stop", *arguments)
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1].startswith("kafkalog-broker")
 
 
 def test_without_an_argument_it_looks_where_a_broker_without_one_keeps_its_data(tmp_path: Path) -> None:
-    ran = kafkalog_broker("stop", cwd=tmp_path)
+    ran = broker_command("stop", cwd=tmp_path)
     assert ran.returncode == 2
     assert "kafkalog-data: no such data directory" in ran.stderr

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import broker
-from broker.cli import main
-from broker.disk.filesystem import FileSystem
-from broker.inspect.inspection import SegmentPlace, segments_in
-from broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, read_segment_list
+import kafkalog_broker
+from kafkalog_broker.cli import main
+from kafkalog_broker.disk.filesystem import FileSystem
+from kafkalog_broker.inspect.inspection import SegmentPlace, segments_in
+from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, SegmentList, read_segment_list
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from tests.support.log.data_directories import RECORDS, cut, flip, segments
 from tests.support.until import until
@@ -77,7 +77,7 @@ def test_what_is_nothing_to_check_is_misuse(
 
 
 def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
-    with broker.start_broker({"log.segment.bytes": 20_000}, data_dir=tmp_path / "data") as running:
+    with kafkalog_broker.start_broker({"log.segment.bytes": 20_000}, data_dir=tmp_path / "data") as running:
         create_topics(running.bootstrap_servers, [NewTopic("t", 1)])
         done = threading.Event()
 
@@ -112,6 +112,6 @@ def test_a_list_of_segments_that_is_begun_meanwhile_is_no_damage(
         path.write_bytes(content)
         return found
 
-    monkeypatch.setattr("broker.inspect.verify.segments_in", not_there_yet)
-    monkeypatch.setattr("broker.inspect.inspection.read_segment_list", read_then_begun)
+    monkeypatch.setattr("kafkalog_broker.inspect.verify.segments_in", not_there_yet)
+    monkeypatch.setattr("kafkalog_broker.inspect.inspection.read_segment_list", read_then_begun)
     assert verify(partition.parent) == 0

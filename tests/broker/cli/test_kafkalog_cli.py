@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.command_line import kafkalog, table
 from tests.support.protocol.raw_client import RawClient, batch
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.command_line import kafkalog
 
 pytestmark = pytest.mark.long("dozens of commands")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.client.consumer_cases import QUICK_GROUPS
 from tests.support.client.group_command_cases import GroupCommandCases
 from tests.support.client.transaction_command_cases import TransactionCommandCases

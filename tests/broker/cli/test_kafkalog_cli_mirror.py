@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving

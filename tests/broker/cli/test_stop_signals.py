@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 BUSY_BROKER = """
 import signal, sys
-import broker.cli.start, broker.server.broker
+import kafkalog_broker.cli.start, kafkalog_broker.server.broker
 
 def say(word):
     sys.stdout.write(word + "\\n")
@@ -48,9 +48,9 @@ class BusyBroker:
             signal.raise_signal(signal.SIGINT)
             say("not reached")
 
-clock = broker.cli.start.SYSTEM_CLOCK = Clock()
-broker.server.broker.Broker = BusyBroker
-from broker.cli import main
+clock = kafkalog_broker.cli.start.SYSTEM_CLOCK = Clock()
+kafkalog_broker.server.broker.Broker = BusyBroker
+from kafkalog_broker.cli import main
 sys.exit(main(["start", "--log-level", "ERROR"]))
 """
 

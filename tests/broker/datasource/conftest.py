@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from tests.support.datasource.spark_stream import Checkpoint, Run
 from tests.support.datasource.spark_topics import Topic

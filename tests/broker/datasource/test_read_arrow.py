@@ -23,7 +23,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, UnknownTopicOrPartition

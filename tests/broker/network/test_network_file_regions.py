@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OpenFiles, OsFileSystem
-from broker.log.file_slice import FileSlice
-from broker.network.reply import Reply
+from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.log.file_slice import FileSlice
+from kafkalog_broker.network.reply import Reply
 from tests.support.network.sockets import Client, serving
 from tests.support.until import until
 

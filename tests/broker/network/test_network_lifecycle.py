@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.reply import Reply
-from broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
+from kafkalog_broker.network.reply import Reply
+from kafkalog_broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Counts, FakeRegion, serving

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.network import processor
-from broker.network.reply import Reply
+from kafkalog_broker.network import processor
+from kafkalog_broker.network.reply import Reply
 from tests.support.network.sockets import Client, Rounds, frame, serving
 from tests.support.until import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.reply import Reply
+from kafkalog_broker.network.reply import Reply
 from tests.support.network.sockets import Client, Counts, FakeRegion, frame, serving
 from tests.support.until import until
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import trustme
 
-from broker.disk.filesystem import OpenFiles, OsFileSystem
-from broker.log.file_slice import FileSlice, MemorySlice
-from broker.network.channel import RequestMemory
-from broker.network.connection import Entrance
-from broker.network.reply import Part, Reply
-from broker.network.socket_server import AddressLimits
-from broker.network.tls import HANDSHAKE_BYTES
+from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
+from kafkalog_broker.network.channel import RequestMemory
+from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.reply import Part, Reply
+from kafkalog_broker.network.socket_server import AddressLimits
+from kafkalog_broker.network.tls import HANDSHAKE_BYTES
 from pyspark_kafkalog.errors import InvalidRequest
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Rounds, frame, serving

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 import snappy
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from tests.support.formats.captures_07 import captured, captures
 from tests.support.protocol.wire07 import (
     EARLIEST,

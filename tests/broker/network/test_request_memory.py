@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.exchange import encode_request
 from tests.support.network.broker_process import MIB, growing_less_than

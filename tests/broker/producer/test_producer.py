@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import broker
-from broker.embedded import EmbeddedBroker
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import PartitionFetcher
@@ -25,7 +25,7 @@ from pyspark_kafkalog.types import LATEST_TIMESTAMP, Record, TopicPartition
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedBroker]:
-    with broker.start_broker() as running:
+    with kafkalog_broker.start_broker() as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def test_a_topic_is_made_when_it_is_first_sent_to(kafka: EmbeddedBroker) -> None
 
 
 def test_a_killed_broker_costs_neither_records_nor_order() -> None:
-    with broker.start_broker() as running:
+    with kafkalog_broker.start_broker() as running:
         create_topics(running.bootstrap_servers, [NewTopic("t", 2)])
         out = producer(running, linger_ms=1, retry_backoff_ms=10, retry_backoff_max_ms=100)
         out.send("t", b"0 first", partition=0).result(90)
@@ -80,7 +80,7 @@ def test_a_killed_broker_costs_neither_records_nor_order() -> None:
 
 @pytest.mark.long("brokers that are killed")
 def test_reading_goes_on_after_the_broker_was_killed() -> None:
-    with broker.start_broker() as running:
+    with kafkalog_broker.start_broker() as running:
         with producer(running, batch_size=1000) as out:
             for i in range(5000):
                 out.send("t", b"%d" % i)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.errors import InvalidRecord, KafkaError
 from pyspark_kafkalog.producer import sender

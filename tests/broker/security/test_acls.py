@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker.config import BrokerConfig
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.security.acl_rules import AclRules
-from broker.security.principal import ANONYMOUS as NOBODY
-from broker.server.broker import Broker
-from broker.server.dispatch import REGISTRY, Need
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.security.acl_rules import AclRules
+from kafkalog_broker.security.principal import ANONYMOUS as NOBODY
+from kafkalog_broker.server.broker import Broker
+from kafkalog_broker.server.dispatch import REGISTRY, Need
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
@@ -297,7 +297,7 @@ def test_clients_of_kafka_07_are_anonymous_under_the_same_acls(
             assert parts == b"\0\0" + b"\0\0\0\x02\xff\xff" + b"\0\0\0\x02\0\0" + b"\0\0\0\x02\xff\xff"
             # It may write to that topic, but not make it; no answer can say so.
             with (
-                caplog.at_level(logging.INFO, "broker.authorizer"),
+                caplog.at_level(logging.INFO, "kafkalog_broker.authorizer"),
                 Wire07(running.ports["KAFKA07"]) as writer,
             ):
                 writer.send(wire07.produce("open", 0, wire07.entry(b"v")))
@@ -321,12 +321,12 @@ def test_a_denial_is_logged_once_for_a_request_and_counted(
     running = Broker(BrokerConfig.load(None, settings | WITH_ACLS), registry=registry)
     running.start()
     try:
-        with caplog.at_level(logging.INFO, "broker.authorizer"), RawClient(running.port) as client:
+        with caplog.at_level(logging.INFO, "kafkalog_broker.authorizer"), RawClient(running.port) as client:
             client.ask(fetch_request({("t\nforged", 0): 0, ("t\nforged", 1): 0}))
             client.ask(MetadataRequest(None))
     finally:
         running.stop()
-    assert [each.getMessage() for each in caplog.records if each.name == "broker.authorizer"] == [
+    assert [each.getMessage() for each in caplog.records if each.name == "kafkalog_broker.authorizer"] == [
         f"Principal = {ANONYMOUS} is Denied operation = READ from host = 127.0.0.1 on resource = "
         "Topic:LITERAL:'t\\nforged' for request = Fetch"
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from tests.support.network.certificates import Authority
 from tests.support.until import until
 

@@ -11,7 +11,7 @@ import kafka.admin
 import kafka.errors
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 
 PASSWORD = "not-very-secret"
 USERS = ("admin", "alice", "bob")

@@ -18,10 +18,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from broker.disk.filesystem import OsFileSystem
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.security.credentials import Change, FileCredentials
-from broker.security.security_file import SecurityFile
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 from tests.support.network.certificates import Authority
 from tests.support.network.tokens import Signer

@@ -17,11 +17,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker.disk.filesystem import OsFileSystem
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
-from broker.security.credentials import Change, FileCredentials
-from broker.security.security_file import SecurityFile
-from broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.errors import InvalidRequest, ServerError
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.security.scram import ScramCredential
@@ -251,7 +251,7 @@ def test_brokers_of_one_zookeeper_have_the_same_users_and_acls(
         properties = tmp_path / "server.properties"
         lines = (f"{name}={value}" for name, value in given.items())
         properties.write_text("\n".join(lines).replace("=True", "=true"))
-        command = [sys.executable, "-m", "broker", "add-user", str(properties), "dora"]
+        command = [sys.executable, "-m", "kafkalog_broker", "add-user", str(properties), "dora"]
         subprocess.run(command, input="secret\n", text=True, check=True, stdout=subprocess.DEVNULL)
         until(lambda: admin(first, "dora").list_topics(timeout=60))
         first.restart()

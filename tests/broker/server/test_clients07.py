@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer

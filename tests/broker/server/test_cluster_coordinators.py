@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
+from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic

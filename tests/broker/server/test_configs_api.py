@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
 from pyspark_kafkalog.protocol.api.alter_configs import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (

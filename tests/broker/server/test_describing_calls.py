@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest

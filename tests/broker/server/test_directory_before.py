@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.cli import main
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.cli import main
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.describe_configs import (
     DescribeConfigsRequest,

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-import broker
-from broker.embedded import BrokerNotStarted, start_broker
+import kafkalog_broker
+import pyspark_kafkalog
+from kafkalog_broker.embedded import BrokerNotStarted, start_broker
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.stopping import still_there
@@ -96,7 +97,7 @@ def test_a_property_that_there_is_not_is_an_error_that_names_the_nearest(
 
 PARENT = """
 import sys
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 b = start_broker()
 print(b.pid, b.data_dir, flush=True)
 sys.stdin.read()
@@ -104,12 +105,12 @@ sys.stdin.read()
 
 
 def test_it_ends_with_its_parent_however_that_goes() -> None:
-    root = str(Path(broker.__file__).parent.parent)
+    roots = [str(Path(str(each.__file__)).parents[1]) for each in (kafkalog_broker, pyspark_kafkalog)]
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": root},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(roots)},
         text=True,
     )
     with parent:
@@ -132,10 +133,19 @@ def imported(code: str, *names: str) -> list[str]:
 
 
 def test_the_package_is_imported_without_the_broker_or_spark() -> None:
-    assert imported("import broker", "broker.embedded", "broker.server", "pyspark", "pyarrow") == []
+    assert (
+        imported(
+            "import kafkalog_broker",
+            "kafkalog_broker.embedded",
+            "kafkalog_broker.server",
+            "pyspark",
+            "pyarrow",
+        )
+        == []
+    )
 
 
 @pytest.mark.long("a broker that is started more than once")
 def test_the_brokers_process_imports_nothing_heavy() -> None:
     heavy = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "asyncio")
-    assert imported("import broker.server.broker", *heavy) == []
+    assert imported("import kafkalog_broker.server.broker", *heavy) == []

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-import broker
-from broker.embedded import EmbeddedCluster
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -22,7 +22,7 @@ from tests.support.zookeeper import PATIENT
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with broker.start_cluster(3, PATIENT) as running:
+    with kafkalog_broker.start_cluster(3, PATIENT) as running:
         await_all(running)
         yield running
 
@@ -62,9 +62,9 @@ def test_groups_are_spread_over_the_brokers_and_keep_their_offsets(cluster: Embe
 def test_what_only_one_broker_can_have_is_refused_and_nothing_runs() -> None:
     before = {each.pid for each in psutil.Process().children()}
     with pytest.raises(InvalidConfig, match=r"start_cluster: node\.id is each broker's own"):
-        broker.start_cluster(**{"node.id": 5})
+        kafkalog_broker.start_cluster(**{"node.id": 5})
     with pytest.raises(InvalidConfig, match="at least 1 broker, not 0"):
-        broker.start_cluster(0)
+        kafkalog_broker.start_cluster(0)
     with pytest.raises(InvalidConfig, match=r"no property num\.partition"):
-        broker.start_cluster(2, **{"num.partition": 5})
+        kafkalog_broker.start_cluster(2, **{"num.partition": 5})
     assert {each.pid for each in psutil.Process().children()} == before

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import BrokerNotStarted
+from kafkalog_broker.embedded import BrokerNotStarted
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.protocol.raw_client import batch

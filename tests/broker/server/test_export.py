@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-import broker
-from broker.cli import main
-from broker.disk import filesystem
-from broker.disk.filesystem import OsFileSystem
-from broker.disk.process_lock import hold_directory
-from broker.store.topic_store import read_partition_metadata
+import kafkalog_broker
+from kafkalog_broker.cli import main
+from kafkalog_broker.disk import filesystem
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.process_lock import hold_directory
+from kafkalog_broker.store.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
@@ -130,7 +130,7 @@ def test_message_sets_go_along_and_epochs_begin_with_the_first_batch(tmp_path: P
 
 
 def test_topics_are_chosen_by_name(tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with broker.start_broker(data_dir=tmp_path / "data") as running:
+    with kafkalog_broker.start_broker(data_dir=tmp_path / "data") as running:
         create_topics(running.bootstrap_servers, [NewTopic("a_1", 2), NewTopic("b-1", 1), NewTopic("c", 1)])
     assert export(tmp_path / "data", target, "--topic", "a_1", "--topic", "b-1") == 0
     assert sorted(path.name for path in target.iterdir()) == ["a_1-0", "a_1-1", "b-1-0"]
@@ -144,8 +144,8 @@ def test_topics_are_chosen_by_name(tmp_path: Path, target: Path, capsys: pytest.
 
 def test_several_directories_make_one_export(tmp_path: Path, target: Path) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
-    from broker.config import BrokerConfig
-    from broker.server.broker import Broker
+    from kafkalog_broker.config import BrokerConfig
+    from kafkalog_broker.server.broker import Broker
 
     directories = ",".join(map(str, places))
     settings = {"log.dirs": directories, "listeners": "PLAINTEXT://127.0.0.1:0"}
@@ -279,7 +279,7 @@ def test_a_running_brokers_directory_is_refused_unless_live_is_said(
     tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
-    with broker.start_broker({"log.segment.bytes": 200_000}, data_dir=data) as running:
+    with kafkalog_broker.start_broker({"log.segment.bytes": 200_000}, data_dir=data) as running:
         create_topics(running.bootstrap_servers, [NewTopic("t", 1)])
         assert export(data, target) == 1
         assert f"a broker runs on {data}: stop it, or export with --live" in capsys.readouterr().err
@@ -314,21 +314,22 @@ def test_no_broker_starts_on_a_directory_that_is_being_exported(
     refused = []
 
     def meanwhile(self: OsFileSystem, path: Path) -> None:
-        with pytest.raises(broker.embedded.BrokerNotStarted) as failure:
-            broker.start_broker(data_dir=partition.parent)
+        with pytest.raises(kafkalog_broker.embedded.BrokerNotStarted) as failure:
+            kafkalog_broker.start_broker(data_dir=partition.parent)
         refused.append(str(failure.value))
 
     monkeypatch.setattr(OsFileSystem, "sync_directory", meanwhile)
     assert export(partition.parent, target) == 0
     assert refused
     assert all("in use by another broker or an export" in words for words in refused)
-    with broker.start_broker(data_dir=partition.parent):
+    with kafkalog_broker.start_broker(data_dir=partition.parent):
         pass
 
 
 def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> None:
     code = (
-        "import sys, time; from broker.cli import main; from broker.inspect import kafka_export as export;"
+        "import sys, time; from kafkalog_broker.cli import main;"
+        "from kafkalog_broker.inspect import kafka_export as export;"
         "export.copy_bytes = lambda *_: (sys.stdout.write('copying\\n'), sys.stdout.flush(), time.sleep(99));"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -356,7 +357,7 @@ def test_a_partitions_directory_or_an_empty_one_is_no_source(
 
 def test_a_progress_bar_is_shown_on_a_terminal_only(partition: Path, target: Path) -> None:
     code = (
-        "import sys; from broker.cli import main; main(sys.argv[1:]);"
+        "import sys; from kafkalog_broker.cli import main; main(sys.argv[1:]);"
         "sys.exit(bool({'rich', 'typer'} & set(sys.modules)))"
     )
     arguments = [sys.executable, "-c", code, "export", str(partition.parent), str(target)]

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.server.broker import Broker
-from broker.store.manager import LogManager
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.server.broker import Broker
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import main
+from kafkalog_broker.cli import main
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from tests.support.protocol.raw_client import batch

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.server.broker import Broker
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.describe_configs import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
 from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroup, DescribeGroupsRequest

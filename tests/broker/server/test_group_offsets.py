@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
-from broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic

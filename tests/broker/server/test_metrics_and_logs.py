@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from broker.config import BrokerConfig
-from broker.server.broker import Broker
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.server.broker import Broker
 from tests.support.protocol.raw_client import RawClient, batch, fetch_request
 
 
@@ -74,18 +74,18 @@ def test_requests_are_logged_one_by_one_when_that_is_turned_on(
 ) -> None:
     with RawClient(broker.port) as client:
         client.fetch("t", 0)
-        assert [r for r in caplog.records if r.name == "broker.requests"] == []
-        with caplog.at_level(logging.DEBUG, "broker.requests"):
+        assert [r for r in caplog.records if r.name == "kafkalog_broker.requests"] == []
+        with caplog.at_level(logging.DEBUG, "kafkalog_broker.requests"):
             client.fetch("t", 0, version=11)
             host, port = client.socket.getsockname()
-    (line,) = [r.getMessage() for r in caplog.records if r.name == "broker.requests"]
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "kafkalog_broker.requests"]
     assert line.startswith(f"{host}:{port} FETCH v11 id 2 client raw: ")
 
 
 def test_what_is_refused_and_what_is_closed_says_why(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "broker.server")
+    caplog.set_level(logging.DEBUG, "kafkalog_broker.server")
     with RawClient(broker.port) as client:
         client.fetch("never-made", 0)
         client.send_bytes(b"\x00\x00\x00\x0a" + b"\x00\x07\x00\x00" + b"\x00\x00\x00\x01" + b"\xff\xff")

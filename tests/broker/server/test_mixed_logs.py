@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.admin import NewTopic, create_topics

@@ -6,7 +6,7 @@ import select
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec

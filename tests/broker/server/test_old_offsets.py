@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.list_offsets import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic

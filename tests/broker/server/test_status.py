@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedBroker, start_broker, start_cluster
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker, start_cluster
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.command_line import COMMAND, environment
 from tests.support.command_line import kafkalog as command

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.create_partitions import (
     CreatePartitionsAssignment,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
 from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest, TopicData

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.alter_configs import (
     AlterableConfig,

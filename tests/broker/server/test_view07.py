@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import Record

@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.cluster.ownership import ClusterView, Ownership
-from broker.cluster.registry import TopicRegistry
-from broker.cluster.registry_reader import OlderRegistry
-from broker.store.cluster_data import RegistryNote
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.cluster.ownership import ClusterView, Ownership
+from kafkalog_broker.cluster.registry import TopicRegistry
+from kafkalog_broker.cluster.registry_reader import OlderRegistry
+from kafkalog_broker.store.cluster_data import RegistryNote
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,

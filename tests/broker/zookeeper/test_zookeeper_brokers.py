@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient, KeeperState
 
-from broker.embedded import start_broker
-from broker.security.credentials import Change
-from broker.security.zookeeper_stores import ZooKeeperUsers
+from kafkalog_broker.embedded import start_broker
+from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.security.zookeeper_stores import ZooKeeperUsers
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig

@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from crc32c import crc32c
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 
 HERE = Path(__file__).parent
@@ -358,7 +358,7 @@ def main() -> None:
 
     def start(more: dict[str, Any] | None = None) -> Any:
         (ROOT / "broker").mkdir(exist_ok=True)
-        return broker.start_broker({**PROPERTIES, **(more or {})}, data_dir=ROOT / "broker")
+        return kafkalog_broker.start_broker({**PROPERTIES, **(more or {})}, data_dir=ROOT / "broker")
 
     server = start()
     fill(server)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.load_races import race_twice
 from tests.support.loads.load_rounds import LoadRound

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.load_rounds import BY_HOUR, ORC_FILES, LoadRound
 from tests.support.loads.spark_drivers import LOCAL_CLUSTER, Drivers

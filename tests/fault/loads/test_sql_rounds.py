@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.foreign.postgresql import running_postgresql
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.load_soaks import SEEDS, soak, soaked_drivers

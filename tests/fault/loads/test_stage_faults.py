@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.loads.armed_faults import Fault
 from tests.support.loads.growing_topic import growing

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.ledger.s3_server import KEYS, Gate, s3_server
 from tests.support.loads.growing_topic import growing
 from tests.support.loads.spark_drivers import Drivers

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import start_broker
-from broker.server import handlers  # noqa: F401  (importing them fills the registry)
-from broker.server.dispatch import REGISTRY, Need
+from kafkalog_broker.embedded import start_broker
+from kafkalog_broker.server import handlers  # noqa: F401  (importing them fills the registry)
+from kafkalog_broker.server.dispatch import REGISTRY, Need
 from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
 from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest

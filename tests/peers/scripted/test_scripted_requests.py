@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 from tests.peers.scripted import (  # noqa: F401  (they fill the table)

@@ -17,15 +17,15 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.cluster.membership import Membership
-from broker.cluster.ownership import ClusterView, Ownership
-from broker.cluster.registry import TopicRegistry
-from broker.config import BrokerConfig
-from broker.endpoint import PLAINTEXT
-from broker.log.generations import SINCE_08
-from broker.server.registration import Registration
-from broker.server.served_logs import ServedLogs
-from broker.server.served_topics import Topics
+from kafkalog_broker.cluster.membership import Membership
+from kafkalog_broker.cluster.ownership import ClusterView, Ownership
+from kafkalog_broker.cluster.registry import TopicRegistry
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.endpoint import PLAINTEXT
+from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.server.registration import Registration
+from kafkalog_broker.server.served_logs import ServedLogs
+from kafkalog_broker.server.served_topics import Topics
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition, decode_id

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.config import LogConfig
-from broker.disk.filesystem import OsFileSystem
-from broker.group.classic_rules import JoinRequest
-from broker.group.consumer_group import Client, Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
-from broker.group.group import NoSuchGroup
-from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
-from broker.scheduler import Scheduler
-from broker.store.manager import LogManager
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.group.classic_rules import JoinRequest
+from kafkalog_broker.group.consumer_group import Client, Settings
+from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.steps import run_steps

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker.group.assignors import EMPTY, Assignment, by_topic
-from broker.group.consumer_group import (
+from kafkalog_broker.group.assignors import EMPTY, Assignment, by_topic
+from kafkalog_broker.group.consumer_group import (
     BACK_SOON,
     JOINING,
     LEAVING,
@@ -35,15 +35,15 @@ from broker.group.consumer_group import (
     matched_patterns,
     resumed,
 )
-from broker.group.consumer_group_records import (
+from kafkalog_broker.group.consumer_group_records import (
     RecordKey,
     build,
     changes,
     decode_key,
     encode_key,
 )
-from broker.group.topic_patterns import matching
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.group.topic_patterns import matching
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.log.append.producers import SNAPSHOT_NAME
-from broker.log.log import Log
-from broker.store.manager import LogManager
+from kafkalog_broker.log.append.producers import SNAPSHOT_NAME
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord

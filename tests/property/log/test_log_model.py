@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.disk.data_directory import RECOVERY_POINTS_NAME, read_table
-from broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME, read_table
+from kafkalog_broker.disk.filesystem import OsFileSystem
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS

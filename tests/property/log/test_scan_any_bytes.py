@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.disk.filesystem import ReadOnlyFiles
-from broker.inspect.inspection import Scan
-from broker.log.scan import FoundEntry07, scan, scan07
-from broker.log.walk import Damage, Found
+from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.inspect.inspection import Scan
+from kafkalog_broker.log.scan import FoundEntry07, scan, scan07
+from kafkalog_broker.log.walk import Damage, Found
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import LogConfig
-from broker.log.append.validation import (
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.log.append.validation import (
     _check_contents,
     _check_sender,
     _check_times,

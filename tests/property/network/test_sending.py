@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.network.channel import Channel
-from broker.network.reply import Transmission
+from kafkalog_broker.network.channel import Channel
+from kafkalog_broker.network.reply import Transmission
 from tests.support.network.sockets import FakeRegion, FakeSocket, frame
 
 _KINDS = st.sampled_from([bytes, bytearray, memoryview, FakeRegion])
@@ -21,7 +21,7 @@ _ALLOWANCES = st.lists(st.integers(0, 60), max_size=60)
 def test_a_transmission_does_not_depend_on_what_the_socket_takes_at_a_time(
     pieces: list[tuple[type, bytes]], allowances: list[int], read_limit: int
 ) -> None:
-    with patch("broker.network.reply._READ_BYTES", read_limit):
+    with patch("kafkalog_broker.network.reply._READ_BYTES", read_limit):
         _check_sending(pieces, allowances)
 
 
@@ -49,7 +49,7 @@ def test_giving_up_anywhere_closes_every_region_once(
 ) -> None:
     parts = [kind(data) for kind, data in pieces]
     transmission = Transmission(parts)
-    with patch("broker.network.reply._READ_BYTES", read_limit):
+    with patch("kafkalog_broker.network.reply._READ_BYTES", read_limit):
         transmission.send_to(FakeSocket(allowances))  # type: ignore[arg-type]
     transmission.close()
     assert all(part.closed_count == 1 for part in parts if isinstance(part, FakeRegion))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.store.state_topic import partition_for
+from kafkalog_broker.store.state_topic import partition_for
 
 
 @given(st.text(st.characters(), max_size=30), st.integers(1, 10_000))

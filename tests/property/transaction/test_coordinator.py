@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
-from broker.group.consumer_group import Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
-from broker.log.log import Log
-from broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
-from broker.scheduler import Scheduler
-from broker.store.manager import LogManager
-from broker.transaction.coordinator import TransactionCoordinator
-from broker.transaction.producer_ids import ProducerIds
-from broker.transaction.states import PREPARED, State, Transaction
+from kafkalog_broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
+from kafkalog_broker.group.consumer_group import Settings
+from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.transaction.coordinator import TransactionCoordinator
+from kafkalog_broker.transaction.producer_ids import ProducerIds
+from kafkalog_broker.transaction.states import PREPARED, State, Transaction
 from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition

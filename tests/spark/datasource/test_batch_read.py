@@ -11,7 +11,7 @@ from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.functions import window
 
-from broker.embedded import start_broker
+from kafkalog_broker.embedded import start_broker
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.protocol.raw_client import RawClient
 from tests.support.spark.frame_rows import assert_rows

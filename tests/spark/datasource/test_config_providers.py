@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-import broker
-from broker.embedded import EmbeddedBroker
+import kafkalog_broker
+from kafkalog_broker.embedded import EmbeddedBroker
 
 SECRET = "kept-elsewhere-7319"
 
@@ -24,7 +24,7 @@ def secured() -> Iterator[EmbeddedBroker]:
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": users,
     }
-    with broker.start_broker(given) as running:
+    with kafkalog_broker.start_broker(given) as running:
         yield running
 
 

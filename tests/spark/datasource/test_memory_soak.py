@@ -12,7 +12,7 @@ import pytest
 from benchmarks.memory import GIB, GOAL, VALUE_BYTES, watched
 from benchmarks.raw_client import RawClient, batch
 from benchmarks.spark_read import BATCH_BYTES, noop, session
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
 from tests.support.log.linked_partitions import link_partitions
 

@@ -11,7 +11,7 @@ from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.functions import array, col, concat, concat_ws, lit, struct, when
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
 
 NewTopic = Callable[..., Topic]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
 from tests.support.spark.frame_rows import assert_rows
 

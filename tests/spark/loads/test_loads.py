@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
 
-import broker
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import errors
 from pyspark_kafkalog.client.discovery import Cluster
@@ -319,7 +319,10 @@ def load_without_spark(lake: Lake, n: int) -> None:
 
 @pytest.mark.long("several Spark jobs")
 def test_offsets_that_aged_out_stop_the_load_with_their_number(lake: Lake) -> None:
-    with broker.start_broker(**{"log.retention.check.interval.ms": "100"}) as own, RawClient(own.port) as raw:
+    with (
+        kafkalog_broker.start_broker(**{"log.retention.check.interval.ms": "100"}) as own,
+        RawClient(own.port) as raw,
+    ):
         small = {"segment.bytes": "200", "retention.bytes": "400", "retention.ms": "-1"}
         assert raw.create_topic("short", 1, small).error_code == 0
         lake.topic, lake.servers = Topic(raw, "short"), own.bootstrap_servers

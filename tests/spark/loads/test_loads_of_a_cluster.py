@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from broker.embedded import EmbeddedCluster, start_cluster
+from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 
 pytestmark = pytest.mark.clusters

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from broker.embedded import EmbeddedBroker, run_child, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, run_child, start_broker
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES
 
 
@@ -18,7 +18,7 @@ def broker_of(
 ) -> Iterator[EmbeddedBroker]:
     """One that serves what `RELEASES` has of ``release``, and nothing else."""
     child = f"from {__name__} import run_as; run_as({release!r})"
-    with patch("broker.embedded._CHILD", child):
+    with patch("kafkalog_broker.embedded._CHILD", child):
         started = start_broker(dict(properties), data_dir=data_dir)
     with started:
         yield started
@@ -26,15 +26,15 @@ def broker_of(
 
 def run_as(release: str) -> None:
     """What the broker's process runs."""
-    import broker.server.handlers  # noqa: F401  (fills the registry)
-    from broker.server.dispatch import REGISTRY
+    import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
+    from kafkalog_broker.server.dispatch import REGISTRY
 
     spoken = {key: versions for key, versions in RELEASES[release].items() if key in REGISTRY}
     served = {key: replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()}
     known = {**APIS, **{key: replace(APIS[key], versions=versions) for key, versions in spoken.items()}}
     with (
-        patch("broker.server.dispatch.REGISTRY", served),
-        patch("broker.server.handlers.api_versions.REGISTRY", served),
-        patch("broker.security.authentication.APIS", known),
+        patch("kafkalog_broker.server.dispatch.REGISTRY", served),
+        patch("kafkalog_broker.server.handlers.api_versions.REGISTRY", served),
+        patch("kafkalog_broker.security.authentication.APIS", known),
     ):
         run_child()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger import Ledger

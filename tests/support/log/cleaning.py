@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.disk.filesystem import FileSystem, OsFileSystem
-from broker.log.log import Log
-from broker.store.cleaner import LogCleaner
-from broker.store.manager import LogManager
+from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.store.cleaner import LogCleaner
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.formats.batch import MAGIC, encode_batch, read_header
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
 from pyspark_kafkalog.types import NewRecord

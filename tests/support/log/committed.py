@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.log.log import Log
+from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.formats.batch import ControlType, decode_records, marker_type, read_header
 from tests.support.log.logs import contents
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.disk.filesystem import ReadOnlyFiles
-from broker.inspect.inspection import inspection_of, partition_place
-from broker.inspect.verify import PartitionReport, read_contents, verify_partition
+from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.inspect.inspection import inspection_of, partition_place
+from kafkalog_broker.inspect.verify import PartitionReport, read_contents, verify_partition
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash, message_set, open_log
 from tests.support.protocol.wire07 import entry, zipped

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.disk.filesystem import Data, Entry, File, OsFileSystem
-from broker.disk.process_lock import Closeable
+from kafkalog_broker.disk.filesystem import Data, Entry, File, OsFileSystem
+from kafkalog_broker.disk.process_lock import Closeable
 
 PAGE_BYTES = 4096
 

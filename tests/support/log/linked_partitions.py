@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME, read_table, write_table
-from broker.disk.filesystem import OsFileSystem
-from broker.store.topic_store import PARTITION_METADATA, directory_name
+from kafkalog_broker.disk.data_directory import (
+    CLEAN_SHUTDOWN_NAME,
+    RECOVERY_POINTS_NAME,
+    read_table,
+    write_table,
+)
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.store.topic_store import PARTITION_METADATA, directory_name
 from pyspark_kafkalog.types import TopicPartition
 
 

@@ -1,4 +1,4 @@
-"""Fake sockets and regions, and a raw client and server for the tests of broker.network."""
+"""Fake sockets and regions, and a raw client and server for the tests of kafkalog_broker.network."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from broker.network.connection import Entrance
-from broker.network.processor import Handler
-from broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
+from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.processor import Handler
+from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 

@@ -103,11 +103,11 @@ def _make_archive() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import SparkContext
 
-    import broker
+    import kafkalog_broker
     import pyspark_kafkalog as kafkalog
     from tests.support.spark.spark_session import running_session
 
-    with broker.start_broker() as server, tempfile.TemporaryDirectory() as directory:
+    with kafkalog_broker.start_broker() as server, tempfile.TemporaryDirectory() as directory:
         with kafkalog.Producer({"bootstrap.servers": server.bootstrap_servers}) as producer:
             producer.send("topic", b'{"number": 1}', key=b"key")
         with running_session() as spark:

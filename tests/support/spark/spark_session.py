@@ -19,7 +19,12 @@ def environment_of(pyspark: Path | None = None) -> dict[str, str]:
 
     Its workers find the suite's packages.
     """
-    path = [*([str(pyspark)] if pyspark else []), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    path = [
+        *([str(pyspark)] if pyspark else []),
+        str(ROOT),
+        str(ROOT / "broker"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PYSPARK_PYTHON": sys.executable,

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.config import BrokerConfig
+from kafkalog_broker.config import BrokerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 TEXTS = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from broker.metrics import Metrics
+from kafkalog_broker.metrics import Metrics
 
 
 def test_what_is_counted_is_in_the_registry_that_was_passed_in() -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from broker.scheduler import Scheduler
+from kafkalog_broker.scheduler import Scheduler
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 

@@ -6,7 +6,7 @@ import queue
 import threading
 from typing import Any
 
-from broker.scheduler import next_of
+from kafkalog_broker.scheduler import next_of
 
 
 class _Deaf(queue.SimpleQueue):  # type: ignore[type-arg]

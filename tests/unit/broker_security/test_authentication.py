@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.security.authentication import Accepted, Challenge, Login, LoginRefused, Step, Verdict
-from broker.security.mechanisms import Plain, Scram, plain_passwords
-from broker.security.principal import Principal
+from kafkalog_broker.security.authentication import Accepted, Challenge, Login, LoginRefused, Step, Verdict
+from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
+from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from broker.security.mapping_rules import parse_rules, subject_of, user_of
+from kafkalog_broker.security.mapping_rules import parse_rules, subject_of, user_of
 from pyspark_kafkalog.errors import InvalidConfig
 
 NAME = "CN=kafka-server1,OU=KAFKA,O=Lab,C=DE"

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from broker.cli.broker_app import main as broker_main
+from kafkalog_broker.cli.broker_app import main as broker_main
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli.app import app
 

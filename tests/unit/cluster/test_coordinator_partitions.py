@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.cluster.coordinator_partitions import CoordinatorPartitions
-from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.cluster.coordinator_partitions import CoordinatorPartitions
+from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.cluster.ownership import (
+from kafkalog_broker.cluster.ownership import (
     ClusterTopic,
     ClusterView,
     Deletion,
@@ -15,7 +15,7 @@ from broker.cluster.ownership import (
     RegisteredElsewhere,
     spread,
 )
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.cluster import peers as peers_module
-from broker.cluster.peers import Peers, peer_config
-from broker.config import BrokerConfig
-from broker.embedded import start_broker
+from kafkalog_broker.cluster import peers as peers_module
+from kafkalog_broker.cluster.peers import Peers, peer_config
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.clock import SYSTEM_CLOCK

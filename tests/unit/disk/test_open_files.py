@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.disk import filesystem
-from broker.disk.filesystem import OpenFile, OpenFiles, OsFileSystem, read_file, replace_file, write_all
+from kafkalog_broker.disk import filesystem
+from kafkalog_broker.disk.filesystem import (
+    OpenFile,
+    OpenFiles,
+    OsFileSystem,
+    read_file,
+    replace_file,
+    write_all,
+)
 from tests.support.log.faulty_files import FaultyFiles
 
 

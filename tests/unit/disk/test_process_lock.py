@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.disk.process_lock import Holder, hold, hold_directory, hold_off, holder_of, is_held, own_mark
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.process_lock import (
+    Holder,
+    hold,
+    hold_directory,
+    hold_off,
+    holder_of,
+    is_held,
+    own_mark,
+)
 
 SLEEPER = "import sys; sys.stdout.write('x'); sys.stdout.flush(); sys.stdin.read()"
 

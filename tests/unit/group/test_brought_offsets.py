@@ -10,18 +10,18 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
-from broker.config import LogConfig
-from broker.disk.filesystem import OsFileSystem
-from broker.group import brought_offsets
-from broker.group.brought_offsets import FILE_NAME, BroughtOffsets
-from broker.group.consumer_group import Settings
-from broker.group.coordinator import GroupCoordinator, GroupSettings
-from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
-from broker.scheduler import Scheduler
-from broker.store.manager import LogManager
-from broker.store.state_topic import partition_for
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.group import brought_offsets
+from kafkalog_broker.group.brought_offsets import FILE_NAME, BroughtOffsets
+from kafkalog_broker.group.consumer_group import Settings
+from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.store.state_topic import partition_for
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.offset_commit import (
     OffsetCommitRequest,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.group.classic_group import ClassicGroup
-from broker.group.classic_rules import (
+from kafkalog_broker.group.classic_group import ClassicGroup
+from kafkalog_broker.group.classic_rules import (
     JoinAnswer,
     JoinRequest,
     Moment,

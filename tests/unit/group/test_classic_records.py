@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.group.classic_records import (
+from kafkalog_broker.group.classic_records import (
     StoredGroup,
     StoredMember,
     decode_group,

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.group.assignors import EMPTY, Subscriber, by_topic, range_, uniform
-from broker.group.consumer_group import (
+from kafkalog_broker.group.assignors import EMPTY, Subscriber, by_topic, range_, uniform
+from kafkalog_broker.group.consumer_group import (
     Client,
     ConsumerGroup,
     GroupState,
@@ -20,9 +20,16 @@ from broker.group.consumer_group import (
     heartbeat,
     matched_patterns,
 )
-from broker.group.consumer_group_records import RecordKey, RecordKind, build, changes, decode_key, encode_key
-from broker.group.topic_patterns import matching
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.group.consumer_group_records import (
+    RecordKey,
+    RecordKind,
+    build,
+    changes,
+    decode_key,
+    encode_key,
+)
+from kafkalog_broker.group.topic_patterns import matching
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.group.consumer_group import Client, ConsumerGroup, GroupState
-from broker.group.group import NoSuchGroup
+from kafkalog_broker.group.consumer_group import Client, ConsumerGroup, GroupState
+from kafkalog_broker.group.group import NoSuchGroup
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.group.coordinators import Coordinators

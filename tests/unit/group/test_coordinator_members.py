@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.group.classic_records import encode_group_key
-from broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from broker.group.group import NoSuchGroup
-from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.group.classic_records import encode_group_key
+from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import records

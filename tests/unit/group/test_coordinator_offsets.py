@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.group.coordinator import Description
-from broker.group.group import NoSuchGroup
-from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
+from kafkalog_broker.group.coordinator import Description
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.steps import run_steps

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.group.classic_rules import JoinAnswer, JoinRequest, SyncRequest
-from broker.group.consumer_group import Client
-from broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncRequest
+from kafkalog_broker.group.consumer_group import Client
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import TopicPartition

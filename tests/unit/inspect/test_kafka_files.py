@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from broker.inspect.kafka_export import (
+from kafkalog_broker.inspect.kafka_export import (
     KafkaIndexes,
     LeaderEpochs,
     kafka_directory_name,
     kafka_segment_name,
     partition_metadata,
 )
-from broker.log.scan import FoundBatch
+from kafkalog_broker.log.scan import FoundBatch
 from pyspark_kafkalog.formats.batch import BatchHeader, encode_batch, read_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
 

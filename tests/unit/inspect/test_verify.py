@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.data_directory import CLEAN_SHUTDOWN_NAME
-from broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
-from broker.inspect.verify import Finding, PartitionReport, read_contents
-from broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
+from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME
+from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.inspect.verify import Finding, PartitionReport, read_contents
+from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 from tests.support.log.data_directories import (
@@ -223,8 +223,8 @@ def test_an_index_that_is_not_whole_is_reported(
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_leads_astray_is_damage(clean: Path, suffix: str) -> None:
-    from broker.disk.filesystem import OpenFiles
-    from broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex, parse_index
+    from kafkalog_broker.disk.filesystem import OpenFiles
+    from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, SparseIndex, parse_index
 
     index = segments(clean)[0].with_suffix(suffix)
     columns = OFFSET_COLUMNS if suffix == ".index" else TIME_COLUMNS

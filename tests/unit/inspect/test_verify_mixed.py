@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.log.scan import Damage, scan
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.log.scan import Damage, scan
 from pyspark_kafkalog.formats.legacy import assign_entry, read_entry
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.steps import run_steps

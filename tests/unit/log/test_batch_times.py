@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import segment as segment_module
-from broker.log.batch_times import BatchTimes, Rises, rises_of
+from kafkalog_broker.log import segment as segment_module
+from kafkalog_broker.log.batch_times import BatchTimes, Rises, rises_of
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.steps import run_steps, with_jobs_run
 from tests.support.log.logs import START_MS, batch, crash_all, open_log

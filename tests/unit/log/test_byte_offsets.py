@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.disk.filesystem import OpenFiles, OsFileSystem
-from broker.log.log import Log
-from broker.log.offset_scheme import ByteOffsets, Wanted
-from broker.log.retention import SegmentFacts, offsets_before
-from broker.store.manager import LogManager
+from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.offset_scheme import ByteOffsets, Wanted
+from kafkalog_broker.log.retention import SegmentFacts, offsets_before
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.steps import run_steps

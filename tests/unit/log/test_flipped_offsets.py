@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.log.log import Log
-from broker.log.scan import FoundBatch, scan
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.scan import FoundBatch, scan
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import frames

@@ -6,10 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from broker.disk.data_directory import read_table, write_table
-from broker.disk.filesystem import FileSystem, OsFileSystem
-from broker.log.log import Log
-from broker.store.manager import LogManager
+from kafkalog_broker.disk.data_directory import read_table, write_table
+from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition

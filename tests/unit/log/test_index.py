@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.disk.filesystem import OpenFiles, OsFileSystem
-from broker.log.offset_scheme import SparseIndex
+from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.log.offset_scheme import SparseIndex
 from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import START_MS, batch, open_log, read_all
 

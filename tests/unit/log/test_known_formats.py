@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker.log.file_slice import KnownFormats
+from kafkalog_broker.log.file_slice import KnownFormats
 
 
 def test_of_a_segment_that_was_begun_in_this_run_all_is_known() -> None:

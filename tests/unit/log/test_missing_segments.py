@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from broker.disk.data_directory import RECOVERY_POINTS_NAME
-from broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
-from broker.inspect.verify import read_contents
-from broker.log.loading import STRAY_NAME
-from broker.log.log import Log
-from broker.log.segment_list import (
+from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME
+from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.inspect.verify import read_contents
+from kafkalog_broker.log.loading import STRAY_NAME
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     FullSegment,
     SegmentList,
     read_segment_list,
     write_segment_list,
 )
-from broker.store.manager import LogManager
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, OffsetOutOfRange, StorageError
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
@@ -161,7 +161,7 @@ def test_a_partition_with_missing_data_is_offline_and_its_files_stay_as_they_are
             manager.log(PARTITION)
         assert f"my_topic-0 is offline: {case.missing}" in str(e.value)
         assert str(path) not in str(e.value)
-        (line,) = [r.getMessage() for r in caplog.records if r.name == "broker.store.startup"]
+        (line,) = [r.getMessage() for r in caplog.records if r.name == "kafkalog_broker.store.startup"]
         assert line.startswith(f"my_topic-0 is offline: {case.missing}")
         assert f"put the files back into {path}, or start it with log.missing.segments=truncate" in line
         assert snapshot(path) == before

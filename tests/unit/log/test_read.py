@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.log import segment
-from broker.log.file_slice import FileSlice
-from broker.log.walk import walk_frames
+from kafkalog_broker.log import segment
+from kafkalog_broker.log.file_slice import FileSlice
+from kafkalog_broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.config import LogConfig
-from broker.log.log import Log
-from broker.log.retention import (
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.retention import (
     ByAge,
     BySize,
     Either,
@@ -22,7 +22,7 @@ from broker.log.retention import (
     policy_named,
     policy_of,
 )
-from broker.store.manager import LogManager
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.steps import run_steps

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import ReadOnlyFiles
-from broker.log.scan import Damage, FoundBatch, scan
+from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.log.scan import Damage, FoundBatch, scan
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import ReadOnlyFiles
-from broker.log.scan import Damage, FoundEntry07, scan07
+from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.log.scan import Damage, FoundEntry07, scan07
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.counted_calls import counted

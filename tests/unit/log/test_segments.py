@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.segment import base_offset_of, segment_name
+from kafkalog_broker.log.segment import base_offset_of, segment_name
 from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all, values
 from tests.support.manual_clock import ManualClock
 

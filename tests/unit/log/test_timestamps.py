@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import MessageTooLarge, StorageError
 from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.formats.compression import Codec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.channel import HELD_BYTES, READ_AHEAD_BYTES, Channel
+from kafkalog_broker.network.channel import HELD_BYTES, READ_AHEAD_BYTES, Channel
 from pyspark_kafkalog.errors import FrameTooLarge
 from tests.support.network.sockets import FakeRegion, FakeSocket, frame
 

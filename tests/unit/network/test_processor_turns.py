@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.network.processor import SLICE_SECONDS, Handler, Processor
-from broker.network.reply import Reply
-from broker.network.socket_server import share_the_interpreter
+from kafkalog_broker.network.processor import SLICE_SECONDS, Handler, Processor
+from kafkalog_broker.network.reply import Reply
+from kafkalog_broker.network.socket_server import share_the_interpreter
 from pyspark_kafkalog.steps import Job, Steps, resume_steps, run_steps
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Counts, frame, serving

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from broker.network.reply import Outcome, Reply
+from kafkalog_broker.network.reply import Outcome, Reply
 from tests.support.network.sockets import FakeRegion
 
 

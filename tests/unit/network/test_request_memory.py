@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.network.channel import READ_AHEAD_BYTES, SMALL_BYTES, Channel, RequestMemory, Reservation
-from broker.network.processor import Processor
-from broker.network.reply import Reply
+from kafkalog_broker.network.channel import READ_AHEAD_BYTES, SMALL_BYTES, Channel, RequestMemory, Reservation
+from kafkalog_broker.network.processor import Processor
+from kafkalog_broker.network.reply import Reply
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Counts, frame
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network import reply as transmission_module
-from broker.network.reply import Transmission, close_regions
+from kafkalog_broker.network import reply as transmission_module
+from kafkalog_broker.network.reply import Transmission, close_regions
 from tests.support.network.sockets import FakeRegion, FakeSocket
 
 

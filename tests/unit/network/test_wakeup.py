@@ -6,7 +6,7 @@ import select
 import threading
 from collections import deque
 
-from broker.network.processor import Wakeup
+from kafkalog_broker.network.processor import Wakeup
 
 
 def readable(wakeup: Wakeup) -> bool:

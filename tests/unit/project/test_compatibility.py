@@ -6,9 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-import broker.server.handlers  # noqa: F401  (fills the registry)
-from broker.server.dispatch import REGISTRY
+import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
 from docs.compatibility import MATRIX, NOT_SERVED, described
+from kafkalog_broker.server.dispatch import REGISTRY
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,15 +17,15 @@ FILES = {
     "pyspark_kafkalog/log/scan.py": (
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import pyspark_kafkalog.log.segment\n"
     ),
-    "broker/__init__.py": "",
-    "broker/index.py": '"""Says much.\n\nIndeed."""\n\n# nothing\nX = """\na\n"""  # text\n',
+    "broker/kafkalog_broker/__init__.py": "",
+    "broker/kafkalog_broker/index.py": '"""Says much.\n\nIndeed."""\n\n# nothing\nX = """\na\n"""  # text\n',
 }
 CONTRACT = """
 [[tool.importlinter.contracts]]
 layers = ["pyspark_kafkalog.log", "(pyspark_kafkalog.log.scan) | pyspark_kafkalog.types"]
 
 [[tool.importlinter.contracts]]
-containers = ["broker"]
+containers = ["kafkalog_broker"]
 layers = ["index : nothing"]
 """
 
@@ -53,12 +53,16 @@ def test_two_circles_that_one_imports_are_two() -> None:
 
 
 def test_docstrings_comments_and_blanks_are_no_code() -> None:
-    assert code_lines(FILES["broker/index.py"]) == 3
+    assert code_lines(FILES["broker/kafkalog_broker/index.py"]) == 3
 
 
 def test_only_modules_are_single_in_the_contract(root: Path) -> None:
     pytest.importorskip("tomllib")
-    assert contract_modules(root) == ["broker.index", "pyspark_kafkalog.log.scan", "pyspark_kafkalog.types"]
+    assert contract_modules(root) == [
+        "kafkalog_broker.index",
+        "pyspark_kafkalog.log.scan",
+        "pyspark_kafkalog.types",
+    ]
 
 
 def test_a_folder_is_full_above_fifteen_modules(tmp_path: Path) -> None:
@@ -71,5 +75,5 @@ def test_the_report_has_numbers_and_names(root: Path) -> None:
     lines = list(report(root, journeys=False))
     assert "      8 product files" in lines
     assert "      1 file names that occur more than once (no __init__.py)" in lines
-    assert "          index.py: broker, pyspark_kafkalog/log" in lines
+    assert "          index.py: broker/kafkalog_broker, pyspark_kafkalog/log" in lines
     assert "      1 import circles, of 3 modules" in lines

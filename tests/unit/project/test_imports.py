@@ -56,8 +56,8 @@ def test_importing_the_package_changes_no_environment_variable() -> None:
     [
         "from pyspark_kafkalog import Producer, KafkaError, create_topics, ensure_java",
         "import pyspark_kafkalog.client.fetcher",
-        "import broker.server.broker",
-        "from broker import start_broker",
+        "import kafkalog_broker.server.broker",
+        "from kafkalog_broker import start_broker",
     ],
 )
 def test_clients_and_broker_need_neither_spark_nor_arrow_nor_numpy_nor_kazoo(statement: str) -> None:

@@ -40,9 +40,9 @@ def test_the_commands_are_installed() -> None:
     ours = {
         script.name: script.value
         for script in entry_points(group="console_scripts")
-        if script.value.startswith(("pyspark_kafkalog.", "broker."))
+        if script.value.startswith(("pyspark_kafkalog.", "kafkalog_broker."))
     }
-    assert ours == {"kafkalog": "pyspark_kafkalog.cli:main", "kafkalog-broker": "broker.cli:main"}
+    assert ours == {"kafkalog": "pyspark_kafkalog.cli:main", "kafkalog-broker": "kafkalog_broker.cli:main"}
     for script in entry_points(group="console_scripts", name="kafkalog-broker"):
         assert callable(script.load())
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import broker.server.handlers  # noqa: F401  (fills the registry)
-from broker.server.dispatch import REGISTRY
+import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
+from kafkalog_broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, Array, specs
 from pyspark_kafkalog.protocol.exchange import APIS, NEVER_FLEXIBLE, ApiKey, VersionRange

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import DYNAMIC, BrokerConfig, LogConfig
-from broker.server.broker_settings import BrokerSettings
-from broker.server.configs import broker_entries, topic_entries
-from broker.store.manager import LogManager
+from kafkalog_broker.config import DYNAMIC, BrokerConfig, LogConfig
+from kafkalog_broker.server.broker_settings import BrokerSettings
+from kafkalog_broker.server.configs import broker_entries, topic_entries
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType, DescribeConfigsSynonym
 

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.metrics import Metrics
-from broker.server.dispatch import Context, Services
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.dispatch import Context, Services
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, StorageError
 from pyspark_kafkalog.protocol.exchange import ApiKey, RequestHeader
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import threading
 
-from broker.scheduler import Scheduler
-from broker.server.delayed_fetch import DelayedFetches, ParkedFetch
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.server.delayed_fetch import DelayedFetches, ParkedFetch
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.manual_clock import ManualClock
 

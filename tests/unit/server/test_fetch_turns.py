@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker.server.delayed_fetch import FetchTurns
+from kafkalog_broker.server.delayed_fetch import FetchTurns
 from pyspark_kafkalog.types import TopicPartition
 
 A, B = TopicPartition("t", 3), TopicPartition("t", 4)

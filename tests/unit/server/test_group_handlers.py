@@ -3,11 +3,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from broker.group.coordinator import Description
-from broker.offsets.offset_records import CommittedOffset
-from broker.server.handlers.describe_groups import describe_groups
-from broker.server.handlers.list_groups import list_groups
-from broker.server.handlers.offset_fetch import offset_fetch
+from kafkalog_broker.group.coordinator import Description
+from kafkalog_broker.offsets.offset_records import CommittedOffset
+from kafkalog_broker.server.handlers.describe_groups import describe_groups
+from kafkalog_broker.server.handlers.list_groups import list_groups
+from kafkalog_broker.server.handlers.offset_fetch import offset_fetch
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.log.file_slice import FileSlice
-from broker.log.generations import V07
-from broker.metrics import Metrics
-from broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
-from broker.server.request_limits import COSTLY_ELEMENTS
-from broker.server.served_logs import LONGEST_SECONDS, ServedLogs
-from broker.server.served_topics import Topics
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.log.file_slice import FileSlice
+from kafkalog_broker.log.generations import V07
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
+from kafkalog_broker.server.request_limits import COSTLY_ELEMENTS
+from kafkalog_broker.server.served_logs import LONGEST_SECONDS, ServedLogs
+from kafkalog_broker.server.served_topics import Topics
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
@@ -67,7 +67,7 @@ def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
     assert LONGEST_ANSWER_BYTES == 2**31 - 1
     want = FetchRequest(TOPIC, 0, 0, 100)
     room = 2 + 3 * 6 + len(ONE) + 5
-    monkeypatch.setattr("broker.server.handlers07.LONGEST_ANSWER_BYTES", room)
+    monkeypatch.setattr("kafkalog_broker.server.handlers07.LONGEST_ANSWER_BYTES", room)
     answer = multi_fetch(MultiFetchRequest((want, want, want)), services)
     assert [len(part.messages) for part in answer.responses] == [len(ONE), 5, 0]
     assert {part.error_code for part in answer.responses} == {ErrorCode.NONE}

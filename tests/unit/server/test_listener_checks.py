@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.listener_config import ListenerProperties
-from broker.server.listeners import limits_by_address, mechanisms_of
+from kafkalog_broker.listener_config import ListenerProperties
+from kafkalog_broker.server.listeners import limits_by_address, mechanisms_of
 from pyspark_kafkalog.errors import InvalidConfig
 
 HANDLER = "sasl.server.callback.handler.class"

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-import broker.server.handlers
-from broker.server.dispatch import REGISTRY, handles
+import kafkalog_broker.server.handlers
+from kafkalog_broker.server.dispatch import REGISTRY, handles
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 
 def test_every_handler_has_a_file_of_its_own_name() -> None:
-    folder = Path(broker.server.handlers.__file__).parent
+    folder = Path(kafkalog_broker.server.handlers.__file__).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert files == {key.name.lower() for key in REGISTRY}
-    assert set(broker.server.handlers.__all__) == files
+    assert set(kafkalog_broker.server.handlers.__all__) == files
 
 
 def test_an_api_cannot_have_two_handlers() -> None:

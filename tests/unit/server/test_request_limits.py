@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.server.request_limits import (
+from kafkalog_broker.server.request_limits import (
     COSTLY_ELEMENTS,
     MAX_ELEMENTS,
     MAX_PARTITIONS,

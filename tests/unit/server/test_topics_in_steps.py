@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.server.served_topics import Topics
-from broker.store.manager import LogManager
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
     InvalidTopic,

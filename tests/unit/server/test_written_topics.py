@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
-from broker.server import written_topics
-from broker.server.written_topics import WrittenTopics
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
+from kafkalog_broker.server import written_topics
+from kafkalog_broker.server.written_topics import WrittenTopics
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
     MetadataResponse,

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.store.cluster_data import RegistryNote
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.store.cluster_data import RegistryNote
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition

@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.config import LogConfig
-from broker.disk.data_directory import SETTINGS_NAME
-from broker.store.manager import LogManager
-from broker.store.topic_store import StoredTopic
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.disk.data_directory import SETTINGS_NAME
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     InvalidConfig,
     InvalidPartitions,

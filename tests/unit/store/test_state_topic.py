@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.config import LogConfig
-from broker.store.manager import LogManager
-from broker.store.state_topic import Placement, Shard, StateTopic, Stored, partition_for
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.store.state_topic import Placement, Shard, StateTopic, Stored, partition_for
 from pyspark_kafkalog.errors import (
     CoordinatorLoading,
     ErrorCode,

@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from broker.config import LogConfig
-from broker.disk.filesystem import OsFileSystem
-from broker.offsets.offset_records import TRANSACTIONS_TOPIC
-from broker.store.manager import LogManager
-from broker.transaction.coordinator import TransactionCoordinator
-from broker.transaction.producer_ids import ProducerIds
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.transaction.coordinator import TransactionCoordinator
+from kafkalog_broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.steps import run_steps

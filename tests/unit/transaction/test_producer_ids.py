@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.disk.filesystem import OsFileSystem
-from broker.transaction.producer_ids import BLOCK_SIZE, FILE_NAME, NoProducerId, ProducerIds
+from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.transaction.producer_ids import BLOCK_SIZE, FILE_NAME, NoProducerId, ProducerIds
 from pyspark_kafkalog.errors import ErrorCode, StorageError
 
 Take = Callable[[int, int], int]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.transaction import states
-from broker.transaction.states import LAST_EPOCH, PREPARED, Outcome, State, Transaction
+from kafkalog_broker.transaction import states
+from kafkalog_broker.transaction.states import LAST_EPOCH, PREPARED, Outcome, State, Transaction
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.transaction.states import State, Transaction
-from broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
+from kafkalog_broker.transaction.states import State, Transaction
+from kafkalog_broker.transaction.transaction_records import decode_key, decode_value, encode_key, encode_value
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.types import TopicPartition
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.transaction.verified import VerifiedTransactions
+from kafkalog_broker.transaction.verified import VerifiedTransactions
 from pyspark_kafkalog.errors import InvalidTxnState
 from pyspark_kafkalog.types import TopicPartition
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.reading.kafka import CAPACITY, KEPT_SECONDS, IdleClusters

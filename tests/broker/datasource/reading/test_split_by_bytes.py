@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.types import NewRecord

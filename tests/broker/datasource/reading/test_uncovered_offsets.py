@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.load.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

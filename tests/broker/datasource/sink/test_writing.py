@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.datasource import WriterCommitMessage
 
-from broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.datasource.sink.sink_rows import NullTopic, TaskWritten, Written
 from pyspark_kafkalog.datasource.sink.sink_writer import summary

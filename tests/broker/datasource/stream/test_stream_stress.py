@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from tests.support.datasource.spark_stream import Checkpoint, Died, Run
 from tests.support.datasource.spark_topics import Topic

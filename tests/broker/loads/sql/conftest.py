@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker
+from kafkalog_broker.embedded import EmbeddedBroker
 from tests.support.datasource.spark_topics import Topic
 from tests.support.foreign.postgresql import missing, running_postgresql
 from tests.support.loads.local_spark import LocalSpark

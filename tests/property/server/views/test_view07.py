@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from broker.metrics import Metrics
-from broker.server.served_logs import Allowance
-from broker.server.views.view07 import View07
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.served_logs import Allowance
+from kafkalog_broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.message_set import frames, records

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.log.family import AppendResult
-from broker.log.log import Log
+from kafkalog_broker.log.family import AppendResult
+from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.compression import Codec, compress

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.append import message_sets
+from kafkalog_broker.log.append import message_sets
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import encode_batch, read_header
 from pyspark_kafkalog.formats.compression import Codec

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.log.append import message_sets
-from broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.append import message_sets
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidRecord,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.log.append.producers import MAX_SEQUENCE, ProducerState
-from broker.log.family import KnownProducer
+from kafkalog_broker.log.append.producers import MAX_SEQUENCE, ProducerState
+from kafkalog_broker.log.family import KnownProducer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidProducerEpoch,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.family import MAX_DECOMPRESSED_BYTES, AppendResult
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, AppendResult
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec

@@ -1,0 +1,84 @@
+"""The command line's parser, exit codes and what is printed for an error.
+
+Exit codes: 0 when the work was done, 1 when it could not be done, 2 for what the user must change:
+arguments or configuration. An expected failure is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from kafkalog_broker.cli import (
+    add_user,
+    dump_log,
+    export,
+    forget,
+    properties,
+    secure_init,
+    start,
+    stop,
+    verify_log,
+)
+from kafkalog_broker.cli.commands import FAILED, MISUSED, PROGRAM, fail, say
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+_COMMANDS = (start, stop, properties, secure_init, add_user, dump_log, verify_log, export, forget)
+_INTERRUPTED = 130
+"""What a shell makes of a process that SIGINT has ended."""
+
+_EXAMPLES = """\
+examples:
+  python -m kafkalog_broker start conf/server.properties
+  python -m kafkalog_broker stop conf/server.properties
+  python -m kafkalog_broker verify-log kafkalog-data
+  python -m kafkalog_broker dump-log --records kafkalog-data/my_topic_0
+  python -m kafkalog_broker export kafkalog-data /srv/for-kafka
+each command has more: python -m kafkalog_broker COMMAND --help
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parser().parse_args(arguments)
+    _print_anything()
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except InvalidConfig as e:
+        return fail(e, MISUSED)
+    except BrokenPipeError:
+        # The reader has seen enough. What is still buffered has nowhere to go, and must not be tried again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    except (KafkaError, OSError) as e:
+        return fail(e, FAILED)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return _INTERRUPTED
+
+
+def _print_anything() -> None:
+    """A name or a record that the terminal's encoding lacks is written as an escape, and ends nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="A small Kafka broker (one machine, no replicas), and what looks after its logs.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    version = getattr(sys.modules["pyspark_kafkalog"], "__version__", "unknown")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return parser

@@ -1,0 +1,401 @@
+"""What this broker has of the cluster's topics: made, brought, removed and set aside as the registry says."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from uuid import UUID
+
+from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
+from kafkalog_broker.cluster.registry import TopicRegistry
+from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kafkalog_broker.store.cluster_data import RegistryNote
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.store.topic_store import StoredTopic
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidPartitions,
+    KafkaError,
+    ServerError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.steps import Steps, run_steps
+from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """*Thread-safe.* Keeps the log manager's topics as the registry says.
+
+    `reconcile` does what is to be done, in one thread. A request that makes or deletes a topic takes the
+    steps itself, between `claim` and `release`: `reconcile` leaves that topic alone meanwhile; ``_lock``
+    guards those names.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        registry: TopicRegistry,
+        ownership: Ownership,
+        *,
+        forget: Callable[[str], Steps[None]],
+        offsets_loaded: Callable[[], bool],
+        bring: Callable[[str], object],
+        changed: Callable[[], object],
+    ) -> None:
+        """``forget`` removes what groups that are loaded stored for a deleted topic; ``offsets_loaded`` says
+        whether all that this broker coordinates are; ``bring`` brings to the cluster what is in a topic of
+        this broker's own use, which is set aside then; ``changed`` has `reconcile` called.
+        """
+        self.registry = registry
+        self.ownership = ownership
+        self._logs = logs
+        self._forget = forget
+        self._offsets_loaded = offsets_loaded
+        self._bring = bring
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._claimed: Counter[str] = Counter()
+        # What follows is `reconcile`'s own, but that requests add to ``_forgotten``.
+        self._joined: str | None = None
+        self._notes: Sequence[RegistryNote] | None = None
+        self._noted_topics: object = None
+        self._seen: Mapping[str, ClusterTopic] = {}
+        self._forgotten: set[UUID] = set()
+        self._conflicts: set[UUID] = set()
+
+    @property
+    def _me(self) -> int:
+        return self.ownership.node_id
+
+    def claim(self, name: str) -> None:
+        """The caller makes or deletes its part of this topic itself, until it calls `release`."""
+        with self._lock:
+            self._claimed[name] += 1
+
+    def release(self, name: str) -> None:
+        """What the caller has not done of it is left to `reconcile`."""
+        with self._lock:
+            self._claimed[name] -= 1
+            if not self._claimed[name]:
+                del self._claimed[name]
+        self._changed()
+
+    def served(self) -> Mapping[str, StoredTopic]:
+        """The topics with those of their partitions here that this broker may serve."""
+        found = {}
+        for name, topic in self._logs.topics().items():
+            if not self.ownership.shares(topic):
+                if name not in INTERNAL_TOPICS:
+                    found[name] = topic
+                continue
+            is_ours = self.ownership.is_ours
+            here = tuple(n for n in topic.partitions if is_ours(TopicPartition(name, n)))
+            if here:
+                found[name] = StoredTopic(topic.topic_id, here, topic.overrides, topic.generation)
+        return found
+
+    def reconcile(self) -> bool:
+        """Do what is to be done; False if some of it has to be tried again.
+
+        Raises:
+            OlderRegistry: ZooKeeper has an older state than this broker has seen; nothing is done.
+            KafkaError: ZooKeeper does not answer, or the disk refuses.
+        """
+        if self._notes is None:
+            self._notes = self._logs.registry_notes()
+        view = self.registry.open(self._notes)
+        if view.registry != self._joined or self._me not in view.members:
+            self._join(view)
+        with self._lock:
+            claimed = set(self._claimed)
+        mine = self._shared()  # before the registry is read: what is here then was registered
+        view = self.registry.sync()
+        if view.registry != self._joined:
+            return False  # it was emptied just now
+        done = self._finish_deletions(view, mine, claimed)
+        view = self._offer(view, mine, claimed)
+        self._set_aside(view, mine, claimed)
+        self._find_offline(view)
+        self._follow(view)
+        self._forget_others(view)
+        for name, topic in view.topics.items():
+            if topic.pending and name not in claimed:
+                done &= self._make(name, topic)
+        self._name_07(view, claimed)
+        self._note(view)
+        return done
+
+    def making(self, name: str, topic: ClusterTopic) -> Steps[None]:
+        """Make what is ours of a new topic, or of its new partitions, and have it served.
+
+        Raises:
+            ServerError: LEADER_NOT_AVAILABLE: another thread is at it, or has to remove an older one first.
+            KafkaError: as `LogManager.creating_topic`, and as `TopicRegistry.report_made`.
+        """
+        wanted = self._wanted(topic)
+        if not wanted:
+            return
+        here, topic_id = self._logs.topics().get(name), topic.stored.topic_id
+        try:
+            if here is None:
+                yield from self._logs.creating_topic(
+                    name,
+                    topic_id,
+                    len(topic.owners),
+                    topic.stored.overrides,
+                    numbers=wanted,
+                    starts=topic.starts,
+                )
+            elif here.topic_id != topic_id:
+                raise TopicAlreadyExists(f"an older topic {name!r} is still on this broker")
+            elif missing := [number for number in wanted if number not in here.partitions]:
+                yield from self._logs.adding_partitions(
+                    name, len(topic.owners), numbers=missing, starts=topic.starts
+                )
+        except (TopicAlreadyExists, InvalidPartitions) as e:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
+        yield partial(self.registry.report_made, name, topic_id, wanted)
+
+    def deleting(self, name: str, topic: ClusterTopic, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
+        """Delete a topic of the cluster, and what we have of it; ``goes_too`` is what others keep of it."""
+        topic_id = topic.stored.topic_id
+        self._forgotten.add(topic_id)
+        yield partial(self.registry.delete, name, topic_id)
+        here = self._logs.topics().get(name)
+        removing = self._logs.deleting_topic(name) if here and here.topic_id == topic_id else None
+        if removing is not None:
+            next(removing)
+        all_loaded = self._offsets_loaded()
+        yield from goes_too()
+        if removing is not None:
+            yield from removing
+        if all_loaded:  # else `reconcile` forgets the others' offsets
+            yield partial(self.registry.report_removed, topic_id, self._me)
+
+    def take_name_07(self, name: str) -> None:
+        """Before a topic of Kafka 0.7 is made here: no other broker is to give the name to another topic.
+        While ZooKeeper is away `reconcile` does it later.
+
+        Raises `TopicAlreadyExists`: a topic of the cluster has it.
+        """
+        try:
+            view = self.registry.name_07(name, self._me, used=True)
+        except InvalidConfig:
+            return  # it cannot be the name of a znode, nor of a topic of the cluster
+        except ServerError as e:
+            if e.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            return
+        if name in view.topics:
+            raise TopicAlreadyExists(f"topic {name!r} already exists")
+
+    def _wanted(self, topic: ClusterTopic) -> tuple[int, ...]:
+        """The partitions that are ours to make."""
+        return tuple(number for number in topic.owned_by(self._me) if number in topic.pending)
+
+    def _shared(self) -> dict[str, StoredTopic]:
+        return {name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(topic)}
+
+    def _join(self, view: ClusterView) -> None:
+        """Come to a registry: at the start, or because ZooKeeper was emptied. Bring what this data has and
+        the registry lacks, and see what the data lacks. Until that is done we serve as before.
+        """
+        self._finish_deletions(view, self._shared(), ())  # before anything is brought again
+        was_here = any(note.registry == view.registry for note in self._notes or ())
+        if was_here and self._me not in view.members:
+            _log.warning("this broker was given up by kafkalog-broker forget")
+            self._set_aside(view, self._shared(), ())
+        self._offer(view, self._shared(), ())
+        view = self.registry.join(self._me)
+        for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # what the first decides counts for the second
+            own, there = self._logs.topics().get(name), view.topics.get(name)
+            if own is None:
+                continue
+            if there is None:  # of a release that kept it to itself
+                self.registry.offer(name, own, self._me)
+            elif there.stored.topic_id != own.topic_id:
+                self._bring(name)
+        registry, view = view.registry, self.registry.sync()
+        if view.registry != registry:
+            return  # it was emptied just now
+        self._find_offline(view)
+        self._write_note(view)
+        if self._joined not in (None, registry):
+            _log.warning("ZooKeeper was emptied: this broker has registered again what it has")
+        self._seen = {}  # what the older registry had is not deleted because this one does not have it yet
+        self.ownership.enter(view)
+        self._joined = view.registry
+
+    def _find_offline(self, view: ClusterView) -> None:
+        """Know which partitions this broker made, or another process with its id, and are not here."""
+        here = self._shared()
+        newest = self.registry.view or view  # read after ``here``: what a request deletes is not in it
+        offline = {
+            TopicPartition(name, number)
+            for name, topic in view.topics.items()
+            if newest.has(name, topic.stored.topic_id)
+            for number in topic.owned_by(self._me)
+            if number not in topic.pending and (name not in here or number not in here[name].partitions)
+        }
+        new = sorted(offline - self.ownership.offline)
+        if new:
+            _log.error(
+                "partitions that are offline, as this broker made them and they are in none of log.dirs: "
+                "%d: %s", len(new), ", ".join(map(str, new[:20])),
+            )  # fmt: skip
+        self.ownership.set_offline(offline)
+
+    def _offer(
+        self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
+    ) -> ClusterView:
+        """Bring what we have and nobody else: a deletion would name us, and a hand-over another owner, so
+        the registry has lost it, or never had it. Returns the view after that.
+        """
+        for name, topic in mine.items():
+            registered, deletion = view.topics.get(name), view.deletions.get(topic.topic_id)
+            owners = () if registered is None else registered.owners
+            if registered is not None and (
+                registered.stored.topic_id != topic.topic_id
+                or all(n < len(owners) and owners[n] != NOBODY for n in topic.partitions)
+            ):
+                continue
+            if name in claimed or (deletion is not None and self._me in deletion.brokers):
+                continue
+            here = self._logs.topics().get(name)
+            if here is not None and here.topic_id == topic.topic_id:  # no request has deleted it meanwhile
+                view = self.registry.offer(name, topic, self._me, self._starts(name, topic))
+        return view
+
+    def _starts(self, name: str, topic: StoredTopic) -> dict[int, int]:
+        """The first offsets of our partitions of a topic that do not begin at 0."""
+        logs = ((number, self._logs.logs().get(TopicPartition(name, number))) for number in topic.partitions)
+        return {number: log.start_offset for number, log in logs if log is not None and log.start_offset}
+
+    def _finish_deletions(
+        self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
+    ) -> bool:
+        done = True
+        for topic_id, deletion in view.deletions.items():
+            if self._me not in deletion.brokers or deletion.name in claimed:
+                continue
+            here = mine.get(deletion.name)
+            try:
+                if here is not None and here.topic_id == topic_id:
+                    with suppress(UnknownTopicOrPartition):  # a request has done it
+                        run_steps(self._logs.deleting_topic(deletion.name))
+                        _log.info("deleted topic %s", deletion.name)
+                if self._offsets_loaded():  # else `reconcile` is called again once they are
+                    run_steps(self._forget(deletion.name))
+                    self._forgotten.add(topic_id)
+                    self.registry.report_removed(topic_id, self._me)
+            except KafkaError as e:
+                _log.warning("deleting topic %s, trying again: %s", deletion.name, e)
+                done = False
+        return done
+
+    def _forget_others(self, view: ClusterView) -> None:
+        """Forget what groups stored for topics that other brokers have deleted."""
+        before, self._seen = self._seen, view.topics
+        for name, topic in before.items():
+            topic_id = topic.stored.topic_id
+            if view.has(name, topic_id):
+                continue
+            if topic_id in self._forgotten:
+                self._forgotten.discard(topic_id)
+            else:
+                run_steps(self._forget(name))
+
+    def _set_aside(
+        self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
+    ) -> None:
+        for name, topic in mine.items():
+            deletion = view.deletions.get(topic.topic_id)
+            if name in claimed or (deletion is not None and self._me in deletion.brokers):
+                continue
+            registered = view.topics.get(name)
+            if registered is not None and registered.stored.topic_id == topic.topic_id:
+                ours = set(registered.owned_by(self._me))
+                others = [number for number in topic.partitions if number not in ours]
+                why = "other brokers own them"
+            else:
+                others, why = list(topic.partitions), "ZooKeeper has no such topic, or another of its name"
+            if not others:
+                continue
+            try:
+                self._logs.set_aside(name, topic.topic_id, others)
+            except UnknownTopicOrPartition:
+                continue  # it was deleted meanwhile
+            _log.error("topic %s: partitions %s are set aside in .aside: %s", name, others, why)
+
+    def _follow(self, view: ClusterView) -> None:
+        """Have the records of our topics say what the registry does: properties, number of partitions."""
+        for name, topic in self._shared().items():
+            registered = view.topics.get(name)
+            if registered is None or registered.stored.topic_id != topic.topic_id:
+                continue
+            try:
+                if registered.stored.overrides != topic.overrides:
+                    self._logs.set_overrides(name, registered.stored.overrides)
+                    _log.info("topic %s now has the properties %s", name, dict(registered.stored.overrides))
+                if len(registered.owners) > topic.total:
+                    self._logs.set_total(name, len(registered.owners))
+            except KafkaError as e:
+                _log.warning("topic %s is not as ZooKeeper says: %s", name, e)
+
+    def _make(self, name: str, topic: ClusterTopic) -> bool:
+        """Make what another broker's request has given us; False if it could not be done."""
+        here = self._logs.topics().get(name)
+        if here is not None and not self.ownership.shares(here) and self._wanted(topic):
+            self._report_conflict(name, topic.stored.topic_id)
+            return True  # there is nothing to be tried again before one of them is deleted
+        try:
+            run_steps(self.making(name, topic))
+        except KafkaError as e:
+            _log.warning("making topic %s, trying again: %s", name, e)
+            return False
+        return True
+
+    def _name_07(self, view: ClusterView, claimed: set[str]) -> None:
+        """Have the names of our topics of 0.7 known, so that no broker gives them to others."""
+        used = {
+            name: topic.topic_id
+            for name, topic in self._logs.topics().items()
+            if topic.generation != SINCE_08.generation
+        }
+        registered = {name for name, known in view.names_07.items() if self._me in known.brokers}
+        for name in (registered ^ used.keys()) - claimed:
+            with suppress(InvalidConfig):  # it cannot be a znode's name, nor that of another topic
+                view = self.registry.name_07(name, self._me, used=name in used)
+            if name in used and name in view.topics:
+                self._report_conflict(name, used[name])
+
+    def _report_conflict(self, name: str, topic_id: UUID) -> None:
+        if topic_id not in self._conflicts:
+            self._conflicts.add(topic_id)
+            _log.error(
+                "two topics are called %s: one of this broker's own, and one of the cluster, of which this "
+                "broker cannot have partitions; delete one of them", name,
+            )  # fmt: skip
+
+    def _note(self, view: ClusterView) -> None:
+        """Note what we have seen of the registry, so that an older state of it, or another one, is recognized
+        as such: when what is on the disk has changed, or the brokers have.
+        """
+        known = {note.brokers for note in self._notes or ()}
+        if known != {frozenset(view.members)} or self._noted_topics is not self._logs.topics():
+            self._write_note(view)
+
+    def _write_note(self, view: ClusterView) -> None:
+        topics = self._logs.topics()
+        self._logs.note_registry(RegistryNote(view.registry, view.version, frozenset(view.members)))
+        self._notes, self._noted_topics = self._logs.registry_notes(), topics

@@ -1,0 +1,309 @@
+"""What a broker knows of its cluster: topics with the owners of their partitions, and the live brokers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.store.topic_store import StoredTopic
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, StorageError
+from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
+
+
+class RegisteredElsewhere(KafkaError):
+    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+ABSENT = -1
+"""Version of a znode that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic:
+    """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, or `NOBODY`;
+    ``pending`` are those that their owners have not made yet, with the first offset in ``starts`` or 0. The
+    versions are those of its znodes.
+    """
+
+    stored: StoredTopic
+    owners: tuple[int, ...]
+    pending: frozenset[int]
+    version: int
+    config_version: int
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+    def owned_by(self, broker: int) -> tuple[int, ...]:
+        """The numbers of a broker's partitions."""
+        return tuple(number for number, owner in enumerate(self.owners) if owner == broker)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deleted topic, and the brokers that still have to remove their partitions of it, or what groups that
+    they coordinate have stored for it.
+    """
+
+    name: str
+    brokers: frozenset[int]
+    version: int
+
+
+class Name07(NamedTuple):
+    """A name that topics of Kafka 0.7 have, at these brokers; the version is that of its znode."""
+
+    brokers: frozenset[int]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Every topic at one ``version`` of the registry with the id ``registry``; ``members``: as `RegistryNode`
+    has them. ``vacant`` are names without a topic, with the versions of their two znodes.
+    """
+
+    version: int
+    registry: str
+    topics: Mapping[str, ClusterTopic] = field(default_factory=dict)
+    vacant: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    deletions: Mapping[UUID, Deletion] = field(default_factory=dict)
+    members: Mapping[int, bool] = field(default_factory=dict)
+    names_07: Mapping[str, Name07] = field(default_factory=dict)
+
+    def has(self, name: str, topic_id: UUID) -> bool:
+        """Whether the topic of this name has this id."""
+        topic = self.topics.get(name)
+        return topic is not None and topic.stored.topic_id == topic_id
+
+    @property
+    def awaited(self) -> list[int]:
+        """The members that have not brought yet what they had in an earlier registry."""
+        return sorted(broker for broker, arrived in self.members.items() if not arrived)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker: its address by the name of each listener."""
+
+    id: int
+    addresses: Mapping[str, tuple[str, int]]
+
+
+class Pulse:
+    """*Thread-safe: ``_lock`` guards the beats.* Whether this process has been running all the time.
+
+    While a process is stopped (SIGSTOP, a machine that sleeps) its session with ZooKeeper may end, and others
+    may get what it owns; when it goes on, it does not know that. A timer calls `beat`. Once that was not
+    called for ``longest_seconds`` the process is `late`, until it has looked at the registry again.
+    """
+
+    def __init__(self, longest_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._longest = longest_seconds
+        self._clock = clock
+        self._last = clock.monotonic()
+        self._missed = self._seen = 0
+        self._lock = threading.Lock()
+
+    def beat(self) -> int:
+        """The process is running; returns how often it has been stopped so far."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._missed += now - self._last > self._longest
+            self._last = now
+            return self._missed
+
+    def caught_up(self, missed: int) -> None:
+        """What is known now was read after `beat` has returned ``missed``."""
+        with self._lock:
+            self._seen = max(self._seen, missed)
+
+    @property
+    def late(self) -> bool:
+        """Whether others may have got what this process owned when it last looked."""
+        return self._seen != self._missed or self._clock.monotonic() - self._last > self._longest
+
+
+_NOBODY_ELSE: Mapping[int, LiveBroker] = MappingProxyType({})
+_STARTING = "this broker is not registered in ZooKeeper yet"
+_LATE = "this broker was stopped for a while and has not yet seen again what it owns"
+
+
+class Ownership:
+    """*Thread-safe: each part of what it holds is replaced as a whole; ``_lock`` orders the updates.*
+
+    Who owns the partitions of today's wire, and which brokers are live. Nothing is served before the first
+    `see`, and after a stop of the process (`Pulse`) nothing before the registry was read again.
+    Topics of 0.7 are not in it: there each broker has its own partitions.
+    """
+
+    def __init__(self, node_id: int, pulse: Pulse | None = None) -> None:
+        self.node_id = node_id
+        self.pulse = pulse
+        self._view: ClusterView | None = None
+        self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
+        self._offline: frozenset[TopicPartition] = frozenset()
+        self._unregistered: str | None = _STARTING
+        """Why this broker is not `known`."""
+        self._lock = threading.Lock()
+
+    def shares(self, topic: StoredTopic) -> bool:
+        """Whether the cluster has such a topic as one: of 0.7 each broker has its own."""
+        return topic.generation == SINCE_08.generation
+
+    def owner_of(self, partition: TopicPartition) -> int:
+        """The broker that owns a partition; -1 where that is not known, or it has not made it yet."""
+        topic = self.topic(partition.topic)
+        if topic is None or partition.partition >= len(topic.owners):
+            return NOBODY
+        return NOBODY if partition.partition in topic.pending else topic.owners[partition.partition]
+
+    @property
+    def view(self) -> ClusterView | None:
+        """The newest of the registry that this broker is in; None before the first."""
+        return self._view
+
+    @property
+    def known(self) -> bool:
+        """Whether this broker is registered, and nobody else under its id."""
+        return self._unregistered is None
+
+    @property
+    def serves(self) -> bool:
+        """Whether this broker serves what it owns."""
+        return self.refusal is None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this broker serves nothing, or None: it is not `known`, or was stopped since it last read the
+        registry.
+        """
+        if self._unregistered is None and self.pulse is not None and self.pulse.late:
+            return _LATE
+        return self._unregistered
+
+    def see(self, view: ClusterView) -> None:
+        """Take in a view of the registry that this broker is in, unless a newer one is known."""
+        with self._lock:
+            known = self._view
+            if known is None or (known.registry == view.registry and known.version <= view.version):
+                self._view = view
+
+    def enter(self, view: ClusterView) -> None:
+        """This broker is in another registry from now on: it has brought to it what it has."""
+        with self._lock:
+            self._view = view
+
+    def see_brokers(self, brokers: Iterable[LiveBroker]) -> None:
+        """The brokers that are registered; ourselves do not count."""
+        others = {each.id: each for each in brokers if each.id != self.node_id}
+        with self._lock:
+            if others != self._others:
+                self._others = others
+
+    def set_offline(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are ours, and what we had of them is not here: they are offline, not empty."""
+        with self._lock:
+            self._offline = frozenset(partitions)
+
+    def serve(self) -> None:
+        """This broker is registered: from now on it serves what it owns."""
+        self._unregistered = None
+
+    def refuse(self, why: str) -> None:
+        """Somebody else has our id: nothing is served."""
+        self._unregistered = why
+
+    @property
+    def offline(self) -> frozenset[TopicPartition]:
+        """The partitions of `set_offline`."""
+        return self._offline
+
+    def live(self, listener: str) -> dict[int, tuple[str, int]]:
+        """The other brokers that have a listener of this name, with its address."""
+        return {
+            number: each.addresses[listener]
+            for number, each in sorted(self._others.items())
+            if listener in each.addresses
+        }
+
+    @property
+    def live_ids(self) -> frozenset[int]:
+        """Every live broker, this one among them."""
+        return frozenset((self.node_id, *self._others))
+
+    @property
+    def deleting(self) -> frozenset[str]:
+        """The names of deleted topics of which this broker still has something: `Deletion`."""
+        view, me = self._view, self.node_id
+        if view is None or not view.deletions:
+            return frozenset()
+        return frozenset(each.name for each in view.deletions.values() if me in each.brokers)
+
+    def topic(self, name: str) -> ClusterTopic | None:
+        """The topic of this name in the cluster."""
+        view = self._view
+        return None if view is None else view.topics.get(name)
+
+    def check_known(self) -> None:
+        """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before this broker is
+        registered, and `RegisteredElsewhere` where somebody else has our id.
+        """
+        refusal = self._unregistered
+        if refusal == _STARTING:
+            raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, refusal)
+        if refusal is not None:
+            raise RegisteredElsewhere(refusal)
+
+    def is_ours(self, partition: TopicPartition) -> bool:
+        """Whether this broker may serve the partition."""
+        topic = self.topic(partition.topic)
+        return (
+            self.serves
+            and topic is not None
+            and partition.partition < len(topic.owners)
+            and topic.owners[partition.partition] == self.node_id
+            and partition.partition not in topic.pending
+            and partition not in self._offline
+        )
+
+    def check(self, partition: TopicPartition) -> None:
+        """Raises `RegisteredElsewhere` where another broker has the partition, or that is not known, and
+        `StorageError` where it is ours, but what we had of it is not here.
+        """
+        if self.is_ours(partition):
+            return
+        if (refusal := self.refusal) is not None:
+            raise RegisteredElsewhere(f"{partition}: {refusal}")
+        topic = self.topic(partition.topic)
+        if topic is None or partition.partition >= len(topic.owners):
+            raise RegisteredElsewhere(f"{partition} is not registered in ZooKeeper")
+        owner = topic.owners[partition.partition]
+        if owner == NOBODY:
+            raise RegisteredElsewhere(f"{partition}: no broker has brought it since ZooKeeper was emptied")
+        if owner != self.node_id:
+            raise RegisteredElsewhere(f"{partition} is not served here: broker {owner} owns it")
+        if partition in self._offline:
+            raise StorageError(
+                f"{partition} is offline: ZooKeeper says that this broker made it, but it is in none of "
+                "log.dirs; start the broker with the directories it had"
+            )
+        raise RegisteredElsewhere(f"{partition}: it is not made yet")
+
+
+def spread(view: ClusterView, brokers: Iterable[int], count: int) -> tuple[int, ...]:
+    """Owners for ``count`` new partitions: the brokers in turn, those with the fewest partitions first."""
+    load = dict.fromkeys(brokers, 0)
+    for topic in view.topics.values():
+        for owner in topic.owners:
+            if owner in load:
+                load[owner] += 1
+    order = sorted(load, key=lambda broker: (load[broker], broker))
+    return tuple(order[number % len(order)] for number in range(count))

@@ -1,0 +1,563 @@
+"""The topics of a cluster in ZooKeeper: one record each, changed in one step for all brokers."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from uuid import UUID
+
+from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Ownership, spread
+from kafkalog_broker.cluster.registry_reader import NoRegistry, OlderRegistry, Reading, RegistryReader, older
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
+from kafkalog_broker.store.cluster_data import RegistryNote
+from kafkalog_broker.store.topic_store import StoredTopic
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidPartitions,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.zookeeper.cluster_nodes import (
+    NOBODY,
+    Change,
+    ClusterNodes,
+    DeletedTopic,
+    RegistryNode,
+    TopicNode,
+    read_id_block,
+    write_config,
+    write_deleted,
+    write_id_block,
+    write_name_07,
+    write_registry,
+    write_topic,
+)
+from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.session import Creation, NodeExists, Removal, Replacement, Session
+
+_MOST_READINGS = 20
+"""Of a registry that others change meanwhile, before one is taken as it is."""
+
+_ATTEMPTS = 200
+"""Each failed one means that another broker's change came first."""
+
+_HAND_OVER_STEP = 1 << 40
+"""Between the first offsets of a partition's owners at least: more records than one of them can append."""
+
+_LOST_IDS = 1 << 32
+"""Producer ids left out where ZooKeeper does not know any more which were given out."""
+
+Part = Creation | Replacement | Removal
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a change writes beside the root: ``parts``, and other ``members`` in the root if given."""
+
+    parts: Sequence[Part] = ()
+    members: Mapping[int, bool] | None = None
+
+
+Plan = Callable[[ClusterView], Edit | None]
+"""What is to be written for a change, given the topics as they are; None where there is nothing to do any
+more. Raises `KafkaError`: it cannot be done.
+"""
+
+
+class TopicRegistry:
+    """*Thread-safe.* The topics of today's wire of all brokers below one prefix.
+
+    Every change is one multi, which also sets ``/brokers/topics``, the root, at the version that the change
+    was planned with: so there is one order of all changes, and none is made with an old view. Any thread may
+    call the methods, and waits for ZooKeeper. What they learn goes to ``ownership``.
+
+    ``_known`` is the newest reading. It is immutable and replaced as a whole, under ``_reading``, by the one
+    thread that reads what has changed; to plan a change it is taken without the lock, as the version decides.
+    """
+
+    def __init__(
+        self, session: Session, layout: JsonLayout, ownership: Ownership, new_id: Callable[[], str]
+    ) -> None:
+        """``new_id`` gives random ids for registries."""
+        self._session = session
+        self._nodes = ClusterNodes(layout)
+        self._ownership = ownership
+        self._new_id = new_id
+        self._reader = RegistryReader(session, self._nodes)
+        self._reading = threading.Lock()
+        self._known: Reading | None = None
+
+    @property
+    def path(self) -> str:
+        """The root's."""
+        return self._nodes.topics
+
+    @property
+    def view(self) -> ClusterView | None:
+        """What was read last, of whichever registry; None before."""
+        known = self._known
+        return None if known is None else known.view
+
+    def look(self) -> None:
+        """Know the topics if there is a registry."""
+        with suppress(NoRegistry):
+            self.sync()
+
+    def open(self, notes: Collection[RegistryNote]) -> ClusterView:
+        """The topics as they are now, of a registry that is made if there is none. ``notes`` are what this
+        broker's data has seen of registries.
+
+        Raises `OlderRegistry`: the data has seen a newer state of this one.
+        """
+        while True:
+            try:
+                view = self.sync()
+                break
+            except NoRegistry:
+                self._make_root(notes)
+        seen = max((note.version for note in notes if note.registry == view.registry), default=0)
+        if view.version < seen:
+            raise older(self.path, view.version, seen)
+        awaited = _members_in(note for note in notes if note.registry != view.registry)
+        if not awaited or awaited.keys() & view.members:
+            return view
+        # Whoever made it knows none of the brokers that were in a registry with us.
+        return self._change(partial(_awaiting, awaited), "")
+
+    def _make_root(self, notes: Collection[RegistryNote]) -> None:
+        """With its id and its members in one step: a registry is never half made."""
+        self._make_parents()
+        data = write_registry(RegistryNode(self._new_id(), (), _members_in(notes)))
+        try:
+            self._session.create(self.path, data)
+        except NodeExists:
+            node = self._session.read(self.path)
+            if node is not None and not node.data:  # the parent of a partition that somebody registered
+                self._session.replace(self.path, data, node.version)
+
+    def _make_parents(self) -> None:
+        for path in (self._nodes.configs, self._nodes.deleted):
+            with suppress(NodeExists):
+                self._session.create(path, b"")
+
+    def sync(self) -> ClusterView:
+        """The topics as they are now: reads those that have changed since the last time.
+        Raises `NoRegistry`, and `OlderRegistry`: its state is older than the one that was read before.
+        """
+        return self._sync().view
+
+    def _sync(self, suspect: str | None = None) -> Reading:
+        """Also reads the ``suspect``, whose znodes somebody may have changed without changing the root.
+
+        If another change comes while topics are read, they are read again: half of it, such as a topic that
+        is gone without its deletion, would look like a registry that never had it.
+        """
+        with self._reading:
+            for _ in range(_MOST_READINGS):
+                known = self._reader.read(self._known, suspect)
+                if known is self._known or self._reader.version() == known.view.version:
+                    break
+            self._known = known
+            self._ownership.see(known.view)
+            return known
+
+    def create(
+        self,
+        name: str,
+        topic_id: UUID,
+        owners: Callable[[ClusterView], Sequence[int]],
+        overrides: Mapping[str, str],
+        check: Callable[[Mapping[str, ClusterTopic]], object],
+    ) -> ClusterTopic:
+        """Register a new topic; ``owners`` gives those of its partitions, which they then have to make.
+
+        ``check`` gets the topics that there are, and raises what keeps this one from being made.
+
+        Raises:
+            TopicAlreadyExists: there is one of this name.
+            InvalidTopic: another broker has a topic of Kafka 0.7 of this name.
+            ServerError: REQUEST_TIMED_OUT: ZooKeeper does not answer, or was emptied, and it is not known yet
+                which topics there are. It may have been made all the same.
+        """
+
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is not None:
+                if topic.stored.topic_id == topic_id:
+                    return None
+                raise TopicAlreadyExists(f"topic {name!r} already exists")
+            self._check_name_07(view, name)
+            check(view.topics)
+            chosen = tuple(owners(view))
+            node = TopicNode(topic_id, chosen, frozenset(range(len(chosen))))
+            return Edit(self._new_topic(view, name, node, overrides))
+
+        return _topic(self._request(plan, name), name, topic_id)
+
+    def _check_name_07(self, view: ClusterView, name: str) -> None:
+        """Our own topic of 0.7 counts no more: who creates another has seen that it is gone."""
+        known = view.names_07.get(name)
+        others = sorted(known.brokers - {self._ownership.node_id}) if known is not None else []
+        if others:
+            raise InvalidTopic(
+                f"topic name {name!r} is taken: a topic of Kafka 0.7 has it, at broker "
+                f"{', '.join(map(str, others))}; delete that one there, or choose another name"
+            )
+
+    def offer(
+        self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
+    ) -> ClusterView:
+        """Bring partitions that a broker had before it came to this registry; of a topic with the same id
+        those that nobody else has. What is refused stays as it is in the registry. ``starts`` are the first
+        offsets of those that do not begin at 0: the owners after this broker begin above them.
+        """
+
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is not None and topic.stored.topic_id != mine.topic_id:
+                return None
+            owners = list(topic.owners if topic is not None else ())
+            owners += [NOBODY] * (mine.total - len(owners))
+            taken = [number for number in mine.partitions if owners[number] == NOBODY]
+            for number in taken:
+                owners[number] = broker
+            first = dict(topic.starts if topic is not None else {})
+            first |= {number: starts[number] for number in taken if number in starts}
+            if topic is None:
+                node = TopicNode(mine.topic_id, tuple(owners), starts=first)
+                return Edit(self._new_topic(view, name, node, mine.overrides))
+            if tuple(owners) == topic.owners:
+                return None
+            return Edit([self._replaced(name, topic, owners=tuple(owners), starts=first)])
+
+        return self._change(plan, name)
+
+    def join(self, broker: int) -> ClusterView:
+        """A broker has brought all that it had."""
+
+        def plan(view: ClusterView) -> Edit | None:
+            arrived = view.members.get(broker, False)
+            return None if arrived else Edit(members={**view.members, broker: True})
+
+        return self._change(plan, "")
+
+    def widen(
+        self, name: str, topic_id: UUID, total: int, owners: Callable[[ClusterView, int], Sequence[int]]
+    ) -> ClusterTopic:
+        """Give a topic ``total`` partitions; ``owners`` gives those of so many more.
+
+        Raises as `create`, `UnknownTopicOrPartition`, `InvalidPartitions` where it has as many, and
+        `ServerError` INVALID_REPLICA_ASSIGNMENT where there are owners of another number of partitions.
+        """
+
+        def plan(view: ClusterView) -> Edit:
+            topic = _topic(view, name, topic_id)
+            present = len(topic.owners)
+            if total <= present:
+                raise InvalidPartitions(
+                    f"topic {name!r} has {present} partitions already; {total} would not be an increase"
+                )
+            added = owners(view, total - present)
+            if len(added) != total - present:
+                raise ServerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"topic {name!r} has {present} partitions: {total - present} new ones need as many "
+                    f"assignments, not {len(added)}",
+                )
+            pending = topic.pending | set(range(present, total))
+            return Edit([self._replaced(name, topic, owners=(*topic.owners, *added), pending=pending)])
+
+        return _topic(self._request(plan, name), name, topic_id)
+
+    def configure(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """Replace a topic's own properties by what ``change`` makes of them, and return them."""
+        after: dict[str, str] = {}
+
+        def plan(view: ClusterView) -> Edit | None:
+            topic = _topic(view, name, None)
+            after.clear()
+            after.update(change(topic.stored.overrides))
+            if after == topic.stored.overrides:
+                return None
+            return Edit([_write(self._nodes.config(name), write_config(after), topic.config_version)])
+
+        self._request(plan, name)
+        return after
+
+    def delete(self, name: str, topic_id: UUID) -> None:
+        """Delete a topic. Its owners, and those of groups' offsets, have yet to remove what they have of it,
+        and to call `report_removed` then. Raises as `create`, and `UnknownTopicOrPartition`.
+        """
+
+        def plan(view: ClusterView) -> Edit | None:
+            if topic_id in view.deletions:
+                return None
+            topic = _topic(view, name, topic_id)
+            coordinators = view.topics.get(OFFSETS_TOPIC)
+            brokers = {*topic.owners, *(() if coordinators is None else coordinators.owners)} - {NOBODY}
+            parts: list[Part] = [Replacement(self._nodes.topic(name), write_name_07(()), topic.version)]
+            if brokers:
+                deleted = write_deleted(DeletedTopic(topic_id, name, frozenset(brokers)))
+                parts.append(Creation(self._nodes.deletion(topic_id), deleted))
+            if topic.config_version != ABSENT:
+                parts.append(Removal(self._nodes.config(name), topic.config_version))
+            return Edit(parts)
+
+        self._request(plan, name)
+
+    def report_made(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
+        """Their owner has made these partitions: from now on they are served, and never made again."""
+        mine = frozenset(numbers)
+
+        def plan(view: ClusterView) -> Edit | None:
+            topic = view.topics.get(name)
+            if topic is None or topic.stored.topic_id != topic_id or not topic.pending & mine:
+                return None
+            return Edit([self._replaced(name, topic, pending=topic.pending - mine)])
+
+        self._change(plan, name)
+
+    def report_removed(self, topic_id: UUID, broker: int) -> None:
+        """A broker has nothing left of a topic that was deleted."""
+
+        def plan(view: ClusterView) -> Edit | None:
+            deletion = view.deletions.get(topic_id)
+            if deletion is None or broker not in deletion.brokers:
+                return None
+            path, left = self._nodes.deletion(topic_id), deletion.brokers - {broker}
+            if not left:
+                return Edit([Removal(path, deletion.version)])
+            deleted = write_deleted(DeletedTopic(topic_id, deletion.name, left))
+            return Edit([Replacement(path, deleted, deletion.version)])
+
+        known = self._known
+        if known is not None and topic_id in known.view.deletions:
+            self._change(plan, known.view.deletions[topic_id].name)
+
+    def name_07(self, name: str, broker: int, *, used: bool) -> ClusterView:
+        """Have it known whether a broker has a topic of Kafka 0.7 of this name. A topic of the cluster keeps
+        the name.
+        """
+
+        def plan(view: ClusterView) -> Edit | None:
+            known = view.names_07.get(name)
+            before = frozenset[int]() if known is None else known.brokers
+            after = before | {broker} if used else before - {broker}
+            if after == before or name in view.topics:
+                return None
+            version, _ = view.vacant.get(name, (ABSENT, ABSENT))
+            version = version if known is None else known.version
+            return Edit([_write(self._nodes.topic(name), write_name_07(after), version)])
+
+        return self._change(plan, name)
+
+    def forget(self, broker: int, heirs: Collection[int], now_us: int) -> None:
+        """Have ``heirs`` make new, empty partitions in the place of those of a broker that is gone for good,
+        and of those that nobody has brought if it was the last one to. Their offsets begin at ``now_us``,
+        the time in microseconds, and far above those that the gone one began with: a partition would have had
+        to get a million records a second ever since 1970 to have had one of them.
+
+        What the gone broker had yet to remove of deleted topics counts as removed.
+        """
+        view = self.sync()
+        for name, topic in view.topics.items():
+            if lost_partitions(view, topic, broker):
+                self._change(partial(self._handed_over, name, broker, heirs, now_us), name)
+        for topic_id in view.deletions:
+            self.report_removed(topic_id, broker)
+        for name, known in view.names_07.items():
+            if broker in known.brokers:
+                self.name_07(name, broker, used=False)
+        if broker in view.members:
+            self._change(partial(_without, broker), "")
+
+    def _handed_over(
+        self, name: str, broker: int, heirs: Collection[int], now_us: int, view: ClusterView
+    ) -> Edit | None:
+        topic = view.topics.get(name)
+        lost = lost_partitions(view, topic, broker) if topic is not None else ()
+        if topic is None or not lost:
+            return None
+        new = dict(zip(lost, spread(view, heirs, len(lost)), strict=True))
+        owners = tuple(new.get(number, owner) for number, owner in enumerate(topic.owners))
+        starts = {number: max(now_us, topic.starts.get(number, 0) + _HAND_OVER_STEP) for number in lost}
+        return Edit(
+            [
+                self._replaced(
+                    name,
+                    topic,
+                    owners=owners,
+                    pending=topic.pending | {*lost},
+                    starts={**topic.starts, **starts},
+                )
+            ]
+        )
+
+    def take_ids(self, at_least: int, count: int) -> int:
+        """The first of ``count`` producer ids that no other broker gets, none below ``at_least``.
+        Raises `StorageError`: ZooKeeper does not answer, or has no such number.
+        """
+        path, session = self._nodes.id_block, self._session
+        if not session.connected:
+            raise StorageError("ZooKeeper does not answer: no block of producer ids can be taken")
+        try:
+            while True:
+                node = session.read(path)
+                if node is None:
+                    # Others may have given out ids above our own, if ZooKeeper was emptied.
+                    first = at_least + _LOST_IDS if at_least else 0
+                else:
+                    first = max(at_least, read_id_block(node.data))
+                data = write_id_block(self._ownership.node_id, first, count)
+                if node is not None:
+                    if session.replace(path, data, node.version):
+                        return first
+                    continue
+                with suppress(NodeExists):
+                    session.create(path, data)
+                    return first
+        except KafkaError as e:
+            raise StorageError(f"no block of producer ids can be taken: {e}") from e
+
+    def tidy(self) -> None:
+        """Remove what is left of deleted topics, once no broker has registered anything below."""
+        known = self._known
+        gone = set()
+        for name, (version, config_version) in known.view.vacant.items() if known is not None else ():
+            path = self._nodes.topic(name)
+            if version != ABSENT and self._session.read(path) is not None:
+                for child in self._session.children(path):
+                    for number in self._session.children(f"{path}/{child}"):
+                        self._session.delete(f"{path}/{child}/{number}")
+                    self._session.delete(f"{path}/{child}")
+                if not self._session.delete(path, version):
+                    continue
+            if config_version == ABSENT:
+                gone.add((name, (version, config_version)))
+        if gone:
+            with self._reading:
+                if (known := self._known) is not None:
+                    view = replace(known.view, vacant=dict(known.view.vacant.items() - gone))
+                    self._known = known._replace(view=view)
+                    self._ownership.see(view)
+
+    def _request(self, plan: Plan, name: str) -> ClusterView:
+        """`_change` for a client: only where it is known which topics there are."""
+
+        def checked(view: ClusterView) -> Edit | None:
+            entered = self._ownership.view
+            if entered is not None and entered.registry != view.registry:
+                raise _try_later(name, "ZooKeeper was emptied; this broker registers again what it has")
+            if view.awaited:
+                raise _try_later(
+                    name,
+                    f"ZooKeeper was emptied, and brokers {view.awaited} have not registered again what they "
+                    "have: start them, or give them up with `kafkalog-broker forget`",
+                )
+            return plan(view)
+
+        return self._change(checked, name)
+
+    def _change(self, plan: Plan, name: str) -> ClusterView:
+        """Write what a plan says of the newest view; again if another change came first."""
+        if not self._session.connected:
+            raise _try_later(name, "ZooKeeper does not answer")
+        tag = secrets.token_hex(8)
+        try:
+            known = self._known or self._sync()
+            for attempt in range(_ATTEMPTS):
+                if attempt and known.root.has(tag):
+                    return known.view  # only the answer was lost
+                edit = plan(known.view)
+                if edit is None:
+                    return known.view
+                change = Change(known.view.version + 1, name, tag)
+                data = write_registry(known.root.after(change, edit.members))
+                if self._session.commit(Replacement(self.path, data, known.view.version), *edit.parts):
+                    return self.sync()
+                before, known = known, self._sync(name or None)
+                if known.view.version == before.view.version:
+                    self._make_parents()  # perhaps somebody has removed them
+        except (ConnectionLost, NoRegistry, OlderRegistry) as e:
+            raise _try_later(name, str(e)) from e
+        raise _try_later(name, "other brokers change topics all the time")
+
+    def _new_topic(
+        self, view: ClusterView, name: str, node: TopicNode, overrides: Mapping[str, str]
+    ) -> list[Part]:
+        """The znodes of a new topic."""
+        version, config_version = view.vacant.get(name, (ABSENT, ABSENT))
+        if name in view.names_07:
+            version = view.names_07[name].version
+        return [
+            _write(self._nodes.topic(name), write_topic(node), version),
+            _write(self._nodes.config(name), write_config(overrides), config_version),
+        ]
+
+    def _replaced(
+        self,
+        name: str,
+        topic: ClusterTopic,
+        *,
+        owners: tuple[int, ...] | None = None,
+        pending: frozenset[int] | None = None,
+        starts: Mapping[int, int] | None = None,
+    ) -> Replacement:
+        node = TopicNode(
+            topic.stored.topic_id,
+            topic.owners if owners is None else owners,
+            topic.pending if pending is None else pending,
+            topic.starts if starts is None else starts,
+        )
+        return Replacement(self._nodes.topic(name), write_topic(node), topic.version)
+
+
+def lost_partitions(view: ClusterView, topic: ClusterTopic, broker: int) -> tuple[int, ...]:
+    """What is lost of a topic if a broker is given up: its partitions, and those that nobody has if all the
+    others have brought theirs.
+    """
+    nobodys = topic.owned_by(NOBODY) if view.awaited == [broker] else ()
+    return tuple(sorted((*topic.owned_by(broker), *nobodys)))
+
+
+def _members_in(notes: Iterable[RegistryNote]) -> dict[int, bool]:
+    return {broker: False for note in notes for broker in note.brokers}
+
+
+def _awaiting(awaited: Mapping[int, bool], view: ClusterView) -> Edit | None:
+    return None if awaited.keys() & view.members else Edit(members={**awaited, **view.members})
+
+
+def _without(broker: int, view: ClusterView) -> Edit | None:
+    if broker not in view.members:
+        return None
+    return Edit(members={each: arrived for each, arrived in view.members.items() if each != broker})
+
+
+def _topic(view: ClusterView, name: str, topic_id: UUID | None) -> ClusterTopic:
+    topic = view.topics.get(name)
+    if topic is None or topic_id not in (None, topic.stored.topic_id):
+        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+    return topic
+
+
+def _write(path: str, data: bytes, version: int) -> Part:
+    """A znode's new value, if it still has this version, or is still `ABSENT`."""
+    return Creation(path, data) if version == ABSENT else Replacement(path, data, version)
+
+
+def _try_later(name: str, why: str) -> ServerError:
+    what = f"topic {name!r}" if name else "the registry of topics"
+    return ServerError(ErrorCode.REQUEST_TIMED_OUT, f"{what}: {why}; try again later")

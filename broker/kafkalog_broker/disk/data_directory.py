@@ -1,0 +1,311 @@
+"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works.
+
+It keeps small tables about its logs as text: a row a line, a checksum in the last, by which a torn file is
+recognized::
+
+    kafkalog 1
+    <partition directory> <number> <number> ...
+    crc32c <eight hex digits, of all lines before>
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
+from kafkalog_broker.disk.process_lock import Closeable, holder_of
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.config.properties import format_properties, parse_properties
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.types import encode_id
+
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+SETTINGS_NAME = "broker.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+RECOVERY_POINTS_NAME = "recovery-points"
+
+_CHANGE = "change"
+"""How often the settings were changed: of two directories the one with the larger number is right."""
+
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
+"""Errors that say nothing about the disk's health: it is full, or the process has no descriptors left."""
+
+_REFUSALS_LOGGED_SECONDS = 10.0
+"""A full disk refuses every append: one line for all of them in this time."""
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_LINE = "kafkalog 1"
+
+
+def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
+    """Replace the table at ``path``. Raises `OSError`."""
+    lines = [_FIRST_LINE]
+    lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
+    body = ("\n".join(lines) + "\n").encode("ascii")
+    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body), durable=durable)
+
+
+def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | None:
+    """The table at ``path``; None when there is none or it is not whole. Raises `OSError`."""
+    try:
+        data = read_file(files, path)
+    except FileNotFoundError:
+        return None
+    body, mark, seal = data.rpartition(b"crc32c ")
+    if not mark or seal != b"%08x\n" % crc32c(body):
+        return None
+    first, *lines = body.decode("ascii").splitlines()
+    if first != _FIRST_LINE:
+        return None
+    table = {}
+    for line in lines:
+        name, *numbers = line.split(" ")
+        table[name] = tuple(map(int, numbers))
+    return table
+
+
+Table = Mapping[str, tuple[int, ...]]
+
+
+class DataDirectory:
+    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, which is set once and never cleared,
+    what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
+    of them are known to be on the disk.
+
+    After a failed write or fsync it is not known what is on the disk: the directory goes offline for as long
+    as the broker runs, and the next start recovers it.
+    """
+
+    def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
+        self.path = path
+        self.files = files
+        self._clock = clock
+        self._refusal_logged: float | None = None
+        self._refusals_unlogged = 0
+        self._held: Closeable | None = None
+        self.failure: str | None = None
+        """Why it is offline; set once, under ``_lock``."""
+        self._noted: Table | None = None
+        """The recovery points that were written last."""
+        self._lock = threading.Lock()
+        self._names_made = self._names_synced = 0
+        self._syncing_names = threading.Lock()
+
+    @property
+    def online(self) -> bool:
+        """Whether its logs can be used."""
+        return self.failure is None
+
+    @property
+    def held(self) -> bool:
+        """Whether it was opened and not closed since."""
+        return self._held is not None
+
+    def check(self) -> None:
+        """Raises `StorageError` when the directory is offline."""
+        if self.failure is not None:
+            raise StorageError(self.failure)
+
+    def may_pass(self, error: OSError) -> bool:
+        """Whether an error may pass: the disk is full, or there is no descriptor left."""
+        return error.errno in _PASSING
+
+    def refused(self, doing: str, error: OSError) -> StorageError:
+        """The error for a failure of ``doing``; unless it may pass, the directory goes offline.
+
+        It is logged; errors that may pass once in 10 s.
+        """
+        if not self.may_pass(error):
+            return self.failed(doing, error)
+        text = f"{self.path}: {doing} failed: {error}"
+        self._log_refusal(text)
+        return StorageError(text)
+
+    def _log_refusal(self, text: str) -> None:
+        with self._lock:
+            now, last = self._clock.monotonic(), self._refusal_logged
+            if last is not None and now - last < _REFUSALS_LOGGED_SECONDS:
+                self._refusals_unlogged += 1
+                return
+            others, self._refusals_unlogged = self._refusals_unlogged, 0
+            self._refusal_logged = now
+        _logger.error("%s%s", text, f" (and {others} more since the last such line)" if others else "")
+
+    def sync_failed(self, doing: str, error: OSError) -> StorageError:
+        """The error for a sync: only where the file could not even be opened may it be tried again."""
+        if error.errno in _NO_DESCRIPTOR:
+            return self.refused(doing, error)
+        return self.failed(doing, error)
+
+    def failed(self, doing: str, error: OSError) -> StorageError:
+        """Take the directory offline; the error says why."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = f"{self.path} is offline: {doing} failed: {error}"
+                _logger.error("%s", self.failure)
+            return StorageError(self.failure)
+
+    def open(self) -> None:
+        """Make the directory if need be, and hold it.
+
+        Raises:
+            StorageError: another broker holds it, or an export keeps brokers away.
+            OSError: it cannot be made or written.
+        """
+        self.files.make_directory(self.path)
+        self.files.sync_directory(self.path.parent)
+        try:
+            self._held = self.files.lock(self.path / LOCK_NAME)
+        except BlockingIOError:
+            holder = holder_of(self.path / LOCK_NAME)
+            if holder is not None and holder.alive:
+                raise StorageError(f"{self.path} is in use by another broker, process {holder.pid}") from None
+            raise StorageError(f"{self.path} is in use by another broker or an export") from None
+
+    def close(self) -> None:
+        """Let another broker have the directory."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def name_made(self) -> int:
+        """A partition's directory is there; the number is for `sync_names`."""
+        with self._lock:
+            self._names_made += 1
+            return self._names_made
+
+    def sync_names(self, number: int) -> None:
+        """Make the name with this number durable: one sync does for all that were made before it."""
+        with self._syncing_names:
+            if self._names_synced < number:
+                made = self._names_made
+                self.files.sync_directory(self.path)
+                self._names_synced = made
+
+    def read_meta(self) -> dict[str, str]:
+        """``meta.properties``; empty when there is none."""
+        path, meta = self.path / META_NAME, {}
+        try:
+            data = read_file(self.files, path)
+        except FileNotFoundError:
+            return {}
+        try:
+            meta = parse_properties(data.decode("utf-8"))
+            missing = [name for name in ("cluster.id", "node.id") if not meta.get(name)]
+            why = f"it has no {missing[0]}" if missing else None
+        except UnicodeDecodeError:
+            why = "it is not text"
+        except InvalidConfig as e:
+            why = str(e)
+        if why is not None:
+            raise InvalidConfig(
+                f"{path} is damaged: {why}. Restore it from a backup, or remove it: the broker then writes "
+                "a new one, with the cluster id of the other log.dirs or of ZooKeeper, or else a new id"
+            )
+        return meta
+
+    def write_meta(self, meta: Mapping[str, str]) -> None:
+        """Replace ``meta.properties``, durably. Raises `OSError`."""
+        text = format_properties(meta)
+        replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
+
+    def read_settings(self) -> tuple[int, dict[str, str]]:
+        """How often the broker's properties were changed while it ran, and those that were; 0 if none were.
+        Raises `OSError`, and `InvalidConfig` for a file that is damaged.
+        """
+        path = self.path / SETTINGS_NAME
+        try:
+            fields = parse_properties(read_file(self.files, path).decode("utf-8"))
+            return int(fields.pop(_CHANGE)), fields
+        except FileNotFoundError:
+            return 0, {}
+        except (InvalidConfig, KeyError, ValueError) as e:
+            raise InvalidConfig(
+                f"{path} is damaged: {e!r}. Remove it: the broker then starts without the properties that"
+                " were changed while it ran, or with what the other log.dirs say of them"
+            ) from e
+
+    def write_settings(self, change: int, fields: Mapping[str, str]) -> None:
+        """Replace them, durably. Raises `OSError`."""
+        text = format_properties({_CHANGE: str(change), **fields})
+        replace_file(self.files, self.path / SETTINGS_NAME, text.encode("utf-8"), durable=True)
+
+    def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
+        """What was written at a clean stop, once: it is gone before anything is appended.
+
+        None after a crash. Raises `OSError`.
+        """
+        marker = self.path / CLEAN_SHUTDOWN_NAME
+        table = read_table(self.files, marker)
+        try:
+            self.files.remove(marker)
+        except FileNotFoundError:
+            return None
+        self.files.sync_directory(self.path)
+        return table
+
+    def mark_clean_shutdown(self, table: Table) -> None:
+        """Say that everything is on the disk and closed. Raises `OSError`."""
+        write_table(self.files, self.path / CLEAN_SHUTDOWN_NAME, table, durable=True)
+
+    def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
+        """Offset below which each log is known to be on the disk. Raises `OSError`."""
+        return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
+
+    def write_recovery_points(self, table: Table) -> None:
+        """Replace the offsets, if they have changed; an old table only makes recovery read more."""
+        if table != self._noted:
+            write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
+            self._noted = table
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Whose data it is: ``meta.properties``."""
+
+    cluster_id: str
+    node_id: int
+
+
+def agree_on_meta(
+    found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
+) -> Meta:
+    """What the ``meta.properties`` of all directories say; written where one says nothing yet.
+
+    ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
+    it raises is raised; `InvalidConfig` for directories of different clusters or of another broker.
+    """
+    clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
+    if len(clusters) > 1:
+        raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")
+    for directory, meta in found.items():
+        owner = meta.get("node.id", str(node_id))
+        if owner != str(node_id):
+            raise InvalidConfig(f"{directory.path} belongs to node.id {owner}, not to {node_id}")
+    agreed = Meta(name_cluster(next(iter(clusters), None)), node_id)
+    for directory, meta in found.items():
+        if not {"cluster.id", "node.id"} <= meta.keys():
+            directory.write_meta({"version": "1", "cluster.id": agreed.cluster_id, "node.id": str(node_id)})
+    return agreed
+
+
+def keep_or_make(known: str | None) -> str:
+    """A cluster of one broker: its own id, a new one where it has none."""
+    return known or new_cluster_id()
+
+
+def new_cluster_id() -> str:
+    """A random id of 22 characters of ``[a-zA-Z0-9_-]``, the first no dash: tools take that for an option."""
+    while (name := encode_id(uuid.uuid4())).startswith("-"):
+        pass
+    return name

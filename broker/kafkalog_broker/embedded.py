@@ -1,0 +1,423 @@
+"""A broker in a process of its own, or a cluster of them, for tests, notebooks and laptops.
+
+The parent holds the write end of the child's standard input. Its first line is the configuration; after that
+nothing is sent, and the end of the stream means that the parent is gone, for whatever reason. The child
+answers on its standard output with one line: the port of each listener and the URL of the status page once it
+serves, or why it cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
+
+from pyspark_kafkalog.config.definition import describe, nearest
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+
+_HOST = "127.0.0.1"
+_LISTENERS = "listeners"
+_METRICS_LISTENER = "metrics.listener"
+_ANY_PORT = re.compile(rf"\b{re.escape(_HOST)}:0\b")
+_LOG_DIRS = ("log.dirs", "log.dir")
+_CHILD = "from kafkalog_broker.embedded import run_child; run_child()"
+_RETENTION_TIMES = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_INITIAL_DELAY = "group.initial.rebalance.delay.ms"
+_STOP_SECONDS = 60.0
+_CLUSTER_TICK_MS = 200
+_CLUSTER_SESSION_MS = 4000
+"""A broker of a cluster for tests that was killed is missed after so long."""
+_CLUSTER_MAX_SESSION_MS = 3_600_000
+"""Whoever asks for longer sessions gets them."""
+
+_OF_ONE_BROKER = ("node.id", "broker.id", "brokerid", "zookeeper.connect", "zk.connect")
+_LOG_TAIL_BYTES = 4000
+
+
+class BrokerNotStarted(KafkaError):
+    """The broker's process ended instead of serving; the message has its own words."""
+
+
+class EmbeddedBroker:
+    """*Not thread-safe: used by the thread that started it.* A broker process and its data directory.
+
+    Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed
+    by `stop`; one that was passed in is kept.
+    """
+
+    def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
+        """For `start_broker`; ``temporary`` is the directory to remove in the end."""
+        self._properties = dict(properties)
+        self._temporary = temporary
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, int] = {}
+        self._status_url: str | None = None
+        self._reserved: list[int] = []
+        weakref.finalize(self, _close_all, self._reserved)
+        for name in (_LISTENERS, _METRICS_LISTENER):
+            # On other systems two sockets cannot share a port like this: there the broker chooses one.
+            if name in self._properties and sys.platform == "linux":
+                self._properties[name] = _ANY_PORT.sub(self._reserve, self._properties[name])
+        self.data_dir = data_dir
+        self.log_file = data_dir / "broker.log"
+
+    @property
+    def host(self) -> str:
+        """The address that clients connect to."""
+        return _HOST
+
+    @property
+    def port(self) -> int:
+        """The port of its first listener, as it was when the broker first started; it stays the broker's
+        while that is stopped, and `restart` keeps it.
+        """
+        return next(iter(self._ports.values()), 0)
+
+    def port_of(self, listener: str) -> int:
+        """The port of the listener with this name: ``PLAINTEXT``, ``KAFKA07``, ``CLIENT``.
+        Raises `InvalidConfig`: the broker was started without one.
+        """
+        try:
+            return self._ports[listener]
+        except KeyError:
+            raise InvalidConfig(f"listeners={self._properties[_LISTENERS]} has none of {listener}") from None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port``, as clients and Spark's ``kafka.bootstrap.servers`` want it."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def status_url(self) -> str:
+        """The URL of the status page, which `restart` keeps; ``/metrics`` and ``/health`` are below it.
+        Raises `InvalidConfig`: the broker was started without ``metrics.listener``.
+        """
+        if self._status_url is None:
+            raise InvalidConfig(
+                f"the broker was started without {_METRICS_LISTENER}; "
+                f'start_broker({{"{_METRICS_LISTENER}": "{_HOST}:0"}}) serves its status on a free port'
+            )
+        return self._status_url
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id, -1 when it does not run."""
+        return self._process.pid if self._process is not None else -1
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> EmbeddedBroker:
+        """Start the process and wait until it serves: it says so itself, nothing is polled.
+        Raises `BrokerNotStarted`: it ended instead; the message has its reason.
+        """
+        if self.running:
+            raise BrokerNotStarted("the broker runs already")
+        properties = self._properties | {"log.dirs": str(self.data_dir)}
+        if self._ports:
+            kept = [f"{listener}://{_HOST}:{port}" for listener, port in self._ports.items()]
+            properties[_LISTENERS] = ",".join(kept)
+        if self._status_url is not None:
+            properties[_METRICS_LISTENER] = self._status_url.partition("://")[2]
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C in a notebook or test is not meant for the broker
+            )
+        message = {"properties": properties, "remove": str(self._temporary) if self._temporary else None}
+        stdin, stdout = _pipes(process)
+        try:
+            stdin.write(json.dumps(message).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; the line below says why
+        line = stdout.readline().decode().strip()
+        if not line.startswith("{"):
+            self._reap(process)
+            raise BrokerNotStarted(line or f"the broker ended at once: {self._log_tail()}")
+        answer = json.loads(line)
+        self._process, self._ports, self._status_url = process, answer["ports"], answer["status_url"]
+        return self
+
+    def stop(self) -> None:
+        """Stop gracefully, wait for the end, and remove a temporary data directory. May be called again."""
+        self._end(signal.SIGTERM)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash of the process leaves stays for `restart`."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> EmbeddedBroker:
+        """Stop if it runs, and start again on the same data and port.
+        Raises `BrokerNotStarted`: see `start`.
+        """
+        self._end(signal.SIGTERM)
+        return self.start()
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _reserve(self, _any: object) -> str:
+        """Choose a free port here and stay bound to it, without listening: nobody else is given it while the
+        broker is stopped, and the broker may listen there, as both sockets have ``SO_REUSEADDR``.
+        """
+        with socket.socket() as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((_HOST, 0))
+            port = bound.getsockname()[1]
+            self._reserved.append(bound.detach())
+        return f"{_HOST}:{port}"
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        self._reap(process)
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in _pipes(process):
+            pipe.close()
+
+    def _log_tail(self) -> str:
+        data = self.log_file.read_bytes() if self.log_file.exists() else b""
+        return data[-_LOG_TAIL_BYTES:].decode(errors="replace").strip() or "without a word"
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def start_broker(
+    properties: Mapping[str, object] | None = None, *, data_dir: str | Path | None = None, **overrides: object
+) -> EmbeddedBroker:
+    """A running broker on a free port of 127.0.0.1; use it as a context manager, or call `stop`.
+
+    ``properties`` and ``overrides`` are those of ``server.properties``: ``**{"log.segment.bytes": 1024}``.
+    Nothing is deleted because of its age or size unless ``log.retention.*`` says so: test data is often old.
+    A group's first member gets its partitions at once (``group.initial.rebalance.delay.ms`` is 0).
+    Without ``data_dir`` the data lives in a temporary directory and goes with the broker. The process
+    also ends when this one does.
+
+    Raises:
+        BrokerNotStarted: the broker refused its configuration or its directory; the message says why.
+        InvalidConfig: a property is unknown, or the directory is given as one.
+    """
+    merged = {name: _text(value) for name, value in {**(properties or {}), **overrides}.items()}
+    _check_known(merged)
+    if any(name in merged for name in _LOG_DIRS):
+        raise InvalidConfig("an embedded broker's directory is given as data_dir=, not as log.dirs")
+    merged.setdefault(_LISTENERS, f"PLAINTEXT://{_HOST}:0")
+    if not any(name in merged for name in _RETENTION_TIMES):
+        merged[_RETENTION_TIMES[0]] = "-1"
+    merged.setdefault(_INITIAL_DELAY, "0")
+    temporary = None
+    if data_dir is None:
+        temporary = Path(tempfile.mkdtemp(prefix="kafkalog-"))
+        data_dir = temporary / "data"
+    path = Path(data_dir).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    broker = EmbeddedBroker(merged, path, temporary)
+    try:
+        return broker.start()
+    except BaseException:
+        broker.stop()
+        raise
+
+
+class EmbeddedCluster:
+    """*Not thread-safe: used by the thread that started it.* Brokers in processes of their own that share the
+    partitions of today's wire, with a ZooKeeper server of theirs.
+
+    ``brokers`` are by their ids, from 1 on: ``kill`` and ``restart`` one as any other.
+    """
+
+    def __init__(self, zookeeper: ZooKeeperServer, data_dir: Path, *, temporary: bool) -> None:
+        """For `start_cluster`; a ``temporary`` data directory goes in the end."""
+        self.zookeeper = zookeeper
+        self.data_dir = data_dir
+        self.brokers: dict[int, EmbeddedBroker] = {}
+        self._temporary = temporary
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all, as clients and Spark's ``kafka.bootstrap.servers`` want them."""
+        return ",".join(each.bootstrap_servers for each in self.brokers.values())
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The ``zookeeper.connect`` of its brokers."""
+        return self.zookeeper.connect
+
+    def stop(self) -> None:
+        """Stop all brokers gracefully, then ZooKeeper, and remove temporary data. May be called again."""
+        for each in self.brokers.values():
+            each.stop()
+        self.zookeeper.stop()
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start_cluster(
+    count: int = 3,
+    properties: Mapping[str, object] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    **overrides: object,
+) -> EmbeddedCluster:
+    """So many running brokers, with ids from 1 on, that are one cluster; a context manager, or call `stop`.
+
+    ``properties``, ``overrides`` and ``data_dir`` are as `start_broker` has them, for each broker; with port
+    0 in ``metrics.listener`` each has an `EmbeddedBroker.status_url` of its own. The ZooKeeper server needs
+    Java and the jars of pyspark, as ``kafkalog-zookeeper`` does.
+
+    Raises:
+        BrokerNotStarted, ZooKeeperNotStarted: the message says why. Nothing of it runs then.
+        InvalidConfig: a property is unknown, or belongs to one broker only.
+    """
+    from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
+
+    merged = {**(properties or {}), **overrides}
+    own = sorted(set(merged).intersection(_OF_ONE_BROKER))
+    if own or count < 1:
+        wrong = f"{own[0]} is each broker's own" if own else f"a cluster has at least 1 broker, not {count}"
+        raise InvalidConfig(f"start_cluster: {wrong}")
+    path = Path(tempfile.mkdtemp(prefix="kafkalog-") if data_dir is None else data_dir).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    settings = ZooKeeperServerConfig(
+        data_dir=str(path / "zookeeper"),
+        client_port=0,
+        tick_time_ms=_CLUSTER_TICK_MS,
+        max_session_timeout_ms=_CLUSTER_MAX_SESSION_MS,
+    )
+    zookeeper = ZooKeeperServer(settings, log=path / "zookeeper.log")
+    cluster = EmbeddedCluster(zookeeper, path, temporary=data_dir is None)
+    merged.setdefault("zookeeper.session.timeout.ms", _CLUSTER_SESSION_MS)
+    try:
+        zookeeper.start()
+        for number in range(1, count + 1):
+            given = {**merged, "node.id": number, "zookeeper.connect": zookeeper.connect}
+            cluster.brokers[number] = start_broker(given, data_dir=path / f"broker-{number}")
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster
+
+
+def run_child() -> None:
+    """The child's whole life: configuration in, port out, serve until stopped or orphaned."""
+    import logging  # here and below: the parent needs none of it
+
+    from kafkalog_broker.config import BrokerConfig
+    from kafkalog_broker.garbage import starting
+    from kafkalog_broker.network.socket_server import share_the_interpreter
+    from kafkalog_broker.scheduler import next_of
+    from kafkalog_broker.server.broker import Broker
+
+    share_the_interpreter()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    ends: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ends.put("signal"))
+    order = json.loads(sys.stdin.buffer.readline() or b"{}")
+    try:
+        config = BrokerConfig.load(None, order.get("properties", {}))
+        with starting():
+            broker = Broker(config)
+            broker.start()
+    except KafkaError as e:
+        os.write(1, f"{e}\n".encode())
+        sys.exit(2)
+
+    def watch_parent() -> None:
+        sys.stdin.buffer.read()
+        ends.put("orphaned")
+
+    threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
+    answer = {"ports": broker.ports, "status_url": broker.status_url}
+    os.write(1, json.dumps(answer).encode() + b"\n")
+    reason = next_of(ends)
+    broker.stop()
+    if reason == "orphaned" and order.get("remove"):
+        shutil.rmtree(order["remove"], ignore_errors=True)
+    # Another thread is blocked in a read of stdin; the interpreter's own end would wait for its lock.
+    logging.shutdown()
+    os._exit(0)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the directories of these very packages first, however they were found here."""
+    packages = (sys.modules[name] for name in ("kafkalog_broker", "pyspark_kafkalog"))
+    roots = [str(Path(str(package.__file__)).resolve().parents[1]) for package in packages]
+    paths = [*roots, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    if process.stdin is None or process.stdout is None:
+        raise BrokerNotStarted("the broker was started without pipes")
+    return process.stdin, process.stdout
+
+
+def _check_known(names: Iterable[str]) -> None:
+    """Raises `InvalidConfig` for an unknown property, with the nearest name."""
+    from kafkalog_broker.config import BrokerConfig
+    from kafkalog_broker.listener_config import known_name
+
+    known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}
+    for name in names:
+        if name in known or known_name(name):
+            continue
+        near = nearest(name.replace("_", "."), known)
+        hint = f'; did you mean {near}? start_broker(**{{"{near}": ...}})' if near else ""
+        raise InvalidConfig(f"start_broker: the broker has no property {name}{hint}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,371 @@
+"""A copy of logs under Apache Kafka's names, with the files that Kafka's tools and brokers want beside them.
+
+The copy is made in ``.<name>.exporting`` next to the target and takes the target's name once all of it is on
+the disk: there is a whole export or none. Segments are copied byte for byte, after every batch was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from kafkalog_broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
+from kafkalog_broker.disk.process_lock import hold_directory
+from kafkalog_broker.inspect.inspection import PartitionPlace, SegmentPlace, segment_list_in, segments_in
+from kafkalog_broker.inspect.transactions import FoundTransactions
+from kafkalog_broker.log.aborted import ABORTED_SUFFIX, aborted_bytes
+from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
+from kafkalog_broker.log.scan import Damage, FoundBatch, scan
+from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, Found
+from kafkalog_broker.store.topic_store import PARTITION_METADATA
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
+from pyspark_kafkalog.formats.batch import BatchHeader
+from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition, encode_id
+
+_MOST_TRIES = 10
+"""To copy a partition of a running broker, from which retention may just remove segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A partition to export. ``gaps_allowed``: the topic is to be compacted. From offset ``torn_from`` on its
+    end may be torn and is then left out: the broker did not stop cleanly, or runs; None: nothing may be torn.
+    """
+
+    place: PartitionPlace
+    topic_id: UUID
+    gaps_allowed: bool
+    torn_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of a partition; ``left_bytes`` of a torn tail were not copied."""
+
+    name: str
+    start_offset: int
+    end_offset: int
+    segment_count: int
+    size_bytes: int
+    left_bytes: int
+
+    def __str__(self) -> str:
+        if self.end_offset == self.start_offset:
+            return f"{self.name}: empty at offset {self.end_offset}"
+        offsets = f"offsets {self.start_offset} to {self.end_offset - 1}"
+        return f"{self.name}: {offsets}, {self.segment_count} segments, {self.size_bytes} bytes"
+
+
+def export(
+    sources: Sequence[Source],
+    target: Path,
+    *,
+    reading: FileSystem,
+    writing: FileSystem,
+    progress: Callable[[int], object] = lambda _: None,
+) -> list[Exported]:
+    """Copy ``sources`` to a new directory ``target``; returns what was copied, in the same order.
+
+    Raises:
+        InvalidConfig: there is something at ``target``.
+        CorruptMessage: a log is damaged: where and how. Nothing is left of the copy.
+        StorageError: the disk is full or refused. Nothing is left of the copy.
+    """
+    target = target.absolute()
+    done = []
+    with _staging(target, writing) as staging:
+        starts: dict[str, int] = {}
+        for source in sources:
+            done.append(_partition(source, staging, reading, writing, progress, starts))
+        if starts:
+            _write(writing, staging / START_OFFSETS, start_offsets(starts))
+        writing.sync_directory(staging)
+        check_target(target)
+        # Over an empty directory as well as to a free name, at once.
+        writing.rename(staging, target)
+        writing.sync_directory(target.parent)
+    return done
+
+
+def check_target(target: Path) -> None:
+    """Raises `InvalidConfig` unless ``target`` is free or an empty directory."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise InvalidConfig(f"{target} is not a directory; the target must be absent or an empty directory")
+    if target.is_dir() and any(target.iterdir()):
+        raise InvalidConfig(f"{target} is not empty; the target must be absent or an empty directory")
+
+
+@contextmanager
+def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
+    """An empty directory beside ``target``, ours alone; it is gone in the end, whatever happens."""
+    staging = target.with_name(f".{target.name}.exporting")
+    try:
+        files.make_directory(staging)
+        try:
+            held = hold_directory(staging)
+        except BlockingIOError:
+            raise StorageError(f"another export to {target} is under way") from None
+        try:
+            check_target(target)
+            for entry in files.scan(staging):  # what a killed export has left
+                path = staging / entry.name
+                if entry.is_directory:
+                    remove_tree(files, path)
+                else:
+                    files.remove(path)
+            try:
+                yield staging
+            except BaseException:
+                remove_tree(files, staging)
+                raise
+        finally:
+            held.close()
+    except OSError as e:
+        why = "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "it failed"
+        raise StorageError(f"{target}: {why}, and nothing of the export is left: {e}") from e
+
+
+def _partition(
+    source: Source,
+    staging: Path,
+    reading: FileSystem,
+    writing: FileSystem,
+    progress: Callable[[int], object],
+    starts: dict[str, int],
+) -> Exported:
+    """Copy one; ``starts`` gets where it begins, by its directory, unless that is with its first segment."""
+    partition = source.place.partition
+    directory = staging / kafka_directory_name(partition)
+    for _ in range(_MOST_TRIES):
+        copy = _Copy(source, directory, reading, writing, progress)
+        try:
+            exported = copy.run()
+        except _Vanished:
+            remove_tree(writing, directory)
+            continue
+        if copy.starts_within:
+            starts[f"{partition.topic} {partition.partition}"] = exported.start_offset
+        return exported
+    raise StorageError(f"{source.place.path}: its segments are removed faster than they can be copied")
+
+
+class _Vanished(Exception):
+    """A segment was removed by the running broker."""
+
+
+class _Copy:
+    """*Not thread-safe.* Copies one partition."""
+
+    def __init__(
+        self,
+        source: Source,
+        directory: Path,
+        reading: FileSystem,
+        writing: FileSystem,
+        progress: Callable[[int], object],
+    ) -> None:
+        self._source = source
+        self._directory = directory
+        self._reading = reading
+        self._writing = writing
+        self._progress = progress
+        self._epochs = LeaderEpochs()
+        self._next_offset = 0
+        self._cleaned_offset = 0
+        self._left_bytes = 0
+        self._transactions = FoundTransactions()
+        self.starts_within = False
+        """Whether the log begins within its first segment, as records were deleted."""
+
+    def run(self) -> Exported:
+        """Raises `_Vanished`, and as `export`."""
+        place = self._source.place
+        # Before the segments: a broker that runs may delete records meanwhile.
+        listed = segment_list_in(place.path, self._reading)
+        segments = segments_in(place.path, self._reading)
+        if not segments:
+            raise CorruptMessage(f"{place.path}: there is no segment in it")
+        self._writing.make_directory(self._directory)
+        self._next_offset = segments[0].base_offset
+        start = max(self._next_offset, listed.start_offset if listed is not None else 0)
+        self.starts_within = start > self._next_offset
+        size = 0
+        for segment in segments:
+            size += self._segment(segment, last=segment is segments[-1])
+        self._write(LEADER_EPOCHS, self._epochs.content())
+        self._write(PARTITION_METADATA, partition_metadata(self._source.topic_id))
+        self._writing.sync_directory(self._directory)
+        return Exported(self._directory.name, start, self._next_offset, len(segments), size, self._left_bytes)
+
+    def _segment(self, segment: SegmentPlace, *, last: bool) -> int:
+        """Copy a segment and make its indexes; returns the bytes that were copied."""
+        base = segment.base_offset
+        self._check_follows(base, f"{segment.path}")
+        self._next_offset = base
+        indexes = KafkaIndexes(base)
+        self._transactions.begin_segment()
+        try:
+            file = self._reading.open(segment.path)
+        except FileNotFoundError:
+            raise _Vanished from None
+        try:
+            size = self._check(segment, file, indexes, last)
+            self._copy(file, kafka_segment_name(base), size)
+        finally:
+            file.close()
+        offsets, times = indexes.finish()
+        self._write(kafka_segment_name(base, ".index"), offsets)
+        self._write(kafka_segment_name(base, ".timeindex"), times)
+        if self._transactions.aborted:
+            self._write(kafka_segment_name(base, ABORTED_SUFFIX), aborted_bytes(self._transactions.aborted))
+        return size
+
+    def _check(self, segment: SegmentPlace, file: File, indexes: KafkaIndexes, last: bool) -> int:
+        """Check every batch; returns where the last one that is sound ends."""
+        size, end, fault = os.fstat(file.fileno()).st_size, 0, ""
+        for found in scan(file, size, segment.base_offset):
+            if isinstance(found, Damage) or not found.sound:
+                fault = fault or f"{segment.path}, byte {found.position}: no sound batch"
+                continue
+            if fault:
+                raise CorruptMessage(f"{fault}, and sound ones follow: verify-log says more")
+            where = f"{segment.path}, byte {found.position}"
+            most = 1 if found.first_is_known else found.size * MESSAGES_PER_BYTE
+            self._check_follows(found.first_offset, where, most)
+            if found.last_offset - segment.base_offset > MAX_RELATIVE:
+                raise CorruptMessage(f"{where}: offset {found.last_offset} does not fit the segment's index")
+            indexes.add(found)
+            if isinstance(found, FoundBatch):  # message sets know no leader epoch
+                self._epochs.add(found.header)
+            self._transactions.see(found, file)
+            self._next_offset, end = found.next_offset, found.end
+        torn_from = self._source.torn_from
+        if fault and (not last or torn_from is None or self._next_offset < torn_from):
+            raise CorruptMessage(f"{fault}: verify-log says more")
+        self._left_bytes += size - end
+        return end
+
+    def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
+        """One of the last ``most`` offsets up to ``offset`` must be the next."""
+        gap = offset - self._next_offset
+        if gap < 0 or (gap >= most and not self._may_leave_gap(offset)):
+            raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
+
+    def _may_leave_gap(self, offset: int) -> bool:
+        """Whether a cleaner may have taken out what is missing before ``offset``, just now perhaps."""
+        if self._source.gaps_allowed or offset <= self._cleaned_offset:
+            return True
+        listed = segment_list_in(self._source.place.path, self._reading)
+        if listed is not None:
+            self._cleaned_offset = listed.cleaned_offset
+        return offset <= self._cleaned_offset
+
+    def _copy(self, source: File, name: str, size: int) -> None:
+        target = self._writing.open(self._directory / name, create=True)
+        try:
+            copy_bytes(source, target, size, self._progress)
+            target.sync()
+        except EOFError as e:
+            raise CorruptMessage(f"{self._source.place.path}, {name}: {e}") from e
+        finally:
+            target.close()
+
+    def _write(self, name: str, data: bytes) -> None:
+        _write(self._writing, self._directory / name, data)
+
+
+def _write(files: FileSystem, path: Path, data: bytes) -> None:
+    target = files.open(path, create=True)
+    try:
+        write_all(target, 0, data)
+        target.sync()
+    finally:
+        target.close()
+
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+
+_INTERVAL_BYTES = 4096
+"""Kafka's default of ``index.interval.bytes``."""
+
+_OFFSET_ROW = struct.Struct(">ii")
+_TIME_ROW = struct.Struct(">qi")
+
+
+def kafka_directory_name(partition: TopicPartition) -> str:
+    """``my_topic-0``: where Kafka has a partition's files."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+def kafka_segment_name(base_offset: int, suffix: str = ".log") -> str:
+    """The name of a segment's file, or of the one with ``suffix`` beside it."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def partition_metadata(topic_id: UUID) -> bytes:
+    """The content of ``partition.metadata``."""
+    return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode("ascii")
+
+
+def start_offsets(starts: Mapping[str, int]) -> bytes:
+    """The content of ``log-start-offset-checkpoint``: offsets by topic and number."""
+    lines = ["0", str(len(starts)), *(f"{partition} {offset}" for partition, offset in starts.items())]
+    return ("\n".join(lines) + "\n").encode("ascii")
+
+
+class KafkaIndexes:
+    """*Not thread-safe.* Both indexes of one segment, made from its entries as Kafka makes them."""
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._offsets = bytearray()
+        self._times = bytearray()
+        self._largest = (NO_TIMESTAMP, base_offset)
+        self._last_time = NO_TIMESTAMP
+        self._bytes_since_row = 0
+
+    def add(self, found: Found) -> None:
+        """The next entry of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
+        if found.max_timestamp > self._largest[0] and found.record_count != 0:
+            self._largest = (found.max_timestamp, found.last_offset)
+        if self._bytes_since_row > _INTERVAL_BYTES:
+            self._offsets += _OFFSET_ROW.pack(found.last_offset - self._base_offset, found.position)
+            self._add_time()
+            self._bytes_since_row = 0
+        self._bytes_since_row += found.size
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """The content of ``.index`` and of ``.timeindex``, once all batches are in."""
+        self._add_time()
+        return bytes(self._offsets), bytes(self._times)
+
+    def _add_time(self) -> None:
+        timestamp, offset = self._largest
+        if timestamp > self._last_time:
+            self._times += _TIME_ROW.pack(timestamp, offset - self._base_offset)
+            self._last_time = timestamp
+
+
+class LeaderEpochs:
+    """*Not thread-safe.* At which offset each leader epoch of a log begins."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int]] = []
+
+    def add(self, header: BatchHeader) -> None:
+        """The next batch of the log."""
+        epoch = header.partition_leader_epoch
+        if epoch >= 0 and (not self._rows or epoch > self._rows[-1][0]):
+            self._rows.append((epoch, header.base_offset))
+
+    def content(self) -> bytes:
+        """The content of ``leader-epoch-checkpoint``."""
+        lines = ["0", str(len(self._rows)), *(f"{epoch} {offset}" for epoch, offset in self._rows)]
+        return ("\n".join(lines) + "\n").encode("ascii")

@@ -1,0 +1,687 @@
+"""Checks logs offline: every byte of every segment, the files beside it, and what the data directory says.
+
+Damage is what has lost records, or will mislead a broker or a reader. What a broker mends by itself when it
+starts or when it needs it, above all the torn end after a crash, is a note.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kafkalog_broker.disk.data_directory import META_NAME
+from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
+from kafkalog_broker.inspect.inspection import (
+    IndexCheck,
+    Inspection,
+    Notes,
+    PartitionPlace,
+    SegmentPlace,
+    is_data_directory,
+    partitions_in,
+    read_notes,
+    segment_list_in,
+    segments_in,
+)
+from kafkalog_broker.inspect.second_look import files_in, look_again
+from kafkalog_broker.inspect.transactions import FoundTransactions
+from kafkalog_broker.log.aborted import ABORTED_SUFFIX, parse_aborted
+from kafkalog_broker.log.segment_list import (
+    SEGMENT_LIST_NAME,
+    Missing,
+    SegmentList,
+    missing_segments,
+    unlisted,
+)
+from kafkalog_broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
+from kafkalog_broker.store.topic_store import (
+    PARTITION_METADATA,
+    TOPIC_SUFFIX,
+    TOPICS_DIRECTORY,
+    StoredTopic,
+    directory_name,
+    parse_topic,
+    read_partition_metadata,
+    topic_of_record,
+)
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.properties import parse_properties
+from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, StorageError
+from pyspark_kafkalog.types import TopicPartition
+
+__all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
+
+_BAD_CHECKSUM = "wrong checksum"
+
+Progress = Callable[[int], object]
+"""Called with the bytes that were looked at since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, where, and whether it is `damage` or only worth knowing."""
+
+    path: Path
+    position: int | None
+    what: str
+    damage: bool = True
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
+        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """The report on one log; ``record_count`` is None unless compressed entries were opened."""
+
+    name: str
+    inspection: Inspection
+    start_offset: int = 0
+    end_offset: int = 0
+    segment_count: int = 0
+    entry_count: int = 0
+    record_count: int | None = 0
+    size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no finding is damage."""
+        return not any(finding.damage for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known of a log besides its files.
+
+    ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
+    ``clean_state`` begins with the end offset, the last segment's base offset and its size, where noted.
+    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
+    where no list of segments says how far a cleaner came, it may have taken offsets out.
+    """
+
+    stopped_cleanly: bool | None = None
+    clean_state: tuple[int, ...] = ()
+    durable_offset: int = 0
+    gaps_allowed: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """What is below it was on the disk when the broker was there last."""
+        closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
+        return max(closed, self.durable_offset)
+
+    @classmethod
+    def of(
+        cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
+    ) -> Expected:
+        """As the data directory says; a recovery point counts only for the topic that it was noted for."""
+        noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
+        clean = notes.clean or {}
+        return cls(
+            notes.clean is not None,
+            clean.get(place.path.name, ()),
+            point if noted == topic_number else 0,
+            gaps_allowed,
+        )
+
+
+def verify_partition(
+    files: FileSystem,
+    place: PartitionPlace,
+    inspection: Inspection,
+    expected: Expected,
+    *,
+    deep: bool = False,
+    progress: Progress = lambda _: None,
+    expect: Callable[[], Expected] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> PartitionReport:
+    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed.
+
+    A broker may be writing to it: damage is looked at again, with what ``expect`` then says of the log.
+    """
+
+    def check(expected: Expected, progress: Progress) -> PartitionReport:
+        check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
+        try:
+            segments = check.against_list(place.path)
+        except FileNotFoundError:
+            if place.path.exists():
+                raise
+            check.find(place.path, None, "removed while it was being checked", damage=False)
+            return check.report
+        if not segments:
+            check.find(place.path, None, "there is no segment in it")
+        ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
+        for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+            last = number == len(segments) - 1
+            check.segment(segment, first=number == 0, last=last, end_offset=end_offset)
+        check.against_end(place.path, segments)
+        return check.report
+
+    return _checked_again(check, files, place.path, expected, expect, progress, clock)
+
+
+def verify_file(
+    files: FileSystem,
+    segment: SegmentPlace,
+    inspection: Inspection,
+    expected: Expected,
+    *,
+    last: bool,
+    deep: bool = False,
+    progress: Progress = lambda _: None,
+    expect: Callable[[], Expected] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> PartitionReport:
+    """Check one segment alone, as `verify_partition`; ``last`` when none follows it. Raises `OSError`."""
+    directory = segment.path.parent
+
+    def check(expected: Expected, progress: Progress) -> PartitionReport:
+        check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
+        check.read_list(directory, segments_in(directory, files))
+        check.segment(segment, first=True, last=last)
+        return check.report
+
+    return _checked_again(check, files, directory, expected, expect, progress, clock)
+
+
+def _checked_again(
+    check: Callable[[Expected, Progress], PartitionReport],
+    files: FileSystem,
+    directory: Path,
+    expected: Expected,
+    expect: Callable[[], Expected] | None,
+    progress: Progress,
+    clock: Clock,
+) -> PartitionReport:
+    """What ``check`` reports once it does not change any more; only its first look makes progress."""
+    newest, looks = expected, 0
+
+    def state() -> tuple[object, Expected]:
+        nonlocal newest
+        if looks and expect is not None:
+            newest = expect()
+        return files_in(directory, files), newest
+
+    def look() -> PartitionReport:
+        nonlocal looks
+        looks += 1
+        return check(newest, progress if looks == 1 else lambda _: None)
+
+    return look_again(
+        look, lambda report: _damage(report.findings), state, directory.absolute().parent, clock
+    )
+
+
+def _damage(findings: Iterable[Finding]) -> frozenset[Finding]:
+    return frozenset(finding for finding in findings if finding.damage)
+
+
+class _Check:
+    """*Not thread-safe.* Goes through the segments of one log in order, and writes its report."""
+
+    def __init__(
+        self, files: FileSystem, expected: Expected, report: PartitionReport, deep: bool, progress: Progress
+    ) -> None:
+        self.report = report
+        self._files = files
+        self._expected = expected
+        self._deep = deep
+        self._progress = progress
+        self._next_offset = 0
+        self._gap_explained = False
+        self._segment_end = LAST_OFFSET
+        self._cleaned_offset = 0
+        self._start_offset = 0
+        self._missing: list[Missing] = []
+        self._transactions = FoundTransactions()
+
+    def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
+        """Add to the report."""
+        self.report.findings.append(Finding(path, position, what, damage))
+
+    def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
+        """The list of segments, and with it below which offset gaps are legal, and where the log begins."""
+        listed = segment_list_in(directory, self._files)
+        if listed is not None:
+            self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
+            durable_offset = max(self._expected.durable_offset, listed.start_offset)
+            self._expected = replace(self._expected, durable_offset=durable_offset)
+        elif segments and not all(segment.is_ours for segment in segments):
+            self._cleaned_offset = LAST_OFFSET
+        elif segments and self._expected.gaps_allowed:
+            self._cleaned_offset = segments[-1].base_offset
+        return listed
+
+    def against_list(self, directory: Path) -> list[SegmentPlace]:
+        """Compare the segments with their list; returns those that belong to the log."""
+        listed, segments = None, segments_in(directory, self._files)
+        path, present = directory / SEGMENT_LIST_NAME, False
+        # Twice: a broker may delete a segment between the two looks, but it replaces the list then.
+        for _ in range(2):
+            present = path.exists()  # before it is read: a broker may begin it meanwhile
+            listed = self.read_list(directory, segments)
+            segments = segments_in(directory, self._files)
+            if listed is None:
+                break
+            sizes = {segment.base_offset: segment.size for segment in segments}
+            names = {segment.base_offset: segment.path.name for segment in segments}
+            self._missing = missing_segments(listed, sizes, self._expected.end_offset, names=names)
+            if not self._missing:
+                break
+        if listed is None:
+            if present:
+                self.find(path, None, "it is cut short or changed: the next start writes it again")
+            return segments
+        for missing in self._missing:
+            self.find(directory / missing.why.split(" ")[0], None, str(missing))
+        unknown = set(unlisted(listed, [segment.base_offset for segment in segments]))
+        for segment in segments:
+            if segment.base_offset in listed.retired:
+                self.find(
+                    segment.path, None, "it is being deleted: the next start goes on with it", damage=False
+                )
+            elif segment.base_offset in unknown:
+                self.find(
+                    segment.path,
+                    None,
+                    "it is not part of the log: the next start moves it aside",
+                    damage=False,
+                )
+        return [segment for segment in segments if segment.base_offset not in unknown]
+
+    def segment(
+        self, segment: SegmentPlace, *, first: bool, last: bool, end_offset: int = LAST_OFFSET
+    ) -> None:
+        """Check one segment and the indexes beside it; nothing in it can be at ``end_offset`` or above."""
+        report = self.report
+        if first:
+            self._next_offset = segment.base_offset
+            report.start_offset = max(segment.base_offset, self._start_offset)
+        else:
+            self._pass_missing()
+            if segment.base_offset != self._next_offset:
+                self._wrong_name(segment)
+        if not last and not segment.size and segment.base_offset >= self._cleaned_offset:
+            self.find(segment.path, None, "it is empty, but segments follow")
+        self._next_offset = max(self._next_offset, segment.base_offset)
+        self._segment_end = end_offset
+        try:
+            file = self._files.open(segment.path)
+        except FileNotFoundError:
+            self.find(segment.path, None, "removed while its partition was being checked", damage=False)
+            return
+        self._transactions.begin_segment()
+        try:
+            index = report.inspection.index(segment, self._files)
+            size = self._walk(file, segment, index, last)
+        finally:
+            file.close()
+        report.segment_count += 1
+        report.size_bytes += size
+        report.end_offset = max(report.end_offset, self._next_offset)
+        if index is not None:
+            settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
+            for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
+                self.find(path, None, what, damage=damage)
+        if segment.is_ours and not self._damaged(segment):
+            self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
+
+    def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
+        """Compare the file of aborted transactions with the markers in the segment. It may have more rows: of
+        transactions whose records were deleted.
+        """
+        path = segment.path.with_suffix(ABORTED_SUFFIX)
+        mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
+        try:
+            rows = parse_aborted(read_file(self._files, path), path)
+        except FileNotFoundError:
+            rows = []
+        except CorruptMessage as e:
+            self.find(path, None, f"{e}: {mend}")
+            return
+        first = {(row.producer_id, row.marker_offset): row.first_offset for row in rows}
+        lost = [
+            row
+            for row in self._transactions.aborted
+            if first.get((row.producer_id, row.marker_offset), LAST_OFFSET) > row.first_offset
+        ]
+        if lost and not growing:
+            self.find(
+                path, None,
+                f"{len(lost)} aborted transactions are not in it, the first of producer {lost[0].producer_id}"
+                f" from offset {lost[0].first_offset} on: readers of committed data would see them; {mend}",
+            )  # fmt: skip
+
+    def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
+        """Compare with what the stop has noted, and with what was forced to the disk."""
+        state, end_offset = self._expected.clean_state, self._expected.end_offset
+        if segments and self._damaged(segments[-1]):
+            return
+        self._pass_missing()
+        if self._next_offset < end_offset:
+            why = "the broker had closed the log there" if state else "they had been forced to the disk"
+            self.find(
+                segments[-1].path if segments else directory, None,
+                f"{_missing(self._next_offset, end_offset)} at its end: {why}",
+            )  # fmt: skip
+            return
+        if len(state) < 3 or not segments or self._missing:
+            return
+        found = (self._next_offset, segments[-1].base_offset, segments[-1].size)
+        if found != state[:3]:
+            self.find(
+                segments[-1].path, None,
+                f"it was closed at offset {state[0]}, in segment {state[1]} of {state[2]} bytes; found are"
+                f" offset {found[0]}, segment {found[1]}, {found[2]} bytes",
+            )  # fmt: skip
+
+    def _pass_missing(self) -> None:
+        """Go on after what is known to be missing here."""
+        for missing in self._missing:
+            if missing.first <= self._next_offset < missing.end:
+                self._next_offset = missing.end
+
+    def _damaged(self, segment: SegmentPlace) -> bool:
+        return any(finding.path == segment.path for finding in self.report.findings)
+
+    def _walk(self, file: File, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
+        """Check the entries; returns the size of what was checked."""
+        size, position = os.fstat(file.fileno()).st_size, 0
+        while True:
+            broken: list[tuple[int, str]] = []
+            for found in self.report.inspection.scan(file, size, segment.base_offset, start=position):
+                self._progress(found.end - found.position)
+                if isinstance(found, Damage) or not found.sound:
+                    broken.append((found.position, self._fault(found)))
+                    continue
+                if broken:
+                    self._lost(segment, broken, found, file)
+                    broken = []
+                self._entry(segment, found, file)
+                if index is not None:
+                    index.see(found)
+                position = found.end
+            grown = os.fstat(file.fileno()).st_size if broken and last else size
+            if grown <= size:
+                break
+            size = grown  # a broker appends to it just now: the rest of what seemed cut short has arrived
+        if broken:
+            self._torn(segment, broken, size, last)
+        return size
+
+    def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
+        report = self.report
+        count = found.record_count
+        if self._deep:
+            try:
+                count = found.count(file)
+            except KafkaError as e:
+                self.find(segment.path, found.position, str(e))
+        self._place(segment, found, self._first_offset(found, file))
+        try:
+            self._transactions.see(found, file)
+        except CorruptMessage as e:
+            self.find(segment.path, found.position, str(e))
+        report.entry_count += 1
+        total = report.record_count
+        report.record_count = None if total is None or count is None else total + count
+
+    def _place(self, segment: SegmentPlace, found: Found, first: int) -> None:
+        """Check the offset of an entry, which begins at ``first``: no checksum covers it."""
+        look, gap = self.report.inspection, first - self._next_offset
+        most = look.max_relative
+        too_far = most is not None and found.last_offset - segment.base_offset > most
+        beyond = gap != 0 and found.next_offset > self._segment_end
+        if too_far:
+            self.find(
+                segment.path, found.position,
+                f"offset {found.last_offset} is more than {most} above the segment's first",
+            )  # fmt: skip
+        elif gap < 0 or beyond:
+            self.find(
+                segment.path, found.position,
+                f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset} should"
+                " follow",
+            )  # fmt: skip
+        elif gap and found.first_offset >= self._cleaned_offset:
+            self.find(segment.path, found.position, _missing(self._next_offset, first))
+        if too_far or beyond or first < segment.base_offset:
+            # The offset is wrong: the next ones go on as if it were right.
+            self._next_offset += found.next_offset - first
+        else:
+            self._next_offset = found.next_offset
+
+    def _first_offset(self, found: Found, file: File) -> int:
+        """Where an entry begins. A compressed set of v0 or v1 must be opened for that; where it cannot be, it
+        counts as following the one before if it can have that many messages.
+        """
+        first = found.first_offset
+        if not found.first_is_known:
+            try:
+                return found.next_offset - found.count(file)
+            except KafkaError:
+                if 0 <= first - self._next_offset < found.size * MESSAGES_PER_BYTE:
+                    return self._next_offset
+        return first
+
+    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found, file: File) -> None:
+        """Damage in the middle: a sound entry follows it."""
+        for position, fault in broken[:-1]:
+            self.find(segment.path, position, fault)
+        position, fault = broken[-1]
+        first = self._first_offset(found, file)
+        if first > self._next_offset:
+            lost = _missing(self._next_offset, first)
+        else:
+            lost = "no offset is missing"
+        self.find(segment.path, position, f"{fault}; sound again at byte {found.position}: {lost}")
+        self._next_offset = max(self._next_offset, first)
+
+    def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
+        """No sound entry follows in this file: what a crash does to an end, or damage."""
+        position, fault = broken[0]
+        what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
+        expected = self._expected
+        # An entry that is there to its last byte was once written whole: it may have lost pages only where it
+        # was not yet forced to the disk, and only the data directory says how far that goes.
+        whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
+        if not last:
+            self.find(segment.path, position, f"{what}; segments follow")
+            self._gap_explained = True
+        elif expected.stopped_cleanly:
+            self.find(segment.path, position, f"{what}; the broker had closed this log")
+        elif self._next_offset < expected.durable_offset:
+            known = f"offsets up to {expected.durable_offset - 1} had been forced to the disk"
+            self.find(segment.path, position, f"{what}; {known}")
+        elif expected.stopped_cleanly is None and (whole or position == 0):
+            look = self.report.inspection
+            nothing = f"; there is no {look.entry} of generation {look.generation}" if position == 0 else ""
+            self.find(segment.path, position, what + nothing)
+        else:
+            self.find(
+                segment.path, position,
+                f"torn tail: {what}. An unclean stop leaves that, or an append that is under way;"
+                f" the next start cuts it off at offset {self._next_offset}",
+                damage=False,
+            )  # fmt: skip
+
+    def _fault(self, found: Found | Damage) -> str:
+        if isinstance(found, Damage):
+            return found.reason
+        return (
+            f"{_BAD_CHECKSUM} of the {self.report.inspection.entry} with offsets {found.first_offset} to"
+            f" {found.last_offset}: {found.crc:#010x}, its header says {found.stored_crc:#010x}"
+        )
+
+    def _wrong_name(self, segment: SegmentPlace) -> None:
+        """The segment is not named by the offset that follows the one before it."""
+        explained, self._gap_explained = self._gap_explained, False
+        if segment.base_offset < self._next_offset:
+            self.find(
+                segment.path, None,
+                f"it is named by offset {segment.base_offset}, but the segment before it ends with offset"
+                f" {self._next_offset - 1}",
+            )  # fmt: skip
+        elif explained or segment.base_offset > self._cleaned_offset:
+            self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
+
+
+def _missing(first: int, end: int) -> str:
+    if end - first == 1:
+        return f"offset {first} is missing"
+    return f"offsets {first} to {end - 1} are missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A data directory as it was found: its partitions, the topics' records, what the stop noted."""
+
+    path: Path
+    partitions: tuple[PartitionPlace, ...]
+    topics: dict[str, StoredTopic]
+    deleting: frozenset[str]
+    notes: Notes
+    findings: tuple[Finding, ...]
+
+    def expected(self, place: PartitionPlace) -> Expected:
+        """What is known of one of its partitions."""
+        topic = self.topics.get(place.partition.topic)
+        policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
+        return Expected.of(
+            self.notes,
+            place,
+            topic.topic_id.int if topic is not None else None,
+            gaps_allowed="compact" in policy,
+        )
+
+
+def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
+    """What the data directory around a partition says about it, if there is one. Raises `OSError`."""
+    above = place.path.absolute().parent
+    if not is_data_directory(above):
+        return Expected()
+    topics, _, _ = _read_topics(above, files)
+    return Contents(above, (), topics, frozenset(), read_notes(above, files), ()).expected(place)
+
+
+def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
+    """Look at a data directory, and compare its parts with each other; the segments are not opened.
+    Damage is looked at again, as in `verify_partition`.
+    """
+    return look_again(
+        lambda: _contents(path, files),
+        lambda contents: _damage(contents.findings),
+        lambda: (files_in(path, files), files_in(path / TOPICS_DIRECTORY, files)),
+        path,
+        clock,
+    )
+
+
+def _contents(path: Path, files: FileSystem) -> Contents:
+    partitions = tuple(partitions_in(path, files))
+    topics, deleting, findings = _read_topics(path, files)
+    notes = read_notes(path, files)
+    findings += [
+        Finding(file, None, f"{fault}: the next start recovers the logs") for file, fault in notes.faults
+    ]
+    findings += _check_meta(path, files)
+    if (path / TOPICS_DIRECTORY).is_dir():
+        # A copy of partitions alone has no records, and nothing to compare them with.
+        for place in partitions:
+            findings += _check_owner(place, topics, deleting, files)
+    there = {place.partition for place in partitions}
+    for name, topic in topics.items():
+        for number in topic.partitions:
+            partition = TopicPartition(name, number)
+            if partition not in there:
+                findings.append(_absent(path, directory_name(partition), topic, notes))
+    return Contents(path, partitions, topics, frozenset(deleting), notes, tuple(findings))
+
+
+def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic], set[str], list[Finding]]:
+    topics: dict[str, StoredTopic] = {}
+    deleting: set[str] = set()
+    findings: list[Finding] = []
+    try:
+        entries = files.scan(path / TOPICS_DIRECTORY)
+    except FileNotFoundError:
+        return topics, deleting, findings
+    for entry in sorted(entries):
+        if not entry.name.endswith(TOPIC_SUFFIX):
+            continue
+        name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
+        record = path / TOPICS_DIRECTORY / entry.name
+        try:
+            topic, ended = parse_topic(read_file(files, record), record)
+        except FileNotFoundError:
+            continue  # its deletion has just ended
+        except StorageError as e:
+            why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
+            findings.append(Finding(record, None, f"{why}: no broker will start"))
+            continue
+        if ended:
+            deleting.add(name)
+            findings.append(
+                Finding(record, None, "the next start finishes deleting this topic", damage=False)
+            )
+        else:
+            topics[name] = topic
+    return topics, deleting, findings
+
+
+def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
+    meta = path / META_NAME
+    try:
+        fields = parse_properties(read_file(files, meta).decode("utf-8"))
+    except FileNotFoundError:
+        return []  # a copy of partitions alone; a broker writes a new one
+    except (UnicodeDecodeError, InvalidConfig) as e:
+        return [Finding(meta, None, f"cannot be read: {e}")]
+    missing = [name for name in ("cluster.id", "node.id") if not fields.get(name)]
+    return [Finding(meta, None, f"says no {' and no '.join(missing)}")] if missing else []
+
+
+def _check_owner(
+    place: PartitionPlace, topics: dict[str, StoredTopic], deleting: set[str], files: FileSystem
+) -> list[Finding]:
+    name, number = place.partition.topic, place.partition.partition
+    if name in deleting:
+        return []
+    topic = topics.get(name)
+    if topic is None or number not in topic.partitions:
+        return [
+            Finding(place.path, None, "belongs to no topic of this directory: it is not served", damage=False)
+        ]
+    found = read_partition_metadata(files, place.path)
+    file = place.path / PARTITION_METADATA
+    if found is None:
+        return [Finding(file, None, "is missing or torn: the next start writes it again", damage=False)]
+    if found[0] != topic.topic_id:
+        return [
+            Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
+        ]
+    if found[1] != topic.generation:
+        what = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
+        return [Finding(file, None, what)]
+    return []
+
+
+def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
+    number, point = (notes.points.get(name) or (0, 0))[:2]
+    if notes.clean is not None and name in notes.clean:
+        return Finding(path / name, None, "is missing: it was there when the broker closed its logs")
+    if point and number == topic.topic_id.int:
+        had = f"its offsets up to {point - 1} had been forced to the disk"
+        return Finding(path / name, None, f"is missing, or no segment is in it: {had}")
+    return Finding(
+        path / name,
+        None,
+        "is not here: it is in another of log.dirs, or the next start creates it",
+        damage=False,
+    )

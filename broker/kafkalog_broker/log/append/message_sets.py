@@ -1,0 +1,274 @@
+"""What the message sets of 0.7, v0 and v1 must be before anything of them is appended. Pure.
+
+0.7's are stored as they came, and so are those of v0 and v1 that need not change. For these Kafka's rules
+hold (2.8 ``LogValidator``, ``UnifiedLog``): one bad message refuses the whole request. Unlike record
+batches, which are walked by their headers, every message is looked at, inner ones too: old producers do not
+number them, and compressed sets hold the offsets.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, Unnumbered
+from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from pyspark_kafkalog.formats.legacy import (
+    LOG_APPEND_TIME_BIT,
+    EntryHeader,
+    assign_entry,
+    assign_in_order,
+    assign_offset,
+    inner_entries,
+    inner_set_in_steps,
+    key_and_value,
+    read_entry,
+    verify_entry,
+    wrap_set,
+)
+from pyspark_kafkalog.formats.v07 import check_produced_in_steps
+from pyspark_kafkalog.steps import Steps, run_steps
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+
+MOST_MESSAGES = 1 << 18
+"""In one append, compressed ones too: each is looked at in Python, which takes some us, and a few hundred KiB
+may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
+"""
+
+_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
+"""What is checked or numbered in one step: some 100 us."""
+
+
+def check_sets_in_steps(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
+) -> Steps[list[CheckedBatch]]:
+    """The entries in ``data``, all of them whole, of one format, and fit to be appended.
+
+    What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
+    bounded.
+    """
+    largest = len(data) if internal else config.max_message_bytes
+    allowed = None if internal else _Times(config, now_ms)
+    needs_key = not internal and "compact" in config.cleanup_policy
+    batches: list[CheckedBatch] = []
+    position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
+    magic = read_entry(data).magic
+    step_ends = _STEP_BYTES
+    while position < len(data):
+        check_count(count + 1)
+        header = read_entry(data, position)
+        if header.magic != magic:
+            raise InvalidRecord(f"an entry of format v{header.magic} after one of v{magic} in one request")
+        if header.size > largest:
+            raise MessageTooLarge(f"an entry of {header.size} bytes; max.message.bytes is {largest}")
+        verify_entry(data, position, header)
+        if allowed is not None:
+            allowed.check_type(header)
+        if header.is_compressed:
+            block = yield from inner_set_in_steps(data, position, header, left)
+            left -= len(block)
+            checked = yield from _check_wrapper(block, header, allowed, largest, count, needs_key=needs_key)
+            batches.append(checked)
+        else:
+            _check_key(key_and_value(data, position, header)[0], count, needed=needs_key)
+            if allowed is not None:
+                allowed.check(header)
+            batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
+        position += header.size
+        count += batches[-1].record_count
+        if not len(batches) % _STEP_MESSAGES or position > step_ends:
+            step_ends = position + _STEP_BYTES
+            yield None
+    return batches
+
+
+def check_count(count: int) -> None:
+    """Raises `MessageTooLarge` for more messages than are checked one by one."""
+    if count > MOST_MESSAGES:
+        raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
+
+
+def number_sets_in_steps(
+    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+) -> Steps[Checked]:
+    """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
+
+    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are
+    rewritten then: in v1 their inner offsets are relative.
+
+    Raises `MessageTooLarge`: a set that was compressed again is larger than it may be.
+    """
+    numbered: list[CheckedBatch] = []
+    made = bytearray()
+    position = taken = 0  # what comes before `taken` is in `made`, or was rewritten
+    for checked in batches:
+        batch = checked
+        if log_append_time_ms is not None and batch.magic:
+            batch = batch._replace(max_timestamp=log_append_time_ms)
+        if batch.inner is None:
+            _assign(data, position, batch, base_offset, log_append_time_ms)
+        else:
+            header = read_entry(data, position)
+            rewritten = yield from _rewritten(header, batch, batch.inner, base_offset, log_append_time_ms)
+            batch = batch._replace(size=len(rewritten), inner=None if batch.magic else batch.inner)
+            made += data[taken:position]
+            made += rewritten
+            taken = position + checked.size
+        numbered.append(batch)
+        position += checked.size
+        base_offset += batch.offset_count
+        if not len(numbered) % _STEP_MESSAGES:
+            yield None
+    if not taken:
+        return data, numbered
+    made += data[taken:]
+    return memoryview(made), numbered
+
+
+def _check_key(key: memoryview | None, number: int, *, needed: bool) -> None:
+    if needed and key is None:
+        raise InvalidRecord(f"message {number} has no key, which a compacted topic requires")
+
+
+def _check_wrapper(
+    block: memoryview,
+    wrapper: EntryHeader,
+    allowed: _Times | None,
+    largest: int,
+    count_before: int,
+    *,
+    needs_key: bool,
+) -> Steps[CheckedBatch]:
+    """Check a compressed set's messages; in v1 it stays as it is if its offsets count from 0."""
+    count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
+    step_ends = _STEP_BYTES
+    for position, header in inner_entries(block, wrapper):
+        check_count(count_before + count + 1)
+        if header.magic != wrapper.magic:
+            raise InvalidRecord(
+                f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"
+            )
+        verify_entry(block, position, header)
+        _check_key(key_and_value(block, position, header)[0], count_before + count, needed=needs_key)
+        if allowed is not None:
+            allowed.check(header)
+        in_order = in_order and header.offset == count
+        newest = max(newest, header.timestamp)
+        end = position + header.size
+        count += 1
+        if not count % _STEP_MESSAGES or end > step_ends:
+            step_ends = end + _STEP_BYTES
+            yield None
+    inner = None if in_order else Unnumbered(block[:end], largest)
+    return CheckedBatch(
+        wrapper.size, count, count, newest, None, wrapper.magic, count - 1, inner is not None, inner
+    )
+
+
+def _assign(
+    data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
+) -> None:
+    """Number the entry at ``position`` in place. A v1 entry costs a new checksum only where its time changes:
+    to the broker's, or in a compressed set to the largest in it, which not all producers write.
+    """
+    offset = base_offset + batch.named_delta
+    if log_append_time_ms is not None:
+        kind = TimestampType.LOG_APPEND_TIME
+        assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
+    elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
+        assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
+    else:
+        assign_offset(data, position, offset)
+
+
+def _rewritten(
+    wrapper: EntryHeader,
+    batch: CheckedBatch,
+    inner: Unnumbered,
+    base_offset: int,
+    log_append_time_ms: int | None,
+) -> Steps[bytes]:
+    """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
+    block = bytearray(inner.block)
+    position, offset = 0, 0 if batch.magic else base_offset
+    while position < len(block):
+        stop = min(len(block), position + _STEP_BYTES // 8)
+        position, offset = assign_in_order(block, offset, position, stop)
+        yield None
+    kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
+    wrap = partial(
+        wrap_set,
+        block,
+        magic=batch.magic,
+        codec=wrapper.codec,
+        last_offset=base_offset + batch.named_delta,
+        timestamp=batch.max_timestamp,
+        timestamp_type=kind,
+    )
+    made: bytes = (yield wrap) if len(block) > _STEP_BYTES else wrap()
+    if len(made) > inner.largest:
+        raise MessageTooLarge(
+            f"a compressed set of {wrapper.size} bytes has {len(made)} with its offsets; max.message.bytes is"
+            f" {inner.largest}"
+        )
+    return made
+
+
+class _Times:
+    """*Thread-safe: it never changes.* The times that a topic allows its producers, in ms; v0 has none."""
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._unbounded = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._earliest = now_ms - config.message_timestamp_before_max_ms
+        self._latest = now_ms + config.message_timestamp_after_max_ms
+
+    def check_type(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a producer gives its time out as the broker's."""
+        if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
+            raise InvalidTimestamp("a producer may not set the log append time")
+
+    def check(self, header: EntryHeader) -> None:
+        """Raises `InvalidTimestamp` where a message's time is out of bounds."""
+        timestamp = header.timestamp
+        if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
+            return
+        raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")
+
+
+def check_v07(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
+    """`check_v07_in_steps`, all of them here and now. Raises the same."""
+    return run_steps(check_v07_in_steps(data, config, now_ms, internal=internal))
+
+
+def check_v07_in_steps(
+    data: memoryview,
+    config: LogConfig,
+    now_ms: int,  # noqa: ARG001 - these messages have no time
+    internal: bool,
+) -> Steps[Checked]:
+    """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
+
+    No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
+    """
+    found = yield from check_produced_in_steps(
+        data,
+        max_message_bytes=len(data) if internal else config.max_message_bytes,
+        max_bytes=MAX_DECOMPRESSED_BYTES,
+    )
+    batch = CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)
+    return data[: found.size], [batch]
+
+
+def leave_as_they_are(
+    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+) -> Checked:
+    """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
+    return data, batches
+
+
+def leave_as_they_are_in_steps(
+    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+) -> Steps[Checked]:
+    """The same."""
+    yield from ()
+    return data, batches

@@ -1,0 +1,467 @@
+"""What a log knows of its idempotent producers and their transactions: asked before an append, loaded when
+first needed, saved when a segment is full.
+
+The rules are Kafka's (KIP-98, KIP-360): a batch follows its producer's last one without a gap, a batch that
+is one of the last five is answered with its old offsets, an older epoch is refused, a newer epoch begins at
+sequence 0. A producer of whom nothing is known (new, expired, or its records deleted) may begin anywhere.
+A producer's first transactional batch opens a transaction in the partition; the marker closes it, and raises
+the producer's epoch to its own. A producer with an open transaction is never forgotten.
+
+``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of the rest and of the fields before, then what
+`ProducerState.dump` gave. It is a shortcut: when it is missing or damaged the log itself is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
+from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+)
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, marker_type, read_header
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.message_set import magic_at
+
+REMEMBERED_BATCHES = 5
+"""A producer may have five batches in flight, so a retry is one of the last five."""
+
+MAX_SEQUENCE = (1 << 31) - 1
+"""After this sequence comes 0."""
+
+_NONE_OPEN = -1
+_SNAPSHOT_VERSION = 2
+_SNAPSHOT_HEAD = struct.Struct(">bI")
+_SNAPSHOT_PRODUCER = {1: struct.Struct(">qhqB"), 2: struct.Struct(">qhqBq")}
+"""By version; before 2 there were no transactions."""
+_SNAPSHOT_BATCH = struct.Struct(">iiqq")
+
+
+class _Batch(NamedTuple):
+    """One remembered batch: its sequences and the offsets it was given, all inclusive."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+class _Producer:
+    """*Not thread-safe: owned by its `ProducerState`.* One producer id's epoch and last batches."""
+
+    __slots__ = ("batches", "epoch", "last_timestamp_ms")
+
+    def __init__(self, epoch: int, last_timestamp_ms: int) -> None:
+        self.epoch = epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
+
+
+class ProducerState:
+    """*Not thread-safe: called under the lock of the log that owns it.* Producers of one partition.
+
+    A producer is forgotten ``expiration_ms`` after its last append (``producer.id.expiration.ms``).
+    """
+
+    def __init__(self, expiration_ms: int) -> None:
+        self._expiration_ms = expiration_ms
+        self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, int] = {}
+        """First offset of each open transaction by producer id, in the order of the offsets."""
+
+    @property
+    def first_open(self) -> int | None:
+        """The smallest first offset of an open transaction; None when none is open."""
+        return next(iter(self._open.values()), None)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, header: BatchHeader) -> tuple[int, int] | None:
+        """First and last offset of the batch this one repeats; None where it may be appended.
+
+        Raises:
+            InvalidProducerEpoch: a newer instance of the producer has written already.
+            OutOfOrderSequence: the batch does not follow the producer's last one.
+            InvalidTxnState: a batch outside the transaction that its producer has open here.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return None
+        known = self._producers.get(header.producer_id)
+        if header.base_sequence < 0:
+            raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")
+        if known is None:
+            return None
+        self.check_epoch(header.producer_id, header.producer_epoch)
+        if header.producer_id in self._open and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} sent a batch outside the transaction that it has open"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence "
+                    f"{header.base_sequence} instead of 0"
+                )
+            return None
+        last_sequence = header.last_sequence
+        for batch in known.batches:
+            if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch.base_offset, batch.last_offset
+        # After a marker that raised its epoch a producer has no batches: it begins at 0 there too.
+        expected = next_sequence(known.batches[-1].last_sequence) if known.batches else 0
+        if header.base_sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} epoch {known.epoch}: expected sequence {expected}, "
+                f"got {header.base_sequence}"
+            )
+        return None
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raises `InvalidProducerEpoch`: a newer instance of the producer has written already."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise InvalidProducerEpoch(f"producer {producer_id}: epoch {known.epoch}; the batch has {epoch}")
+
+    def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
+        """Remember an appended batch of data. ``timestamp`` in ms decides when the producer is forgotten.
+
+        Also called for every batch when a log is recovered, so it takes what the log holds, unchecked.
+        """
+        if header.producer_id < 0 or header.is_control:
+            return
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
+        producer.batches.append(_Batch(header.base_sequence, header.last_sequence, base_offset, last_offset))
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, base_offset)
+
+    def end(
+        self, header: BatchHeader, kind: ControlType, offset: int, timestamp: int
+    ) -> AbortedTransaction | None:
+        """Close the transaction that the marker at ``offset`` ends; what readers must know if that aborts it.
+
+        A marker of a later epoch forgets the producer's sequences. One that ends nothing is harmless.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch < header.producer_epoch:
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp)
+        first_offset = self._open.pop(header.producer_id, None)
+        if first_offset is None or kind is not ControlType.ABORT:
+            return None
+        first_open = self.first_open
+        stable = offset + 1 if first_open is None else first_open
+        return AbortedTransaction(header.producer_id, first_offset, offset, stable)
+
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        return [
+            KnownProducer(
+                producer_id,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else -1,
+                producer.last_timestamp_ms,
+                self._open.get(producer_id, _NONE_OPEN),
+            )
+            for producer_id, producer in sorted(self._producers.items())
+        ]
+
+    def newest(self) -> dict[int, NewestBatch]:
+        """The last batch of each producer, by id."""
+        return {
+            producer_id: NewestBatch(
+                producer.batches[-1].last_offset if producer.batches else None, producer.epoch
+            )
+            for producer_id, producer in self._producers.items()
+        }
+
+    def clear(self) -> None:
+        """Forget everything: the log is about to replay its batches."""
+        self._producers.clear()
+        self._open.clear()
+
+    def forget_before(self, now_ms: int) -> None:
+        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``, unless they
+        have a transaction open.
+        """
+        limit = now_ms - self._expiration_ms
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.last_timestamp_ms <= limit and producer_id not in self._open
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def dump(self) -> bytes:
+        """The state as bytes for `restore`: ``version:1 count:4`` then each producer; empty for no producers.
+
+        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first,
+        each ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``; ``open`` is the first offset of
+        its open transaction, else -1, and not there in version 1. The log adds a checksum.
+        """
+        if not self._producers:
+            return b""
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
+        for producer_id, producer in self._producers.items():
+            out += _SNAPSHOT_PRODUCER[_SNAPSHOT_VERSION].pack(
+                producer_id,
+                producer.epoch,
+                producer.last_timestamp_ms,
+                len(producer.batches),
+                self._open.get(producer_id, _NONE_OPEN),
+            )
+            for batch in producer.batches:
+                out += _SNAPSHOT_BATCH.pack(*batch)
+        return bytes(out)
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by what `dump` wrote.
+        Raises `CorruptMessage`: the bytes are cut or of another version; the state is then empty.
+        """
+        self.clear()
+        if data:
+            try:
+                self._producers, self._open = _parse(data)
+            except struct.error as e:
+                raise CorruptMessage(f"producer snapshot of {len(data)} bytes: {e}") from e
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence after ``sequence``; 2^31-1 wraps to 0."""
+    return 0 if sequence == MAX_SEQUENCE else sequence + 1
+
+
+def _parse(data: bytes) -> tuple[dict[int, _Producer], dict[int, int]]:
+    version, count = _SNAPSHOT_HEAD.unpack_from(data)
+    layout = _SNAPSHOT_PRODUCER.get(version)
+    if layout is None:
+        raise CorruptMessage(f"producer snapshot of version {version}; known are 1 to {_SNAPSHOT_VERSION}")
+    producers: dict[int, _Producer] = {}
+    opened: list[tuple[int, int]] = []
+    pos = _SNAPSHOT_HEAD.size
+    for _ in range(count):
+        producer_id, epoch, timestamp, batches, *first_open = layout.unpack_from(data, pos)
+        pos += layout.size
+        opened += [(offset, producer_id) for offset in first_open if offset != _NONE_OPEN]
+        producer = producers[producer_id] = _Producer(epoch, timestamp)
+        for _ in range(batches):
+            producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))
+            pos += _SNAPSHOT_BATCH.size
+    if pos != len(data):
+        raise CorruptMessage(f"producer snapshot has {len(data) - pos} bytes after its end")
+    return producers, {producer_id: offset for offset, producer_id in sorted(opened)}
+
+
+SNAPSHOT_NAME = "producers.snapshot"
+
+_HEAD = struct.Struct(">bq")
+_CRC = struct.Struct(">I")
+_VERSION = 1
+
+_logger = logging.getLogger(__name__)
+
+
+class NoProducers:
+    """For messages that name none. *Thread-safe: it holds nothing.*"""
+
+    loaded = True
+    first_open: int | None = None
+
+    def check(self, batches: Sequence[CheckedBatch]) -> None:
+        """No batch repeats an earlier one."""
+
+    def record(
+        self,
+        batches: Sequence[CheckedBatch],
+        base_offset: int,
+        now_ms: int,
+        marker: ControlType | None = None,
+    ) -> None:
+        """Nothing to learn."""
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """No producer is known."""
+
+    def known(self) -> list[KnownProducer]:
+        """None."""
+        return []
+
+    def newest(self) -> dict[int, NewestBatch]:
+        """None."""
+        return {}
+
+    def forget_before(self, now_ms: int) -> None:
+        """No producer to forget."""
+
+    def restore(self, end_offset: int) -> int:
+        """Nothing was saved, and nothing is missing."""
+        return end_offset
+
+    def replay(
+        self,
+        heads: Iterable[tuple[Frame, bytes]],  # noqa: ARG002
+        now_ms: int,  # noqa: ARG002
+    ) -> list[AbortedTransaction]:
+        """No producer to find."""
+        return []
+
+    def save(self, end_offset: int) -> None:
+        """No producer to save."""
+
+
+class GuardedProducers:
+    """*Not thread-safe: the log's lock guards it.*"""
+
+    def __init__(self, directory: Path, files: FileSystem, expiration_ms: int) -> None:
+        self._state = ProducerState(expiration_ms)
+        self._directory = directory
+        self._files = files
+        self.loaded = False
+        self._noted: tuple[int, int] | None = None
+        """Offset and checksum of what was saved last."""
+
+    def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
+        """First and last offset of the batch that is repeated; None when all are new."""
+        if batches[0].magic != MAGIC:
+            return None  # message sets of v0 and v1 name no producer
+        for batch in batches:
+            if batch.header is not None and batch.header.producer_id >= 0:
+                duplicate = self._state.check(batch.header)
+                if duplicate is not None:
+                    return duplicate
+        return None
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """As `ProducerState.check_epoch`."""
+        self._state.check_epoch(producer_id, epoch)
+
+    @property
+    def first_open(self) -> int | None:
+        """The smallest first offset of an open transaction; None when none is open."""
+        return self._state.first_open
+
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        return self._state.known()
+
+    def newest(self) -> dict[int, NewestBatch]:
+        """The last batch of each, by id."""
+        return self._state.newest()
+
+    def record(
+        self,
+        batches: Sequence[CheckedBatch],
+        base_offset: int,
+        now_ms: int,
+        marker: ControlType | None = None,
+    ) -> AbortedTransaction | None:
+        """The batches were appended from ``base_offset`` on; a ``marker`` is alone. What it aborts."""
+        if batches[0].magic != MAGIC:
+            return None
+        if marker is not None and batches[0].header is not None:
+            return self._state.end(batches[0].header, marker, base_offset, now_ms)
+        for batch in batches:
+            last_offset = base_offset + batch.offset_count - 1
+            if batch.header is not None and batch.header.producer_id >= 0:
+                self._state.record(batch.header, base_offset, last_offset, now_ms)
+            base_offset = last_offset + 1
+        return None
+
+    def forget_before(self, now_ms: int) -> None:
+        """Forget those who have been silent for too long."""
+        if self.loaded:
+            self._state.forget_before(now_ms)
+
+    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
+        """Learn the producers of these batches from their headers, and of markers which ones abort.
+
+        They count as seen at ``now_ms``, so that none is forgotten because its records are old.
+        """
+        aborted = []
+        for frame, head in heads:
+            if magic_at(head, 0) != MAGIC:
+                continue  # message sets of v0 and v1 name no producer
+            header = read_header(head)
+            if header.producer_id < 0:
+                continue
+            if not header.is_control:
+                self._state.record(header, frame.first_offset, frame.last_offset, now_ms)
+            elif header.record_count:
+                kind = marker_type(head)
+                if kind is not ControlType.UNKNOWN:
+                    ended = self._state.end(header, kind, frame.first_offset, now_ms)
+                    if ended is not None:
+                        aborted.append(ended)
+        return aborted
+
+    def save(self, end_offset: int) -> None:
+        """Note what is known of everything before ``end_offset``.
+
+        A disk that refuses costs a longer replay after a crash, and nothing else: it is only logged.
+        """
+        if not self.loaded:
+            return
+        dump = self._state.dump()
+        noted = (end_offset, crc32c(dump))
+        if noted == self._noted:
+            return
+        try:
+            write_snapshot(self._files, self._directory, end_offset, dump)
+        except OSError as e:
+            _logger.warning("%s: producers could not be noted: %s", self._directory, e)
+        else:
+            self._noted = noted
+
+    def restore(self, end_offset: int) -> int:
+        """Take over what was saved; returns the offset to replay the log from. Raises `OSError`."""
+        self._state.clear()
+        noted = read_snapshot(self._files, self._directory)
+        if noted is None or noted[0] > end_offset:
+            return 0
+        try:
+            self._state.restore(noted[1])
+            self._noted = (noted[0], crc32c(noted[1]))
+        except CorruptMessage as e:
+            _logger.warning("%s: the log is replayed: %s", self._directory, e)
+            self._state.clear()
+            return 0
+        return noted[0]
+
+
+def write_snapshot(files: FileSystem, directory: Path, offset: int, dump: bytes) -> None:
+    """Write down what was known of everything before ``offset``. Raises `OSError`."""
+    head = _HEAD.pack(_VERSION, offset)
+    crc = _CRC.pack(crc32c(dump, crc32c(head)))
+    replace_file(files, directory / SNAPSHOT_NAME, head + crc + dump, durable=False)
+
+
+def read_snapshot(files: FileSystem, directory: Path) -> tuple[int, bytes] | None:
+    """The offset and what was dumped there; None when there is no whole snapshot. Raises `OSError`."""
+    try:
+        data = read_file(files, directory / SNAPSHOT_NAME)
+    except FileNotFoundError:
+        return None
+    body = _HEAD.size + _CRC.size
+    if len(data) < body:
+        return None
+    version, offset = _HEAD.unpack_from(data)
+    (crc,) = _CRC.unpack_from(data, _HEAD.size)
+    dump = data[body:]
+    if version != _VERSION or crc32c(dump, crc32c(data[: _HEAD.size])) != crc:
+        return None
+    return offset, dump

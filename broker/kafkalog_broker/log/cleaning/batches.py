@@ -1,0 +1,279 @@
+"""What is kept of an entry of a compacted log: `BatchFilter`. Pure.
+
+The rules are Kafka's (3.9 ``Cleaner``, ``CleanedTransactionMetadata``, ``MemoryRecords.filterTo``):
+
+* a record stays if it is beyond the map, or the last of its key and not a tombstone that is due. One without
+  a key goes;
+* a tombstone of v2 is due at the delete horizon of its batch, which the first cleaning sets that sees it: the
+  batch's base timestamp is then that time. One of v0 or v1 is due by its file's time;
+* data of an aborted transaction goes at once. A marker gets a delete horizon in the first cleaning that finds
+  no batch of its transaction any more, and goes when that has passed;
+* a live producer's last batch stays, and the last batch of what is cleaned: without records, if need be.
+
+A batch that changes keeps offsets, sequences, epochs, codec and kind of time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.cleaning.keys import LONGEST_PLAIN, KeyOffsets, digest, walk_records
+from kafkalog_broker.log.family import NewestBatch
+from pyspark_kafkalog.formats.batch import (
+    CODEC_BITS,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    MARKER_HEAD_BYTES,
+    BatchHeader,
+    ControlType,
+    marker_type,
+    read_header,
+    record_block,
+    seal_batch,
+    verify_crc,
+)
+from pyspark_kafkalog.formats.compression import compress
+from pyspark_kafkalog.formats.legacy import Message, encode_set, messages, read_entry
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, magic_at
+from pyspark_kafkalog.formats.varint import read_uvarlong, varint_bytes, varlong_bytes
+from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
+
+_NULL = 1
+_LONGER = 2 * (LONGEST_PLAIN + 1)
+_HALF = 1 << 63
+"""Times are 64 bits: a difference that is too large wraps around, and back for those who read it."""
+
+
+class AbortedRanges:
+    """*Thread-safe: it never changes.* Where the data of aborted transactions is, by producer."""
+
+    def __init__(self, rows: Iterable[AbortedTransaction]) -> None:
+        self._rows: dict[int, list[AbortedTransaction]] = {}
+        for row in sorted(rows, key=lambda row: row.first_offset):
+            self._rows.setdefault(row.producer_id, []).append(row)
+
+    def of(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+        """The aborted transaction that a producer's data at ``offset`` is in, or that ends there."""
+        rows = self._rows.get(producer_id)
+        if not rows:
+            return None
+        found = bisect_right(rows, offset, key=lambda row: row.first_offset) - 1
+        return rows[found] if found >= 0 and offset <= rows[found].marker_offset else None
+
+
+@dataclass(slots=True)
+class BatchFilter:
+    """*Not thread-safe: one cleaning.* Entries come in the log's order, from its first on.
+
+    ``newest`` is complete. ``now_ms`` is the time of the cleaning; ``keep_legacy`` whether the tombstones
+    of v0 and v1 in the present segment are not due yet. ``aborted_rows`` are those of the markers that stay
+    because batches of their transactions were seen.
+    """
+
+    newest: KeyOffsets
+    producers: Mapping[int, NewestBatch]
+    aborted: AbortedRanges
+    now_ms: int
+    delete_retention_ms: int
+    keep_legacy: bool = True
+    aborted_rows: list[AbortedTransaction] = field(default_factory=list)
+    _in_transaction: set[int] = field(default_factory=set)
+    """Producers with a batch in a transaction whose marker has not come yet."""
+
+    def clean(self, data: bytes) -> bytes | None:
+        """What stays of the entry that is ``data``: itself if all of it; None if nothing.
+        Raises `CorruptMessage`, `MessageTooLarge`: it is damaged, or decompresses to too much.
+        """
+        if magic_at(data, 0) != MAGIC:
+            return self._clean_set(data)
+        header = read_header(data)
+        verify_crc(data, 0, header)
+        kept = self._clean_marker(header, data) if header.is_control else self._clean_data(header, data)
+        if kept is None and self._must_stay(header):
+            return _emptied(header)
+        return kept
+
+    def takes_keys_of(self, header: BatchHeader) -> bool:
+        """Whether the keys of a v2 batch count: it is data, and no transaction that was aborted."""
+        return not header.is_control and not (
+            header.is_transactional and self.aborted.of(header.producer_id, header.base_offset)
+        )
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """Whether a batch stays even without records."""
+        if header.next_offset == self.newest.end_offset:
+            return True
+        newest = self.producers.get(header.producer_id)
+        if newest is None:
+            return False
+        if newest.last_offset is None:
+            return header.is_control and header.producer_epoch == newest.epoch
+        return header.last_offset == newest.last_offset
+
+    def _clean_marker(self, header: BatchHeader, data: bytes) -> bytes | None:
+        if not header.record_count:
+            return None
+        kind = marker_type(data[:MARKER_HEAD_BYTES])
+        if kind is ControlType.UNKNOWN:
+            return data
+        if header.producer_id in self._in_transaction:
+            self._in_transaction.discard(header.producer_id)
+            row = self.aborted.of(header.producer_id, header.base_offset)
+            if row is not None and row.marker_offset == header.base_offset:
+                self.aborted_rows.append(row)
+            return data
+        if not header.has_delete_horizon:
+            return self._with_horizon(header, data[HEADER_SIZE:], header.record_count)
+        return None if header.base_timestamp <= self.now_ms else data
+
+    def _clean_data(self, header: BatchHeader, data: bytes) -> bytes | None:
+        if header.is_transactional:
+            self._in_transaction.add(header.producer_id)
+        if not header.record_count or not self.takes_keys_of(header):
+            return None
+        block = bytes(record_block(data, 0, header, MAX_BATCH_BYTES))
+        tombstones_stay = not header.has_delete_horizon or self.now_ms < header.base_timestamp
+        newest, end_offset = self.newest.newest, self.newest.end_offset
+        parts, begun, end, count, tombstones = [], -1, 0, 0, False
+        newest_time: int | None = None
+        walk = walk_records(block, header.record_count, header.base_offset)
+        for start, _, time, offset, key_at, after in walk:
+            end = after
+            if (length := block[key_at]) < 128:
+                pos = key_at + 1
+            else:
+                length, pos = read_uvarlong(block, key_at)
+            if length != _NULL:
+                key = block[pos : (pos := pos + (length >> 1))]
+                is_tombstone = block[pos] == _NULL
+                stays = offset >= end_offset or (
+                    offset >= newest.get(key if length < _LONGER else digest(key).digest(), -1)
+                    and (tombstones_stay or not is_tombstone)
+                )
+            else:
+                is_tombstone = block[pos] == _NULL
+                stays = offset >= end_offset
+            if not stays:
+                if begun >= 0:
+                    parts.append(block[begun:start])
+                    begun = -1
+                continue
+            tombstones = tombstones or is_tombstone
+            count += 1
+            if begun < 0:
+                begun = start
+            delta = time >> 1 ^ -(time & 1)
+            if newest_time is None or delta > newest_time:
+                newest_time = delta
+        if newest_time is None:
+            return None
+        if begun >= 0:
+            parts.append(block[begun:end])
+        sets_horizon = tombstones and not header.has_delete_horizon
+        if count == header.record_count and not sets_horizon:
+            return data
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            newest_time = header.max_timestamp
+        else:
+            newest_time += header.base_timestamp
+        kept = b"".join(parts)
+        if sets_horizon:
+            return self._with_horizon(header, kept, count, newest_time)
+        return _sealed(header, kept, count, newest_time)
+
+    def _with_horizon(
+        self, header: BatchHeader, block: bytes, count: int, newest_time: int | None = None
+    ) -> bytes:
+        """The batch with these records, and a delete horizon: as the base of their times it changes them."""
+        horizon_ms = self.now_ms + self.delete_retention_ms
+        shift = header.base_timestamp - horizon_ms
+        made: list[bytes] = []
+        for _, at, time, _, _, end in walk_records(block, count, header.base_offset):
+            # The length of the record changes with that of its time.
+            fields = varlong_bytes(((time >> 1 ^ -(time & 1)) + shift + _HALF) % (2 * _HALF) - _HALF)
+            delta_at = _after_varint(block, at)
+            body = b"".join((block[at - 1 : at], fields, block[delta_at:end]))
+            made += (varint_bytes(len(body)), body)
+        return _sealed(
+            header, b"".join(made), count, header.max_timestamp if newest_time is None else newest_time,
+            base_timestamp=horizon_ms, more_attributes=DELETE_HORIZON_BIT,
+        )  # fmt: skip
+
+    def _clean_set(self, data: bytes) -> bytes | None:
+        """The same of an entry of v0 or v1."""
+        header = read_entry(data)
+        found = list(messages(data, max_bytes=MAX_BATCH_BYTES))
+        kept = [message for message in found if self._stays(message)]
+        if len(kept) == len(found):
+            return data
+        return (
+            encode_set(
+                [
+                    NewRecord(None if m.value is None else bytes(m.value), bytes(m.key or b""), m.timestamp)
+                    for m in kept
+                ],
+                magic=header.magic,
+                codec=header.codec,
+                offsets=[message.offset for message in kept],
+                timestamp_type=header.timestamp_type,
+            )
+            or None
+        )
+
+    def _stays(self, message: Message) -> bool:
+        if message.offset >= self.newest.end_offset:
+            return True
+        return (
+            message.key is not None
+            and message.offset >= self.newest.newest_of(bytes(message.key))
+            and (message.value is not None or self.keep_legacy)
+        )
+
+
+def _sealed(
+    header: BatchHeader,
+    block: bytes,
+    count: int,
+    newest_time: int,
+    *,
+    base_timestamp: int | None = None,
+    more_attributes: int = 0,
+) -> bytes:
+    codec = header.codec
+    return seal_batch(
+        compress(codec, block) if codec else block,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes | more_attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp if base_timestamp is None else base_timestamp,
+        max_timestamp=newest_time,
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+        record_count=count,
+    )
+
+
+def _emptied(header: BatchHeader) -> bytes:
+    """The header alone, as Kafka writes it: no codec, no base time."""
+    return seal_batch(
+        b"",
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT),
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=header.max_timestamp,
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+        record_count=0,
+    )
+
+
+def _after_varint(block: bytes, pos: int) -> int:
+    while block[pos] >= 128:
+        pos += 1
+    return pos + 1

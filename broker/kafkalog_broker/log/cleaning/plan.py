@@ -1,0 +1,122 @@
+"""Which log is cleaned next, which part of it, and which of its segments become one. Pure.
+
+Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
+from pyspark_kafkalog.types import NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """What the plan may know of a segment that takes no more: offsets ``[base_offset, next_offset)``.
+
+    ``largest_timestamp`` and ``first_timestamp``, that of its first batch, are in ms and read when they are
+    asked for, `NO_TIMESTAMP` where its records have none; ``modified_ms`` is the file's last change.
+    """
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    modified_ms: int
+    largest_timestamp: Callable[[], int]
+    first_timestamp: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How much of a log a cleaning would go over: all segments up to ``end_offset``; what is before
+    ``first_dirty`` has been cleaned. ``overdue``: a dirty batch is older than ``max.compaction.lag.ms``.
+    """
+
+    first_dirty: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        """The share that has not been cleaned yet, 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether a cleaning is worth its while, or must be."""
+        return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+class Source(NamedTuple):
+    """A full segment: offsets ``[base_offset, next_offset)`` in the first ``size`` bytes of its file, which
+    was changed last at ``modified_ms``.
+    """
+
+    path: Path
+    base_offset: int
+    next_offset: int
+    size: int
+    modified_ms: int
+
+
+def dirt_of(
+    segments: Sequence[SegmentState], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
+) -> Dirt:
+    """What there is to clean in a log whose full segments these are.
+
+    Not cleaned are the segment that grows, those with an open transaction (``stable_offset``), and from the
+    first one on that has a record younger than ``min.compaction.lag.ms``.
+    """
+    clean_bytes = dirty_bytes = 0
+    end_offset = first_dirty
+    earliest: int | None = None
+    lag_ms, most_ms = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    for segment in segments:
+        if segment.next_offset <= first_dirty:
+            clean_bytes += segment.size_bytes
+            continue
+        if segment.next_offset > stable_offset:
+            break
+        if lag_ms > 0:
+            newest = segment.largest_timestamp()
+            if (segment.modified_ms if newest == NO_TIMESTAMP else newest) > now_ms - lag_ms:
+                break
+        dirty_bytes += segment.size_bytes
+        end_offset = segment.next_offset
+        if earliest is None and segment.size_bytes:
+            first = segment.first_timestamp()
+            earliest = segment.modified_ms if first == NO_TIMESTAMP else first
+    overdue = earliest is not None and earliest < now_ms - most_ms
+    return Dirt(first_dirty, end_offset, clean_bytes, dirty_bytes, overdue)
+
+
+def groups_of(sources: Sequence[Source], segment_bytes: int) -> list[tuple[int, int]]:
+    """Which of ``sources`` become one: numbers of the first and after the last, in order. Together they have
+    at most ``segment_bytes``, and offsets that an index can hold.
+    """
+    groups: list[tuple[int, int]] = []
+    first = size = 0
+    for number, source in enumerate(sources):
+        relative = source.next_offset - 1 - sources[first].base_offset
+        if number > first and (size + source.size > segment_bytes or relative > MAX_RELATIVE):
+            groups.append((first, number))
+            first, size = number, 0
+        size += source.size
+    if sources:
+        groups.append((first, len(sources)))
+    return groups
+
+
+def legacy_horizon_ms(sources: Sequence[Source], first_dirty: int, delete_retention_ms: int) -> int:
+    """Tombstones of v0 and v1 go from segments whose files are not newer than this: they were written that
+    long before the last one that was cleaned. 0 where none was.
+    """
+    cleaned = [source for source in sources if source.base_offset < first_dirty]
+    return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0

@@ -1,0 +1,208 @@
+"""One cleaning: reads a log's full segments twice, for the map and to write what stays. Changes none."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog_broker.disk.filesystem import File, FileSystem, write_all
+from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.cleaning.batches import AbortedRanges, BatchFilter
+from kafkalog_broker.log.cleaning.keys import KeyOffsets
+from kafkalog_broker.log.cleaning.plan import Source, groups_of
+from kafkalog_broker.log.family import NewestBatch
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.batch import HEADER_SIZE, MAGIC, read_header, record_block, verify_crc
+from pyspark_kafkalog.formats.legacy import messages
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES
+
+CLEANED_SUFFIX = ".cleaned"
+"""Of a file that is being written; a start removes it."""
+
+_CHUNK_BYTES = 1 << 20
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+_ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
+
+
+@dataclass(frozen=True, slots=True)
+class CleanJob:
+    """What a cleaning must know. ``sources`` are all segments from the log's first on, those from
+    ``first_dirty`` on dirty; ``legacy_horizon_ms`` as in `plan`. ``memory_bytes`` are for the map.
+    """
+
+    sources: tuple[Source, ...]
+    first_dirty: int
+    memory_bytes: int
+    segment_bytes: int
+    producers: Mapping[int, NewestBatch]
+    aborted: tuple[AbortedTransaction, ...]
+    now_ms: int
+    delete_retention_ms: int
+    legacy_horizon_ms: int
+
+
+class CleanedFile(NamedTuple):
+    """What was made of segments ``[first, after)`` of the job: a synced file. ``end_offset``: when all files
+    have taken their places the log is clean below it.
+    """
+
+    first: int
+    after: int
+    path: Path
+    size: int
+    aborted: tuple[AbortedTransaction, ...]
+    end_offset: int
+
+
+Pace = Callable[[int], object]
+"""Called with each number of bytes that were read or written: it may wait, or raise to end the cleaning."""
+
+
+def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile, None, None]:
+    """Write what stays of the job's segments; the caller puts each file in the place of its segments.
+
+    Raises:
+        CorruptMessage, MessageTooLarge: a segment is damaged.
+        OSError: the disk refused, `FileNotFoundError` when the log has changed meanwhile.
+    """
+    aborted = AbortedRanges(job.aborted)
+    newest = KeyOffsets(job.memory_bytes, job.first_dirty)
+    _fill(newest, job, files, aborted, pace)
+    rules = BatchFilter(newest, job.producers, aborted, job.now_ms, job.delete_retention_ms)
+    sources = [source for source in job.sources if source.base_offset < newest.end_offset]
+    for first, after in groups_of(sources, job.segment_bytes):
+        yield _clean_group(job, first, after, files, rules, pace)
+
+
+def _fill(newest: KeyOffsets, job: CleanJob, files: FileSystem, aborted: AbortedRanges, pace: Pace) -> None:
+    """Take the keys of the dirty segments, as far as they fit."""
+    rules = BatchFilter(newest, {}, aborted, job.now_ms, job.delete_retention_ms)
+    for source in job.sources:
+        if source.next_offset <= job.first_dirty:
+            continue
+        for next_offset, data in _entries(files, source, pace):
+            if next_offset <= job.first_dirty:
+                continue
+            if not _take_keys(newest, rules, data, job.first_dirty):
+                return
+            newest.end_offset = next_offset
+        newest.end_offset = source.next_offset  # its last entries may have been removed
+
+
+def _take_keys(newest: KeyOffsets, rules: BatchFilter, data: bytes, first_dirty: int) -> bool:
+    """Whether there was room for the keys of an entry."""
+    if data[_MAGIC_AT] == MAGIC:
+        header = read_header(data)
+        verify_crc(data, 0, header)
+        count = header.record_count
+        if count and rules.takes_keys_of(header):
+            if not newest.has_room(count):
+                return False
+            block = bytes(record_block(data, 0, header, MAX_BATCH_BYTES))
+            newest.add_records(block, count, header.base_offset, first_dirty)
+        return True
+    found = list(messages(data, max_bytes=MAX_BATCH_BYTES))
+    if not newest.has_room(len(found)):
+        return False
+    for message in found:
+        if message.key is not None and message.offset >= first_dirty:
+            newest.add(bytes(message.key), message.offset)
+    return True
+
+
+def _clean_group(
+    job: CleanJob, first: int, after: int, files: FileSystem, rules: BatchFilter, pace: Pace
+) -> CleanedFile:
+    sources = job.sources[first:after]
+    base_offset, next_offset = sources[0].base_offset, sources[-1].next_offset
+    path = sources[0].path.with_name(f"{base_offset:011d}-{next_offset:011d}{CLEANED_SUFFIX}")
+    rules.aborted_rows.clear()
+    file = files.open(path, create=True)
+    try:
+        try:
+            file.truncate(0)  # of an earlier cleaning that could not remove it
+            size = _write(sources, job, files, rules, pace, file)
+            file.set_modified(sources[-1].modified_ms)
+            file.sync()
+        finally:
+            file.close()
+    except BaseException:
+        with suppress(OSError):
+            files.remove(path)
+        raise
+    return CleanedFile(first, after, path, size, tuple(rules.aborted_rows), rules.newest.end_offset)
+
+
+def _write(
+    sources: tuple[Source, ...], job: CleanJob, files: FileSystem, rules: BatchFilter, pace: Pace, file: File
+) -> int:
+    """Write what stays of ``sources``; returns the bytes."""
+    parts: list[bytes] = []
+    waiting = written = 0
+    for source in sources:
+        rules.keep_legacy = source.modified_ms > job.legacy_horizon_ms
+        for _, data in _entries(files, source, pace):
+            kept = rules.clean(data)
+            if kept is None:
+                continue
+            parts.append(kept)
+            waiting += len(kept)
+            if waiting >= _CHUNK_BYTES:
+                write_all(file, written, b"".join(parts))
+                pace(waiting)
+                written += waiting
+                parts, waiting = [], 0
+    if parts:
+        write_all(file, written, b"".join(parts))
+    return written + waiting
+
+
+def _entries(files: FileSystem, source: Source, pace: Pace) -> Generator[tuple[int, bytes], None, None]:
+    """Each entry of a segment with the offset after it. Raises `CorruptMessage`: it is cut short, or its
+    offset is not one of the segment's after those before it: no checksum covers that.
+    """
+    file = files.open(source.path)
+    name, size, lowest = source.path.name, source.size, source.base_offset
+    position = origin = 0
+    chunk = b""
+    try:
+        while position < size:
+            inside = position - origin
+            if len(chunk) - inside < _SMALLEST:
+                chunk, origin, inside = _read(file, source, position, _CHUNK_BYTES, pace), position, 0
+            if len(chunk) < _SMALLEST:
+                raise CorruptMessage(f"{name}: the entry at byte {position} is cut short")
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, inside)
+            length += _ENTRY_OVERHEAD
+            if not _SMALLEST <= length <= MAX_BATCH_BYTES:
+                raise CorruptMessage(f"{name}: an entry of {length} bytes at byte {position}")
+            if len(chunk) - inside < length:
+                wanted = max(_CHUNK_BYTES, length)
+                chunk, origin, inside = _read(file, source, position, wanted, pace), position, 0
+                if len(chunk) < length:
+                    raise CorruptMessage(f"{name}: the entry at byte {position} is cut short")
+            data = chunk[inside : inside + length]
+            last = offset
+            if data[_MAGIC_AT] == MAGIC and length >= HEADER_SIZE:
+                last += _LAST_DELTA.unpack_from(data, _LAST_DELTA_AT)[0]
+            if not lowest <= offset <= last < source.next_offset:
+                raise CorruptMessage(
+                    f"{name}, byte {position}: offset {offset} stands where offset {lowest} or later should"
+                    f" be, below {source.next_offset}"
+                )
+            lowest = last + 1
+            position += length
+            yield lowest, data
+    finally:
+        file.close()
+
+
+def _read(file: File, source: Source, position: int, wanted: int, pace: Pace) -> bytes:
+    wanted = min(wanted, source.size - position)
+    pace(wanted)
+    return file.read_at(position, wanted)

@@ -1,0 +1,185 @@
+"""A cleaned file takes the place of segments, whole or not at all, whatever call a crash comes between.
+
+::
+
+    <base>-<end>.cleaned     is written; a start removes it
+    <base>-<end>.txnindex    the aborted transactions that stay, written before it is decided
+    <base>-<end>.swap        decided, once the directory is synced: a start finishes it
+
+It has offsets ``[base, end)``, wherever its last entry ends. After the decision the list of segments is
+replaced, then the old files go, then the ``.swap`` gets the name of the first segment. Readers of the old
+segments keep their files open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalog_broker.disk.filesystem import Entry, FileSystem, OpenFile, replace_file
+from kafkalog_broker.log.aborted import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
+from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
+from kafkalog_broker.log.family import LogTools
+from kafkalog_broker.log.segment import Segment, segment_name
+from kafkalog_broker.log.segment_list import FullSegment, SegmentList
+
+SWAP_SUFFIX = ".swap"
+
+_NAME = re.compile(r"([0-9]{11,})-([0-9]{11,})(\.[a-z]+)")
+
+
+def swap_path(directory: Path, base_offset: int, end_offset: int, suffix: str = SWAP_SUFFIX) -> Path:
+    """Where a file for these offsets lies until it has its name."""
+    return directory / f"{base_offset:011d}-{end_offset:011d}{suffix}"
+
+
+class Swap:
+    """*Not thread-safe: the log's ``_maintenance`` guards it.* One cleaned file and what it replaces."""
+
+    def __init__(
+        self,
+        old: Sequence[Segment],
+        new: Segment,
+        cleaned: Path,
+        aborted: Sequence[AbortedTransaction],
+        tools: LogTools,
+    ) -> None:
+        """``new`` has the name of the first of ``old``; its bytes are in the synced file ``cleaned``."""
+        self._old = old
+        self._new = new
+        self._cleaned = cleaned
+        self._aborted = aborted
+        self._files, self._pool = tools.files, tools.pool
+        directory, base_offset, end_offset = new.path.parent, new.base_offset, new.next_offset
+        self._directory = directory
+        self._swap = swap_path(directory, base_offset, end_offset)
+        self._index = swap_path(directory, base_offset, end_offset, ABORTED_SUFFIX)
+        self._has_index = False
+        self._held: OpenFile | None = None
+
+    def decide(self) -> None:
+        """Make sure that it can be done, and say that it will be. Raises `OSError`, `CorruptMessage`."""
+        self._new.place(self._cleaned)
+        self._new.build_index()
+        for segment in self._old:
+            segment.detach()
+            self._has_index = self._has_index or bool(segment.aborted.rows())
+        if self._has_index:  # with no rows too: it takes the place of the one with rows
+            replace_file(self._files, self._index, aborted_bytes(self._aborted), durable=True)
+        self._files.rename(self._cleaned, self._swap)
+        self._new.place(self._swap)
+        self._held = self._pool.acquire(self._swap)
+        self._files.sync_directory(self._directory)
+
+    def undo(self) -> None:
+        """Nothing was decided. Raises `OSError`: then nobody knows."""
+        for path in (self._swap, self._cleaned, self._index):
+            with suppress(FileNotFoundError):
+                self._files.remove(path)
+        self._release()
+        self._files.sync_directory(self._directory)
+
+    def finish(self) -> None:
+        """The list of segments has it. Raises `OSError`: the next start goes on with it."""
+        first = self._old[0]
+        for segment in self._old:
+            names = segment.index_files()
+            if segment is not first:
+                names = (*names, segment.path, segment.aborted.path)
+            for path in names:
+                self._pool.forget(path)
+                with suppress(FileNotFoundError):
+                    self._files.remove(path)
+        # Before the new file has its name: it could be taken for the one that an index was made for.
+        self._files.sync_directory(self._directory)
+        if self._has_index:
+            self._files.rename(self._index, first.aborted.path)
+        self._files.rename(self._swap, self._new.path)
+        self._pool.forget(self._new.path)
+        self._new.place(self._new.path)
+        self._release()
+        self._files.sync_directory(self._directory)
+        self._new.keep_index()
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._pool.release(held)
+
+
+class Decided(NamedTuple):
+    """A swap that a crash has interrupted: offsets ``[base_offset, end_offset)``, and its file."""
+
+    base_offset: int
+    end_offset: int
+    file: Entry
+
+
+def decided_in(entries: Sequence[Entry]) -> list[Decided]:
+    """The swaps that were decided, by offset."""
+    found = []
+    for entry in entries:
+        match = _NAME.fullmatch(entry.name)
+        if match is not None and match[3] == SWAP_SUFFIX and not entry.is_directory:
+            found.append(Decided(int(match[1]), int(match[2]), entry))
+    return sorted(found)
+
+
+def leftovers_in(entries: Sequence[Entry]) -> list[str]:
+    """Names of files of cleanings that were not decided."""
+    wanted = {(swap.base_offset, swap.end_offset) for swap in decided_in(entries)}
+    found = []
+    for entry in entries:
+        match = _NAME.fullmatch(entry.name)
+        if match is not None and (
+            match[3] == CLEANED_SUFFIX
+            or (match[3] == ABORTED_SUFFIX and (int(match[1]), int(match[2])) not in wanted)
+        ):
+            found.append(entry.name)
+    return found
+
+
+def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
+    """The list as it is when the swaps are done."""
+    for swap in swaps:
+        rows = [row for row in listed.full if not swap.base_offset <= row.base_offset < swap.end_offset]
+        rows.append(FullSegment(swap.base_offset, swap.end_offset, swap.file.size))
+        listed = replace(
+            listed, full=tuple(sorted(rows)), cleaned_offset=max(listed.cleaned_offset, swap.end_offset)
+        )
+    return listed
+
+
+def finish_decided(
+    files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, Entry]]
+) -> list[tuple[int, Entry]]:
+    """Do the rest of one; the list has it already. Returns the segments that there are then, as ``found``:
+    base offsets and files. Raises `OSError`.
+    """
+    kept: list[tuple[int, Entry]] = []
+    target = directory / segment_name(swap.base_offset)
+    for base_offset, entry in found:
+        path = directory / entry.name
+        if base_offset == swap.base_offset:
+            target = path
+        elif not swap.base_offset < base_offset < swap.end_offset:
+            kept.append((base_offset, entry))
+            continue
+        else:
+            for gone in (path.with_suffix(ABORTED_SUFFIX), path):
+                with suppress(FileNotFoundError):
+                    files.remove(gone)
+        for suffix in (".index", ".timeindex"):
+            with suppress(FileNotFoundError):
+                files.remove(path.with_suffix(suffix))
+    files.sync_directory(directory)
+    with suppress(FileNotFoundError):
+        index = swap_path(directory, swap.base_offset, swap.end_offset, ABORTED_SUFFIX)
+        files.rename(index, target.with_suffix(ABORTED_SUFFIX))
+    files.rename(directory / swap.file.name, target)
+    files.sync_directory(directory)
+    return sorted([*kept, (swap.base_offset, swap.file._replace(name=target.name))])

@@ -1,0 +1,218 @@
+"""Entries on their way to a socket: a part of a segment file, which goes there from the page cache without
+passing through Python, or bytes in memory that were made for an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles
+from kafkalog_broker.log.aborted import AbortedTransaction
+from pyspark_kafkalog.formats.batch import MAGIC
+
+
+class FileSlice:
+    """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
+
+    Keeps its file open until it is closed or collected, also when the segment's name is long gone.
+    ``len()`` is the whole size, however much of it has been sent. ``formats`` are those of its segment.
+    ``aborted`` are the transactions that a reader of committed data must leave out, in their markers' order.
+    """
+
+    __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
+
+    def __init__(
+        self,
+        pool: OpenFiles | None,
+        file: OpenFile | None,
+        position: int,
+        size: int,
+        formats: KnownFormats | None = None,
+    ) -> None:
+        """Takes over one lease of ``file``; an empty slice has none."""
+        self._pool = pool
+        self._file = file
+        self._sent = 0
+        self.position = position
+        self.size = size
+        self.aborted: Sequence[AbortedTransaction] = ()
+        self._formats = formats
+
+    @classmethod
+    def empty(cls) -> FileSlice:
+        """A slice of nothing, which holds nothing."""
+        return cls(None, None, 0, 0)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __del__(self) -> None:
+        self.close()
+
+    def send_to(self, sock: socket.socket) -> bool:
+        """Send what the socket takes now. True once the slice is finished.
+
+        Raises:
+            EOFError: the file became shorter than the slice.
+            OSError: the connection broke.
+        """
+        if self._sent == self.size:
+            return True
+        file = self._held()
+        while self._sent < self.size:
+            try:
+                sent = os.sendfile(
+                    sock.fileno(), file.file.fileno(), self.position + self._sent, self.size - self._sent
+                )
+            except BlockingIOError:
+                return False
+            if sent == 0:
+                raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+            self._sent += sent
+        return True
+
+    def read(self) -> bytes:
+        """All bytes of the slice. Raises `EOFError`: the file became shorter than the slice."""
+        if self.size == 0:
+            return b""
+        file = self._held()
+        data = file.file.read_at(self.position, self.size)
+        if len(data) != self.size:
+            raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+        return data
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Put the next bytes into ``buffer``, in place of sending them; 0 at the end. Raises as `send_to`."""
+        room = min(len(buffer), self.size - self._sent)
+        if not room:
+            return 0
+        file = self._held()
+        count = os.preadv(file.file.fileno(), [buffer[:room]], self.position + self._sent)
+        if not count:
+            raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
+        self._sent += count
+        return count
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
+        size = min(size, self.size - position)
+        return self._held().file.read_at(self.position + position, size) if size > 0 else b""
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it keeps open; None where it is empty or closed."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def newest_magic(self) -> int | None:
+        """No entry in it is of a later format than this; None where that is not known."""
+        return None if self._formats is None else self._formats.newest_before(self.position + self.size)
+
+    def learn(self, magic: int, size: int) -> None:
+        """No entry in its first ``size`` bytes is of a later format than ``magic``."""
+        if self._formats is not None:
+            self._formats.learn(magic, self.position, self.position + size)
+
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes only; nothing has been sent yet."""
+        self.size = min(self.size, size)
+
+    def close(self) -> None:
+        """Let go of the file; may be called again."""
+        file, self._file = self._file, None
+        if file is not None and self._pool is not None:
+            self._pool.release(file)
+
+    def _held(self) -> OpenFile:
+        if self._file is None:
+            raise ValueError("the slice is closed")
+        return self._file
+
+
+class KnownFormats:
+    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.*
+
+    All is known of a segment that was begun in this run. Of an older one it is learned by who walks over its
+    entries, from its beginning on: so each is walked over once, however many read it.
+    """
+
+    __slots__ = ("_bounds", "newest")
+
+    def __init__(self, size_bytes: int) -> None:
+        """Nothing is known about the segment's ``size_bytes`` bytes."""
+        self.newest: int | None = None if size_bytes else 0
+        """No entry is of a later format; None where that is not known. Changed under the log's lock."""
+        self._bounds = [0] * MAGIC
+        # By magic: the position before which no entry is of a later format. A race costs another walk.
+
+    def appended(self, magic: int) -> None:
+        """An entry later than ``newest`` is about to be written; before its bytes can be read."""
+        if self.newest is not None and magic > self.newest:
+            self.newest = magic
+
+    def learn(self, magic: int, start: int, end: int) -> None:
+        """No entry in bytes ``[start, end)`` is of a later format than ``magic``."""
+        if magic < MAGIC and start <= self._bounds[magic] < end:
+            self._bounds[magic] = end
+
+    def newest_before(self, end: int) -> int | None:
+        """A format than which no entry before byte ``end`` is later; None where none is known."""
+        if self.newest is not None:
+            return self.newest
+        return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)
+
+
+class MemorySlice:
+    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``: no reader
+    of those knows of transactions.
+    """
+
+    __slots__ = ("_data", "_sent", "newest_magic")
+
+    aborted: Sequence[AbortedTransaction] = ()
+
+    def __init__(self, data: bytes, newest_magic: int) -> None:
+        self._data = data
+        self._sent = 0
+        self.newest_magic: int | None = newest_magic
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def send_to(self, sock: socket.socket) -> bool:
+        """Send what the socket takes now; True once all is sent. Raises `OSError`."""
+        with memoryview(self._data) as view:
+            while self._sent < len(view):
+                try:
+                    self._sent += sock.send(view[self._sent :])
+                except BlockingIOError:
+                    return False
+        return True
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Put the next ones into ``buffer``, in place of sending them; 0 at the end."""
+        count = min(len(buffer), len(self._data) - self._sent)
+        buffer[:count] = memoryview(self._data)[self._sent : self._sent + count]
+        self._sent += count
+        return count
+
+    def read(self) -> bytes:
+        """All of them."""
+        return self._data
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position`` on, fewer at the end."""
+        return self._data[position : position + size]
+
+    def learn(self, magic: int, size: int) -> None:
+        """All is known."""
+
+    def cut(self, size: int) -> None:
+        """Keep the first ``size`` bytes only."""
+        self._data = self._data[:size]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,159 @@
+"""The two families of logs, as tables: the only place where one generation differs from another; and the
+names of topics that each allows, with their form in file names.
+
+Offline tools have a table of their own: `kafkalog_broker.inspect.inspection`.
+
+Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9
+``UnifiedLog``, ``LogSegment.shouldRoll``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from urllib.parse import quote, unquote
+
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
+from kafkalog_broker.log.append.message_sets import (
+    check_v07,
+    check_v07_in_steps,
+    leave_as_they_are,
+    leave_as_they_are_in_steps,
+)
+from kafkalog_broker.log.append.producers import GuardedProducers, NoProducers
+from kafkalog_broker.log.append.validation import (
+    check_entries,
+    check_entries_in_steps,
+    number_entries,
+    number_entries_in_steps,
+    take_long,
+)
+from kafkalog_broker.log.batch_times import BatchTimes
+from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
+from kafkalog_broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
+from kafkalog_broker.log.scan import scan, scan07
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import InvalidConfig, InvalidTopic
+from pyspark_kafkalog.formats.message_set import ENTRIES
+from pyspark_kafkalog.formats.v07 import V07Format
+from pyspark_kafkalog.protocol.v07 import check_topic
+
+MAX_NAME_LENGTH = 249
+"""Kafka's: 255 for a file name less what a partition's directory adds."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_name(name: str, others: Iterable[str] = ()) -> None:
+    """Refuse what Kafka refuses as a topic name.
+
+    Raises:
+        InvalidTopic: empty, ``.`` or ``..``, over 249 characters, a character outside ``[a-zA-Z0-9._-]``, or
+            too much like one of ``others``.
+    """
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be called {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(f"topic name of {len(name)} characters; the limit is {MAX_NAME_LENGTH}")
+    if not _LEGAL.match(name):
+        raise InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
+    clash = collision(name, others)
+    if clash is not None:
+        raise InvalidTopic(f"topic {name!r} collides with {clash!r}: '.' and '_' count as one character")
+
+
+def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
+    """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name."""
+    check_topic(name)
+    length = len(file_name(name))
+    if length > MAX_NAME_LENGTH:
+        raise InvalidTopic(
+            f"topic name {name!r} is of {length} characters as a file name; the limit is {MAX_NAME_LENGTH}"
+        )
+
+
+def collision(name: str, others: Iterable[str]) -> str | None:
+    """The first of ``others`` that differs from ``name`` in ``.`` against ``_`` only.
+
+    Kafka refuses such pairs because metric names turn both characters into one.
+    """
+    folded = name.replace(".", "_")
+    return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
+
+
+def file_name(topic: str) -> str:
+    """The topic's name as a part of a file's name; ASCII."""
+    return quote(topic, safe="").replace("~", "%7E")
+
+
+def topic_of_file(name: str) -> str | None:
+    """The topic that `file_name` gave this name; None when there is none."""
+    topic = unquote(name)
+    return topic if topic and file_name(topic) == name else None
+
+
+SINCE_08 = LogFamily(
+    generation="0.8",
+    format=ENTRIES,
+    scan=scan,
+    scheme=LogicalOffsets,
+    takes_long=take_long,
+    check=check_entries,
+    check_in_steps=check_entries_in_steps,
+    number=number_entries,
+    number_in_steps=number_entries_in_steps,
+    producers=GuardedProducers,
+    readable_end=LogicalOffsets.readable_end,
+    is_full=LogicalOffsets.is_full,
+    check_name=check_name,
+)
+"""Kafka 0.8 and later: offsets count records; v0, v1, v2 entries may be mixed."""
+
+V07 = LogFamily(
+    generation="0.7",
+    format=V07Format(),
+    scan=scan07,
+    scheme=ByteOffsets,
+    takes_long=lambda _data, _config: True,
+    check=check_v07,
+    check_in_steps=check_v07_in_steps,
+    number=leave_as_they_are,
+    number_in_steps=leave_as_they_are_in_steps,
+    producers=lambda _path, _files, _expiration_ms: NoProducers(),
+    readable_end=ByteOffsets.readable_end,
+    is_full=ByteOffsets.is_full,
+    check_name=check_first_name,
+)
+"""Kafka 0.7: offsets count bytes, readers see what is on the disk."""
+
+FAMILIES: Mapping[str, LogFamily] = MappingProxyType({f.generation: f for f in (SINCE_08, V07)})
+
+
+def family_of(generation: str) -> LogFamily:
+    """The family with this name. Raises `InvalidConfig`: there is none."""
+    try:
+        return FAMILIES[generation]
+    except KeyError:
+        known = " or ".join(FAMILIES)
+        raise InvalidConfig(f"generation={generation[:100]} is not allowed; allowed: {known}") from None
+
+
+def tools_of_all(
+    files: FileSystem,
+    pool: OpenFiles,
+    clock: Clock,
+    flushed: Callable[[float], object],
+    producer_expiration_ms: int,
+    grown: Grown,
+) -> dict[str, LogTools]:
+    """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
+    schemes, times = LoadedSchemes(LOADED_INDEX_BYTES), BatchTimes()
+    return {
+        generation: LogTools(
+            files, pool, clock, family, schemes, flushed, times, producer_expiration_ms, grown
+        )
+        for generation, family in FAMILIES.items()
+    }

@@ -1,0 +1,483 @@
+"""Offset to file position, and back from time: what a segment asks, and never how it is answered.
+
+Where offsets count records a sparse index answers: two columns of ascending integers, in memory while in use,
+and a file, big-endian: the first column, the second column (4 or 8 bytes a number), then 24 bytes::
+
+    magic "KLIX":4  base_offset:8  segment_size:8  crc32c:4 (of everything before it)
+
+An index that is cut short, torn, of another segment, or older than its segment does not match. Nothing
+depends on these files: what does not match is built again from the segment.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from kafkalog_broker.disk.filesystem import OpenFiles, write_all
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.types import NO_TIMESTAMP
+
+_TRAILER = struct.Struct(">4sqq")
+_CRC = struct.Struct(">I")
+_MAGIC = b"KLIX"
+TRAILER_BYTES = _TRAILER.size + _CRC.size
+
+
+OFFSET_COLUMNS, TIME_COLUMNS = "ii", "qi"
+"""Relative offset and position; timestamp and relative offset. Typecodes of `array`: "i" 4 bytes, "q" 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """What an index file holds, and the segment that it was written for."""
+
+    base_offset: int
+    segment_size: int
+    first: array[int]
+    second: array[int]
+
+
+def parse_index(data: bytes, columns: str) -> IndexFile:
+    """The content of an index file with these ``columns``.
+    Raises `CorruptMessage`: it is cut short, is no index, or its checksum does not hold.
+    """
+    first, second = array(columns[0]), array(columns[1])
+    rows = len(data) - TRAILER_BYTES
+    count, rest = divmod(rows, first.itemsize + second.itemsize)
+    if rows < 0 or data[rows : rows + len(_MAGIC)] != _MAGIC:
+        raise CorruptMessage("it does not end as an index does: it is cut short, or was not written whole")
+    if rest:
+        raise CorruptMessage(f"{rows} bytes of rows are no whole number of them")
+    _, base_offset, segment_size = _TRAILER.unpack_from(data, rows)
+    (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+    found = crc32c(memoryview(data)[: -_CRC.size])
+    if found != crc:
+        raise CorruptMessage(f"its checksum is {found:#010x}, and it says {crc:#010x}")
+    first.frombytes(data[: count * first.itemsize])
+    second.frombytes(data[count * first.itemsize : rows])
+    _swap_if_little(first, second)
+    return IndexFile(base_offset, segment_size, first, second)
+
+
+class SparseIndex:
+    """*Not thread-safe: the log's lock for changes; look-ups from any thread at any time.*
+
+    ``columns`` are `OFFSET_COLUMNS` or `TIME_COLUMNS`.
+    """
+
+    def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
+        self.path = path
+        self._pool = pool
+        self._columns = columns
+        self._first = array(columns[0])
+        self._second = array(columns[1])
+        self.row_bytes = self._first.itemsize + self._second.itemsize
+        self.size_bytes = 0
+        """Bytes of all rows, in memory as in the file."""
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def last(self) -> tuple[int, int] | None:
+        """The last row, None when there is none."""
+        return (self._first[-1], self._second[-1]) if self._first else None
+
+    def add(self, first: int, second: int) -> None:
+        """Append a row; both columns must be above those of the last one."""
+        self._second.append(second)
+        self._first.append(first)  # last: a reader who finds a row here finds the other half too
+        self.size_bytes += self.row_bytes
+
+    def row_at(self, first: int) -> tuple[int, int] | None:
+        """The last row whose first column is ``<= first``."""
+        found = bisect_right(self._first, first)
+        return (self._first[found - 1], self._second[found - 1]) if found else None
+
+    def second_at(self, first: int) -> int | None:
+        """The second column of the last row whose first one is ``<= first``."""
+        row = self.row_at(first)
+        return row[1] if row is not None else None
+
+    def first_from(self, second: int) -> int | None:
+        """The first column of the first row whose second one is ``>= second``."""
+        found = bisect_left(self._second, second)
+        return self._first[found] if found < len(self._first) else None
+
+    def second_up_to(self, second: int) -> int | None:
+        """The last value of the second column that is ``<= second``."""
+        found = bisect_right(self._second, second)
+        return self._second[found - 1] if found else None
+
+    def load(self, base_offset: int, segment_size: int) -> bool:
+        """Take over the file if it belongs to exactly this segment.
+
+        False, and nothing taken over, when the file is missing or not what it should be.
+        """
+        try:
+            held = self._pool.acquire(self.path)
+        except FileNotFoundError:
+            return False
+        try:
+            # Rows are fewer than the segment's bytes: a larger file is not ours, and is not read.
+            data = held.file.read_at(0, segment_size + TRAILER_BYTES + 1)
+        finally:
+            self._pool.release(held)
+        try:
+            found = parse_index(data, self._columns)
+        except CorruptMessage:
+            return False
+        if (found.base_offset, found.segment_size) != (base_offset, segment_size):
+            return False
+        self._first, self._second = found.first, found.second
+        self.size_bytes = len(found.first) * self.row_bytes
+        return True
+
+    def save(self, base_offset: int, segment_size: int) -> None:
+        """Write all rows to the file. Raises `OSError`; the file is then missing or does not match."""
+        first, second = self._first[:], self._second[:]
+        _swap_if_little(first, second)
+        data = first.tobytes() + second.tobytes() + _TRAILER.pack(_MAGIC, base_offset, segment_size)
+        held = self._pool.acquire(self.path, create=True)
+        try:
+            data += _CRC.pack(crc32c(data))
+            write_all(held.file, 0, data)
+            # Last: ext4 writes a file back at its closing if it was cut to nothing before.
+            held.file.truncate(len(data))
+        finally:
+            self._pool.release(held)
+
+
+def _swap_if_little(*columns: array[int]) -> None:
+    if sys.byteorder == "little":
+        for column in columns:
+            column.byteswap()
+
+
+_NEGLECTED_SHIFT = 6
+"""A read may be a 64th shorter than it could be, if that makes it faster."""
+
+MAX_RELATIVE = 2**31 - 1
+"""Largest offset above the base, and largest file position, that a row of an index can hold."""
+
+
+class Wanted(NamedTuple):
+    """What a reader wants of a segment: from ``offset`` on, at most ``max_bytes``, nothing from
+    ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked; with
+    ``gaps_allowed`` a cleaner may have taken some of its offsets out.
+    """
+
+    offset: int
+    end_offset: int
+    max_bytes: int
+    at_least_one: bool
+    size: int
+    next_offset: int
+    gaps_allowed: bool = False
+
+
+Frames = Callable[[int, int, int], Iterator[Frame]]
+"""The frames in bytes ``[start, end)`` of a segment; one must begin at ``start``, with the offset that comes
+third, -1 where that is not known.
+"""
+
+
+class OffsetScheme(Protocol):
+    """How the offsets of one segment relate to positions in its file.
+
+    Changes are made under the log's lock; the look-ups may run in any thread meanwhile. A position that
+    is answered is where a frame begins, at or before the one wanted: the segment walks on from there.
+    """
+
+    largest: tuple[int, int]
+    """Largest timestamp of the segment, and the first offset of the frame that has it; `NO_TIMESTAMP`
+    where no record has a time.
+    """
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes to keep this in memory."""
+        ...
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        """A frame was written; called in order, for each."""
+        ...
+
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
+        """Whether the segment can grow to this size and offset, its index to one more row."""
+        ...
+
+    def start_for_offset(self, offset: int) -> int:
+        """Position from which to look for the frame with ``offset``."""
+        ...
+
+    def offset_from(self, position: int) -> int | None:
+        """The offset of a frame at ``position`` or after it; None where that is not known."""
+        ...
+
+    def start_of_end(self, size: int) -> int:
+        """Position from which to look for the last frame of the segment, which has ``size`` bytes."""
+        ...
+
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+        """Where the bytes begin and end that a reader is given; None where the segment has none for it."""
+        ...
+
+    def start_for_timestamp(self, timestamp: int) -> int:
+        """Position before which no record has a time of ``timestamp`` or later."""
+        ...
+
+    def load(self, size: int) -> bool:
+        """Take over what was saved for the segment at ``size``; False when it does not match."""
+        ...
+
+    def save(self, size: int) -> None:
+        """Write down what `load` will want. Raises `OSError`; nothing is lost then but the saving."""
+        ...
+
+    def files(self) -> tuple[Path, ...]:
+        """The scheme's files beside the segment."""
+        ...
+
+
+class LogicalOffsets:
+    """Offsets that count records, found through a sparse offset index and a sparse time index.
+
+    *Thread-safety as the protocol says.* One row in each at most every ``interval_bytes`` of the segment:
+    relative offset and position of a frame; largest time so far and relative offset of the frame with it.
+    """
+
+    def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._offsets = SparseIndex(segment.with_suffix(".index"), OFFSET_COLUMNS, pool)
+        self._times = SparseIndex(segment.with_suffix(".timeindex"), TIME_COLUMNS, pool)
+        self._bytes_since_row = 0
+        self.largest = (NO_TIMESTAMP, base_offset)
+
+    @staticmethod
+    def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
+        """Readers see what was appended."""
+        return end_offset
+
+    @staticmethod
+    def is_full(size: int, more: int, limit: int) -> bool:
+        """A segment never grows beyond ``segment.bytes``."""
+        return size + more > limit
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._offsets.size_bytes + self._times.size_bytes
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        if max_timestamp > self.largest[0]:
+            self.largest = (max_timestamp, first_offset)
+        if self._bytes_since_row > self._interval_bytes:
+            self._offsets.add(first_offset - self._base_offset, position)
+            self._add_time()
+            self._bytes_since_row = 0
+        self._bytes_since_row += size
+
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
+        if last_offset - self._base_offset > MAX_RELATIVE or size > MAX_RELATIVE:
+            return False
+        offsets, times = self._offsets, self._times
+        return (
+            offsets.size_bytes + offsets.row_bytes <= limit_bytes
+            and times.size_bytes + times.row_bytes <= limit_bytes
+        )
+
+    def start_for_offset(self, offset: int) -> int:
+        return self._offsets.second_at(offset - self._base_offset) or 0
+
+    def offset_from(self, position: int) -> int | None:
+        relative = self._offsets.first_from(position)
+        return None if relative is None else self._base_offset + relative
+
+    def start_of_end(self, size: int) -> int:  # noqa: ARG002
+        last = self._offsets.last()
+        return last[1] if last is not None else 0
+
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+        """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
+        relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
+        walk = frames(start, wanted.size, self._base_offset + relative)
+        first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
+        if not wanted.gaps_allowed and self._base_offset <= wanted.offset < wanted.next_offset:
+            _check_found(first, wanted)
+        if first is None:
+            return None
+        if first.last_offset >= wanted.end_offset:
+            return first.position, first.position
+        if first.size > wanted.max_bytes:
+            return first.position, first.position + (first.size if wanted.at_least_one else 0)
+        return first.position, self._end_within(first, wanted, frames)
+
+    def start_for_timestamp(self, timestamp: int) -> int:
+        relative = self._times.second_at(timestamp - 1)
+        return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
+
+    def _end_within(self, first: Frame, wanted: Wanted, frames: Frames) -> int:
+        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``.
+
+        A large read ends where the index says, if that leaves out little: walking over many small frames
+        costs more, and the next read then begins at a row of the index.
+        """
+        size, end_offset = wanted.size, wanted.end_offset
+        limit = first.position + wanted.max_bytes
+        if limit >= size and end_offset >= wanted.next_offset:
+            return size
+        start = self._offsets.second_up_to(min(limit, size)) or 0
+        if end_offset < wanted.next_offset:
+            start = min(start, self.start_for_offset(end_offset))
+        end = max(first.position, start)
+        if limit - end <= wanted.max_bytes >> _NEGLECTED_SHIFT:
+            return end
+        try:
+            for frame in frames(end, size, -1):
+                frame_end = frame.position + frame.size
+                if frame_end > limit or frame.last_offset >= end_offset:
+                    break
+                end = frame_end
+        except CorruptMessage:
+            if end == first.position:
+                raise
+            # What comes before the damage is given: the next read begins at it, and fails.
+        return end
+
+    def load(self, size: int) -> bool:
+        if not (self._offsets.load(self._base_offset, size) and self._times.load(self._base_offset, size)):
+            return False
+        newest, row = self._times.last(), self._offsets.last()
+        if newest is not None:
+            self.largest = (newest[0], self._base_offset + newest[1])
+        self._bytes_since_row = size - (row[1] if row is not None else 0)
+        return True
+
+    def save(self, size: int) -> None:
+        # The last row of a saved time index is the largest time of all: retention goes by it.
+        self._add_time()
+        self._offsets.save(self._base_offset, size)
+        self._times.save(self._base_offset, size)
+
+    def files(self) -> tuple[Path, ...]:
+        return (self._offsets.path, self._times.path)
+
+    def _add_time(self) -> None:
+        timestamp, offset = self.largest
+        last = self._times.last()
+        if timestamp != NO_TIMESTAMP and (last is None or timestamp > last[0]):
+            self._times.add(timestamp, offset - self._base_offset)
+
+
+def _check_found(first: Frame | None, wanted: Wanted) -> None:
+    """Offsets follow each other without a gap, so one of the frames must hold the wanted one."""
+    if first is None:
+        raise CorruptMessage(
+            f"offset {wanted.offset} is not found in its segment, which should hold offsets up to"
+            f" {wanted.next_offset - 1}"
+        )
+    if first.first_is_known and first.first_offset > wanted.offset:
+        raise CorruptMessage(
+            f"byte {first.position}: offset {first.first_offset} stands where {wanted.offset} should be"
+        )
+
+
+class ByteOffsets:
+    """0.7: an offset is the segment's base and the position in its file. There is nothing to index.
+
+    *Thread-safe: it never changes.* A reader gets the very bytes that it asked for, cut wherever they end:
+    it finds the entries itself, and asks again for the one that was cut.
+    """
+
+    memory_bytes = 0
+
+    def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:  # noqa: ARG002
+        self._base_offset = base_offset
+        self.largest = (NO_TIMESTAMP, base_offset)
+
+    @staticmethod
+    def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
+        """Readers see what is on the disk."""
+        return flushed_offset
+
+    @staticmethod
+    def is_full(size: int, more: int, limit: int) -> bool:  # noqa: ARG004
+        """A segment ends with the append that makes it larger than ``log.file.size``."""
+        return size > limit
+
+    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        pass
+
+    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:  # noqa: ARG002
+        return True
+
+    def start_for_offset(self, offset: int) -> int:
+        return offset - self._base_offset
+
+    def offset_from(self, position: int) -> int | None:
+        return self._base_offset + position
+
+    def start_of_end(self, size: int) -> int:
+        return size
+
+    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
+        start = wanted.offset - self._base_offset
+        if start < 0:
+            # The segment before this one is shorter than it was: no other bytes may take the place of these.
+            raise CorruptMessage(f"bytes {wanted.offset} to {self._base_offset - 1} of the log are missing")
+        if start >= wanted.size:
+            return None
+        end = min(start + wanted.max_bytes, wanted.end_offset - self._base_offset, wanted.size)
+        return start, max(start, end)
+
+    def start_for_timestamp(self, timestamp: int) -> int:  # noqa: ARG002
+        return 0
+
+    def load(self, size: int) -> bool:  # noqa: ARG002
+        return True
+
+    def save(self, size: int) -> None:
+        pass
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
+
+
+class LoadedSchemes:
+    """*Thread-safe: ``_lock`` guards the table.* Bounds the memory that the indexes of full segments take.
+
+    The one loaded first goes first: its segment's `unload` is called. Segments that still grow are not
+    counted: they must have theirs.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._used_bytes = 0
+        self._loaded: OrderedDict[Any, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, holder: Any, memory_bytes: int) -> None:
+        """``holder`` has loaded its scheme; others may have to drop theirs."""
+        with self._lock:
+            self._used_bytes += memory_bytes - self._loaded.pop(holder, 0)
+            self._loaded[holder] = memory_bytes
+            while self._used_bytes > self._max_bytes and len(self._loaded) > 1:
+                oldest, freed = self._loaded.popitem(last=False)
+                self._used_bytes -= freed
+                oldest.unload()
+
+    def discard(self, holder: Any) -> None:
+        """``holder`` is gone."""
+        with self._lock:
+            self._used_bytes -= self._loaded.pop(holder, 0)

@@ -1,0 +1,207 @@
+"""Which of a log's oldest segments are deleted, and offsets by segments' times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from importlib import import_module
+from typing import Protocol, TypeAlias
+
+from kafkalog_broker.config import LogConfig
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+_JUST_WRITTEN_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What a policy may know of a segment.
+
+    ``age_timestamp`` in ms is the largest of its records' times, the file's last change where they have
+    none; ``modified_ms`` is the file's last change.
+    """
+
+    base_offset: int
+    size_bytes: int
+    age_timestamp: int
+    modified_ms: int
+
+
+class RetentionPolicy(Protocol):
+    """Decides over the oldest segments of a log; later ones go only after earlier ones."""
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        """How many of ``segments``, which are in the log's order, may be deleted from the front."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByAge:
+    """A segment goes once its newest record is older than ``retention_ms``."""
+
+    retention_ms: int
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        count = 0
+        for segment in segments:
+            if now_ms - segment.age_timestamp <= self.retention_ms:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class BySize:
+    """Segments go while the ones after them still have ``retention_bytes``."""
+
+    retention_bytes: int
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
+        left = sum(segment.size_bytes for segment in segments)
+        count = 0
+        for segment in segments:
+            left -= segment.size_bytes
+            if left < self.retention_bytes:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A segment goes as soon as one of the policies lets it go."""
+
+    policies: tuple[RetentionPolicy, ...]
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        return max((policy.expired(segments, now_ms) for policy in self.policies), default=0)
+
+
+def policy_of(config: LogConfig) -> RetentionPolicy:
+    """The policy that a topic's properties ask for; -1 turns either bound off."""
+    if "delete" not in config.cleanup_policy:
+        return Either(())
+    policies: list[RetentionPolicy] = []
+    if config.retention_ms >= 0:
+        policies.append(ByAge(config.retention_ms))
+    if config.retention_bytes >= 0:
+        policies.append(BySize(config.retention_bytes))
+    return Either(tuple(policies))
+
+
+PolicyMaker: TypeAlias = Callable[[LogConfig], RetentionPolicy]
+"""Makes the policy that a topic's properties ask for."""
+
+_ALLOWED = "allowed: module:Class, where Class has a method expired and PYTHONPATH has the module"
+
+
+class PolicyFailed(KafkaError):
+    """A user's policy raised, or its answer is not a number of segments. Nothing is deleted."""
+
+
+def policy_named(name: str) -> PolicyMaker:
+    """The policy ``module:Class`` of a user, for topics whose ``cleanup.policy`` has delete.
+
+    The class is called with a topic's `LogConfig` before each look at one of its logs. Whatever it raises,
+    except for KeyboardInterrupt, is a `PolicyFailed`.
+
+    Raises `InvalidConfig`: there is no such class, or its module cannot be imported.
+    """
+    module, _, cls = name.partition(":")
+    if not module or module.startswith(".") or not cls.isidentifier():
+        raise InvalidConfig(f"log.retention.policy={name} is not allowed; {_ALLOWED}")
+    try:
+        made = getattr(import_module(module), cls)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # the module is the user's, and may even end the process
+        raise InvalidConfig(
+            f"log.retention.policy={name} cannot be imported: {type(e).__name__}: {e}; {_ALLOWED}"
+        ) from e
+    if not isinstance(made, type) or not callable(getattr(made, "expired", None)):
+        raise InvalidConfig(f"log.retention.policy={name} is not a retention policy; {_ALLOWED}")
+    return lambda config: _Own(name, made, config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A user's policy; nothing that it does deletes more than it says, or ends the thread that asks."""
+
+    name: str
+    make: Callable[[LogConfig], RetentionPolicy]
+    config: LogConfig
+
+    def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+        if "delete" not in self.config.cleanup_policy:
+            return 0
+        try:
+            count = self.make(self.config).expired(tuple(segments), now_ms)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
+            raise PolicyFailed(f"log.retention.policy={self.name} failed: {e!r}") from e
+        if type(count) is not int or not 0 <= count <= len(segments):
+            raise PolicyFailed(
+                f"log.retention.policy={self.name} answered {count!r} for {len(segments)} segments"
+            )
+        return count
+
+
+def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:
+    """How many may go from the front; the last one stays while it is empty."""
+    return policy.expired(segments if segments[-1].size_bytes else segments[:-1], now_ms)
+
+
+def just_written(
+    policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
+) -> list[SegmentFacts]:
+    """Those of the first ``count`` segments, which may go, that were written within the last hour and go only
+    because their records' own times are old: nobody who writes old records expects that of `policy_of`'s
+    rules. Of a user's policy it is not known, and that is not asked a second time.
+    """
+    if not isinstance(policy, Either):
+        return []
+    by_file = [replace(segment, age_timestamp=segment.modified_ms) for segment in segments]
+    return [
+        segment
+        for segment in segments[count_expired(policy, by_file, now_ms) : count]
+        if now_ms - segment.modified_ms < _JUST_WRITTEN_MS < segment.modified_ms - segment.age_timestamp
+    ]
+
+
+def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str:
+    """A warning that what was `just_written` is deleted, and how to keep such."""
+    newest = max(segment.age_timestamp for segment in fresh) / 1000
+    at_the_latest = datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"retention deleted {len(fresh)} segment(s) that were written less than an hour ago, because their "
+        f"records' own timestamps, {at_the_latest} at the latest, are older than "
+        f"retention.ms={retention_ms}. To keep old records, set retention.ms=-1 for the topic or "
+        "log.retention.ms=-1 for the broker; or "
+        "message.timestamp.type=LogAppendTime, so that their time is that of writing"
+    )
+
+
+def offsets_before(
+    segments: Sequence[SegmentFacts], readable_end: int, now_ms: int, timestamp: int, max_count: int
+) -> tuple[int, ...]:
+    """Starts of segments last changed at ``timestamp`` or before, the youngest first, at most ``max_count``.
+
+    Before them comes ``readable_end``, if something can be read of the last segment; its time is ``now_ms``.
+    `LATEST_TIMESTAMP` stands for all of these, `EARLIEST_TIMESTAMP` for the oldest alone, and any other
+    negative time for none. Sources: 0.7.2 ``Log.getOffsetsBefore``,
+    Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
+    """
+    # A segment that begins above what is on the disk cannot be read yet.
+    found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]
+    if found and found[-1][0] < readable_end:
+        found.append((readable_end, now_ms))
+    if timestamp == LATEST_TIMESTAMP:
+        count = len(found)
+    elif timestamp == EARLIEST_TIMESTAMP:
+        count = min(1, len(found))
+    else:
+        count = next((n for n in range(len(found), 0, -1) if found[n - 1][1] <= timestamp), 0)
+    return tuple(offset for offset, _ in reversed(found[max(0, count - max_count) : count]))

@@ -1,0 +1,304 @@
+"""Scans of segments that may be damaged, one for each family: entries, and the places where there is none.
+
+An entry of 0.7 has no offset of its own and hardly a mark to recognize it by, so bytes after damage are taken
+for one only if their checksum holds and the end of the file, or what may be another entry, follows them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+
+from kafkalog_broker.disk.filesystem import File
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.walk import Damage, Found, Window, salvage
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    decode_records,
+    read_header,
+)
+from pyspark_kafkalog.formats.checksum import crc32, crc32c
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import (
+    CRC_POSITION,
+    KEY_POSITIONS,
+    MAGIC_POSITION,
+    MIN_ENTRY_BYTES,
+    EntryHeader,
+    LegacyFormat,
+    messages,
+    read_entry,
+)
+from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, MessageAndOffset, entry_header
+from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES as SMALLEST_07
+from pyspark_kafkalog.formats.v07 import messages as messages07
+from pyspark_kafkalog.types import NO_TIMESTAMP, Record
+
+__all__ = ["Damage", "FoundBatch", "FoundEntry", "FoundSet", "scan"]
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_SETS = LegacyFormat()
+
+_MAY_BEGIN = re.compile(
+    # Offset, a length that an entry may have, checksum or epoch, magic; then v2's checksum or the attributes.
+    rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
+    rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
+)
+
+_OFFSETS_OF_A_SEGMENT = 1 << 31
+"""A batch found after damage must be this near: a segment's index can hold no more."""
+
+_LARGEST_AFTER_DAMAGE = 16 << 20
+"""Bytes of the largest v0 or v1 entry at which reading goes on after damage: much looks like one that is
+none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
+"""
+
+
+class FoundBatch(Found):
+    """A batch by its header."""
+
+    __slots__ = ("header",)
+
+    def __init__(self, position: int, header: BatchHeader, crc: int) -> None:
+        super().__init__(
+            position, header.size, position + ATTRIBUTES_POSITION, header.base_offset, True,
+            header.last_offset, header.next_offset, header.max_timestamp, header.record_count,
+            header.crc, crc,
+        )  # fmt: skip
+        self.header = header
+
+    def records(self, file: File) -> list[Record]:
+        """Its records, those of control batches too, whatever its checksum is."""
+        data = file.read_at(self.position, self.size)
+        return list(decode_records(data, 0, self.header, MAX_DECOMPRESSED_BYTES, check_crc=False))
+
+    def count(self, file: File) -> int:
+        return len(self.records(file))
+
+
+class FoundSet(Found):
+    """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
+
+    __slots__ = ("header",)
+
+    def __init__(self, position: int, header: EntryHeader, crc: int) -> None:
+        compressed, offset = header.is_compressed, header.offset
+        super().__init__(
+            position, header.size, position + MAGIC_POSITION, offset, not compressed, offset, offset + 1,
+            header.timestamp, None if compressed else 1, header.crc, crc,
+        )  # fmt: skip
+        self.header = header
+
+    def records(self, file: File) -> list[Record]:
+        """Its messages, inner ones too, whatever its own checksum is."""
+        view = self._bytes(file)
+        frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
+        return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
+
+    def count(self, file: File) -> int:
+        # Whatever its own offset is: no checksum covers that.
+        return sum(1 for _ in messages(self._bytes(file), max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
+
+    def _bytes(self, file: File) -> memoryview:
+        data = bytearray(file.read_at(self.position, self.size))
+        if len(data) < self.size:
+            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
+        _CRC.pack_into(data, CRC_POSITION, self.crc)
+        return memoryview(data)
+
+
+FoundEntry = FoundBatch | FoundSet
+"""What a segment of 0.8 onwards holds."""
+
+
+def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
+    """What is in bytes ``[start, size)``, as `salvage` gives it.
+
+    ``lowest_offset`` is where the segment's offsets begin.
+
+    """
+    return salvage(Window(file, size), _Entries(lowest_offset), start=start)
+
+
+class _Entries:
+    """*Thread-safe: it never changes.* The layout of v0, v1 and v2; offsets begin at ``lowest_offset``."""
+
+    smallest = MIN_ENTRY_BYTES
+    key_bytes = MAGIC_POSITION + 2
+
+    def __init__(self, lowest_offset: int) -> None:
+        self._lowest_offset = lowest_offset
+
+    def header_at(self, window: Window, position: int) -> FoundEntry:
+        view = window.view(position, HEADER_SIZE)
+        if len(view) < MIN_ENTRY_BYTES:
+            raise CorruptMessage(f"{len(view)} bytes are left: too few for a batch's header")
+        if view == bytes(len(view)):
+            raise CorruptMessage("zeros where a batch should begin")
+        found: FoundEntry
+        try:
+            if magic_at(view, 0) == MAGIC:
+                found = FoundBatch(position, read_header(view), 0)
+            else:
+                found = FoundSet(position, _read_entry(window, position), 0)
+        except CorruptMessage as e:
+            # The text counts from the header's own first byte.
+            raise CorruptMessage(str(e).replace(" at byte 0", "")) from None
+        if found.first_offset < 0:
+            raise CorruptMessage(f"a batch with offset {found.first_offset}")
+        if found.end > window.size:
+            raise CorruptMessage(
+                f"a batch of {found.size} bytes with offset {found.first_offset} is cut short at byte"
+                f" {window.size}"
+            )
+        return found
+
+    def checksum(self, found: FoundEntry) -> Callable[[memoryview, int], int]:
+        return crc32c if isinstance(found, FoundBatch) else crc32
+
+    def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:  # noqa: ARG002
+        for match in _MAY_BEGIN.finditer(chunk):
+            begins = match.start()
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, begins)
+            if 0 <= offset - self._lowest_offset < _OFFSETS_OF_A_SEGMENT and (
+                length <= _LARGEST_AFTER_DAMAGE or chunk[begins + MAGIC_POSITION] == MAGIC
+            ):
+                yield begins
+
+
+def _read_entry(window: Window, position: int) -> EntryHeader:
+    """The header of the v0 or v1 entry at ``position``; key and value must fill it:
+    its magic alone is no proof that it is one.
+    """
+    header = read_entry(window.view(position, MIN_ENTRY_BYTES))
+    at = KEY_POSITIONS[header.magic]
+    if position + header.size > window.size:
+        return header
+    for what in ("key", "value"):
+        if at + _LENGTH.size > header.size:
+            raise CorruptMessage(f"a message of {header.size} bytes without a {what}")
+        (length,) = _LENGTH.unpack(window.view(position + at, _LENGTH.size))
+        at += _LENGTH.size + max(length, 0)
+        if length < -1 or at > header.size:
+            raise CorruptMessage(f"a message of {header.size} bytes with a {what} of {length}")
+    if at != header.size:
+        raise CorruptMessage(f"a message of {header.size} bytes, of which key and value fill {at}")
+    return header
+
+
+_MAGIC_POSITION = 4
+_KEY_BYTES = 6
+"""Length, magic and attributes: what `entry_header` needs."""
+
+_MAY_BEGIN_07 = re.compile(
+    rb"(?=(?!\x00\x00\x00[\x00-\x04])[\x00-\x7f][\x00-\xff]{3}(?:\x00|\x01[\x00-\xff]))"
+)
+"""A length that an entry may have, and a magic byte."""
+
+_LARGEST_AFTER_DAMAGE_07 = 16 << 20
+"""Bytes of the largest entry at which reading goes on after damage; larger ones are passed over. To sum up
+all that looks like a length in a file of 512 MiB would take hours. 0.7 allowed messages of 1 MB.
+"""
+
+
+class FoundEntry07(Found):
+    """An entry by its header; ``crc`` is the checksum of its payload."""
+
+    __slots__ = ("codec", "magic")
+
+    def __init__(
+        self,
+        position: int,
+        size: int,
+        first_offset: int,
+        magic: int,
+        codec: Codec,
+        payload: int,
+        stored_crc: int,
+    ) -> None:
+        """``payload``: where in the entry it begins."""
+        super().__init__(
+            position, size, position + payload, first_offset, True, first_offset + size - 1,
+            first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, stored_crc, 0,
+        )  # fmt: skip
+        self.magic, self.codec = magic, codec
+
+    @property
+    def payload_size(self) -> int:
+        """Bytes of its payload as it is stored."""
+        return self.end - self.summed_from
+
+    def messages(self, file: File) -> Iterator[MessageAndOffset]:
+        """Its messages, inner ones too, whatever its own checksum is."""
+        data = bytearray(file.read_at(self.position, self.size))
+        if len(data) < self.size:
+            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
+        _CRC.pack_into(data, self.summed_from - self.position - _CRC.size, self.crc)
+        return messages07(data, self.first_offset, max_bytes=MAX_DECOMPRESSED_BYTES)
+
+    def count(self, file: File) -> int:
+        return sum(1 for _ in self.messages(file))
+
+
+def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
+    """What is in bytes ``[start, size)``, as `salvage` gives it; byte 0 of the file has ``base_offset``."""
+    return salvage(Window(file, size), _Entries07(base_offset), start=start)
+
+
+class _Entries07:
+    """*Thread-safe: it never changes.* The layout of 0.7's entries."""
+
+    smallest = SMALLEST_07
+    key_bytes = _KEY_BYTES
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+
+    def header_at(self, window: Window, position: int) -> FoundEntry07:
+        view = window.view(position, ENTRY_HEADER_BYTES)
+        if len(view) and view == bytes(len(view)):
+            raise CorruptMessage("zeros where an entry should begin")
+        try:
+            header = entry_header(view, 0)
+        except CorruptMessage as e:
+            # The text counts from the entry's own first byte.
+            raise CorruptMessage(str(e).replace(" at byte 0", "")) from None
+        if header is None:
+            raise CorruptMessage(f"{len(view)} bytes are left: too few for an entry")
+        payload, size, codec = header
+        if position + size > window.size:
+            raise CorruptMessage(
+                f"an entry of {size} bytes with offset {self._base_offset + position} is cut short at byte"
+                f" {window.size}"
+            )
+        (crc,) = _CRC.unpack_from(view, payload - _CRC.size)
+        first_offset = self._base_offset + position
+        return FoundEntry07(position, size, first_offset, view[_MAGIC_POSITION], codec, payload, crc)
+
+    def checksum(self, found: FoundEntry07) -> Callable[[memoryview, int], int]:  # noqa: ARG002
+        return crc32
+
+    def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:
+        for match in _MAY_BEGIN_07.finditer(chunk):
+            (length,) = _LENGTH.unpack_from(chunk, match.start())
+            end = position + match.start() + _LENGTH.size + length
+            if end <= window.size and length <= _LARGEST_AFTER_DAMAGE_07 and _may_begin_07(window, end):
+                yield match.start()
+
+
+def _may_begin_07(window: Window, position: int) -> bool:
+    """Whether the file ends at ``position``, or an entry may begin there, one that is cut short too."""
+    try:
+        entry_header(window.peek(position, _KEY_BYTES), 0)
+    except CorruptMessage:
+        return False
+    return True

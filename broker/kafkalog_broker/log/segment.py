@@ -1,0 +1,560 @@
+"""One file of a log, with what is needed to find offsets in it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+
+from kafkalog_broker.config import LogConfig
+from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles, write_all
+from kafkalog_broker.log.aborted import AbortedIndex
+from kafkalog_broker.log.batch_times import Rises, rises_of
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
+from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
+from kafkalog_broker.log.offset_scheme import OffsetScheme, Wanted
+from kafkalog_broker.log.walk import (
+    CHUNK_BYTES,
+    LAST_OFFSET,
+    SCAN_BYTES,
+    Survivors,
+    check_segment,
+    in_order,
+    is_lost,
+    moved,
+    read_frame,
+    walk_frames,
+)
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import NO_TIMESTAMP
+
+_logger = logging.getLogger(__name__)
+
+_STEP_FRAMES = 64
+_OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
+
+SUFFIX = ".kafka"
+DELETED_SUFFIX = ".deleted"
+
+
+def segment_name(base_offset: int) -> str:
+    """The file name of the segment whose first offset this is; eleven digits at least."""
+    return f"{base_offset:011d}{SUFFIX}"
+
+
+def base_offset_of(name: str) -> int | None:
+    """The number in a segment's file name, however wide; None when it is no segment's."""
+    stem = name.removesuffix(SUFFIX)
+    if stem == name or not (stem.isascii() and stem.isdigit()):
+        return None
+    return int(stem)
+
+
+class Segment:
+    """Frames ``[base_offset, next_offset)`` in ``size`` bytes of one file.
+
+    *Thread-safe for reading.* What changes it belongs to the holder of the log's lock. ``size`` is published
+    last, so a reader never sees half an append. ``_load_lock`` guards ``_scheme``: it is loaded, or built
+    from the file, when it is first needed, and may be unloaded once the segment has stopped growing.
+    """
+
+    def __init__(
+        self, path: Path, base_offset: int, tools: LogTools, make_scheme: Callable[[], OffsetScheme],
+        *, size: int, next_offset: int, growing: bool, modified_ms: int, gaps_allowed: bool = False,
+    ) -> None:  # fmt: skip
+        """``gaps_allowed``: a cleaner has been there, so offsets need only rise."""
+        self.path = path
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.size = size
+        self.modified_ms = modified_ms
+        self.growing = growing
+        self.gaps_allowed = gaps_allowed
+        self.deleted = False
+        self._formats = KnownFormats(size)
+        self._tools = tools
+        self._pool = tools.pool
+        self._format = tools.family.format
+        self._make_scheme = make_scheme
+        self._scheme = make_scheme() if size == 0 else None
+        self.aborted = AbortedIndex(path, tools.files, is_new=size == 0)
+        self._saved_size = -1  # of the segment, when its indexes were last saved or loaded
+        self._load_lock = threading.Lock()
+        self._first_timestamp: int | None = None
+        self._largest: tuple[int, int] | None = None
+        self._place = path
+        self._kept: _KeptOpen | None = None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path.name}, {self.size} bytes, to offset {self.next_offset})"
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Largest timestamp in ms (`NO_TIMESTAMP` without any) and the first offset of its frame."""
+        if self.growing:
+            return self._index().largest
+        if self._largest is None:
+            self._largest = self._index().largest
+        return self._largest
+
+    @property
+    def age_timestamp(self) -> int:
+        """The time in ms that retention goes by: the largest record's, else the file's."""
+        try:
+            timestamp = self.largest[0]
+        except CorruptMessage as e:
+            _logger.warning("%s: its age is that of the file: %s", self.path, e)
+            timestamp = NO_TIMESTAMP
+        return timestamp if timestamp != NO_TIMESTAMP else self.modified_ms
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first frame, as Kafka's rule for rolling wants it."""
+        if self._first_timestamp is None:
+            # Its offset may be damaged: that is for those who read it, and must not stop appends.
+            first = next(self._frames(0, self.size, CHUNK_BYTES), None)
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    def has_room(self, size_bytes: int, last_offset: int, index_bytes: int) -> bool:
+        """Whether the indexes could still find what is appended."""
+        return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
+
+    def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
+        """Write whole batches, numbered from ``next_offset`` on, after the last one.
+        Raises `OSError`: the disk refused. The file may be longer than ``size`` then: `cut_back`.
+        """
+        scheme = self._index()
+        position, offset = self.size, self.next_offset
+        held = self._acquire()
+        try:
+            write_all(held.file, position, data)
+        finally:
+            self._pool.release(held)
+        if not position:
+            self._first_timestamp = batches[0].max_timestamp
+        # A set of v0 or v1 may have 262,144 of them, and others wait for it: as little as can be for each.
+        on_append, formats, magic = scheme.on_append, self._formats, -1
+        for size, _, offset_count, max_timestamp, _, batch_magic, named_delta, _, _ in batches:
+            on_append(position, size, offset + named_delta, max_timestamp)
+            if batch_magic != magic:
+                magic = batch_magic
+                if formats.newest is not None and magic > formats.newest:
+                    formats.appended(magic)
+            position += size
+            offset += offset_count
+        self.modified_ms = now_ms
+        self.next_offset = offset
+        self.size = position
+
+    def cut_back(self) -> None:
+        """Remove what a failed append left after the last whole frame. Raises `OSError`."""
+        held = self._acquire()
+        try:
+            held.file.truncate(self.size)
+        finally:
+            self._pool.release(held)
+
+    def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
+        """The part of the file from ``offset`` on, at most ``max_bytes``, as the offset scheme cuts it.
+
+        Nothing at or beyond ``end_offset`` is given. None when this segment has nothing from ``offset``
+        on: its last frames were compacted away.
+
+        Raises:
+            CorruptMessage: the file is not what it was when it was written.
+            OSError: the disk refused; `FileNotFoundError` once the segment is deleted.
+        """
+        scheme = self._index()
+        size = self.size  # before the offset it goes up to, which is published first
+        wanted = Wanted(
+            offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
+        )
+        held = self._acquire()
+        try:
+            found = scheme.cut(
+                wanted,
+                lambda start, end, first: self._in_order(
+                    walk_frames(held.file, self._format, start, end, self.base_offset + start),
+                    first,
+                    wanted=offset,
+                ),
+            )
+        except BaseException:
+            self._pool.release(held)
+            raise
+        if found is None:
+            self._pool.release(held)
+            return None
+        start, end = found
+        if start == end:
+            self._pool.release(held)
+            return FileSlice.empty()
+        return FileSlice(self._pool, held, start, end - start, self._formats)
+
+    def offset_after(self, position: int) -> int:
+        """An offset that nothing before byte ``position`` of the file reaches. Raises as `slice`."""
+        next_offset = self.next_offset
+        found = self._index().offset_from(position)
+        return next_offset if found is None else min(found, next_offset)
+
+    def frames(
+        self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
+    ) -> Iterator[Frame]:
+        """The frames from byte ``start`` on, where one must begin. Raises as `slice`."""
+        end = self.size if end is None else end  # before the offset it goes up to, which is published first
+        return self._in_order(self._frames(start, end, chunk_bytes))
+
+    def end_in_file(self) -> int:
+        """The offset after the last one that its file holds, which is found by its last frames alone.
+        Raises as `slice`.
+        """
+        start = self._index().start_of_end(self.size)
+        end_offset = self.base_offset + start
+        for frame in self.frames(start):
+            end_offset = frame.next_offset
+        return end_offset
+
+    def heads(self, offset: int, head_bytes: int) -> Iterator[tuple[Frame, bytes]]:
+        """The frames from the one with ``offset`` on, each with its first ``head_bytes``.
+        Raises as `slice`.
+        """
+        held = self._acquire()
+        try:
+            data, origin = b"", 0
+            for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=SCAN_BYTES):
+                if frame.last_offset >= offset:
+                    inside = frame.position - origin
+                    if inside + head_bytes > len(data):
+                        # More than one head: messages of v0 and v1 are short, and a call for each is not.
+                        data, origin, inside = (
+                            held.file.read_at(frame.position, CHUNK_BYTES),
+                            frame.position,
+                            0,
+                        )
+                    yield frame, data[inside : inside + head_bytes]
+        finally:
+            self._pool.release(held)
+
+    def first_at_or_after(
+        self, timestamp: int, end_offset: int, start_offset: int = 0
+    ) -> Steps[tuple[int, int] | None]:
+        """Timestamp and offset of the first record within ``[start_offset, end_offset)`` with a time of
+        ``timestamp`` or later. Raises as `slice`, and `MessageTooLarge` when a batch cannot be opened within
+        `MAX_DECOMPRESSED_BYTES`.
+        """
+        for number, frame in enumerate(self.frames(self._index().start_for_timestamp(timestamp)), 1):
+            if frame.first_offset >= end_offset:
+                return None
+            if frame.max_timestamp >= timestamp and frame.last_offset >= start_offset:
+                found = (yield from self._rises(frame, start_offset)).first_at_or_after(timestamp)
+                if found is not None:
+                    return found if found[1] < end_offset else None
+            if not number % _STEP_FRAMES:
+                yield None
+        return None
+
+    def newest_record(self) -> Steps[tuple[int, int]]:
+        """Largest timestamp of the segment and the offset of the first record that has it. Raises as
+        `first_at_or_after`.
+        """
+        timestamp, offset = self.largest
+        for frame in self.frames(self._index().start_for_offset(offset)):
+            if frame.last_offset >= offset:
+                found = (yield from self._rises(frame)).first_at_or_after(timestamp)
+                if found is not None and found[0] == timestamp:
+                    return found
+                break
+        return timestamp, offset  # the header promised a time that none of its records has
+
+    def newest_record_from(self, start_offset: int) -> Steps[tuple[int, int] | None]:
+        """Largest timestamp from ``start_offset`` on and the first offset that has it; None without any.
+        Raises as `first_at_or_after`. Every frame's header is read.
+        """
+        newest: tuple[int, int] | None = None
+        for number, frame in enumerate(self.frames(self._index().start_for_offset(start_offset)), 1):
+            above = NO_TIMESTAMP if newest is None else newest[0]
+            if frame.last_offset >= start_offset and frame.max_timestamp > above:
+                rises = yield from self._rises(frame, start_offset)
+                found = rises.newest()
+                newest = found if found is not None and found[0] > above else newest
+            if not number % _STEP_FRAMES:
+                yield None
+        return newest
+
+    def check(self, *, durable_offset: int, last: bool) -> Survivors:
+        """Check every entry after a crash, and cut the file at the first that is not valid, unless that is
+        below ``durable_offset``: no crash has damaged what was on the disk, and the file stays as it is. Only
+        of the ``last`` segment it is not known at which offset it ends.
+
+        The indexes are rebuilt on the way.
+
+        """
+        scheme = self._make_scheme()
+        held = self._acquire()
+        try:
+            found = check_segment(
+                held.file,
+                self._format,
+                self.size,
+                self.base_offset,
+                _learner(scheme),
+                gaps_allowed=self.gaps_allowed,
+                end_offset=LAST_OFFSET if last else self.next_offset,
+                durable_offset=durable_offset,
+                scan=self._tools.family.scan,
+            )
+            if found.fault is not None and found.next_offset >= durable_offset:
+                held.file.truncate(found.size)
+        finally:
+            self._pool.release(held)
+        self._scheme, self._saved_size = scheme, -1
+        self.size, self.next_offset = found.size, found.next_offset
+        return found
+
+    def stop_growing(self) -> None:
+        """The segment takes no more: save its indexes, which may then leave memory."""
+        self.growing = False
+        self.save_index()
+        if self._scheme is not None:
+            self._tools.schemes.add(self, self._scheme.memory_bytes)
+
+    def save_index(self) -> None:
+        """Save the indexes as they are now, unless they are what was saved or loaded last.
+
+        A disk that refuses costs a rebuild when they are needed next, and nothing else: it is only logged.
+        """
+        scheme = self._scheme
+        if scheme is not None and self._saved_size != self.size:
+            try:
+                scheme.save(self.size)
+            except OSError as e:
+                _logger.warning("the index of %s could not be saved: %s", self.path, e)
+            else:
+                self._saved_size = self.size
+
+    def unload(self) -> None:
+        """Let the indexes leave memory; threads that use them at the moment keep them."""
+        if not self.growing and self._kept is None:
+            self._scheme = None
+            self.aborted.unload()
+
+    def sync(self) -> None:
+        """Make what is in the file durable. Raises `OSError`."""
+        held = self._acquire()
+        try:
+            held.file.sync()
+        finally:
+            self._pool.release(held)
+
+    def rename_deleted(self) -> list[Path]:
+        """Take the names of its files away; its readers go on. Returns the files to remove."""
+        self.deleted = True
+        self._tools.schemes.discard(self)
+        gone = []
+        for path in self._files():
+            target = path.with_name(path.name + DELETED_SUFFIX)
+            try:
+                self._tools.files.rename(path, target)
+            except FileNotFoundError:
+                continue  # an index that was never saved
+            gone.append(target)
+            self._pool.forget(path)
+        return gone
+
+    def move_aside(self, directory: Path) -> Path:
+        """Put its file and its indexes into ``directory``, beside what may have the same name there. Returns
+        where its file is then. Raises `OSError`.
+        """
+        taken = {entry.name for entry in self._tools.files.scan(directory)}
+        suffix, number = "", 0
+        while self.path.name + suffix in taken:
+            number += 1
+            suffix = f".{number}"
+        self.forget_files()
+        for path in self._files():
+            try:
+                self._tools.files.rename(path, directory / (path.name + suffix))
+            except FileNotFoundError:
+                continue  # an index that was never saved
+        return directory / (self.path.name + suffix)
+
+    def detach(self) -> None:
+        """Let readers go on with its file as it is now: another one is about to take its names. What they
+        need of its other files comes into memory, and stays there. Raises as `slice`.
+        """
+        self._kept = _KeptOpen(self._pool, self._acquire())
+        self._index()
+        self.aborted.rows()
+        self._tools.schemes.discard(self)
+
+    def place(self, path: Path) -> None:
+        """Its file is at ``path`` now, instead of where it was."""
+        before, self._place = self._place, path
+        self._pool.forget(before)
+
+    def build_index(self) -> None:
+        """Build its indexes from the file alone, in memory. Raises as `slice`."""
+        self._scheme = self._build_scheme()
+
+    def keep_index(self) -> None:
+        """Save the indexes that were built; they may then leave memory."""
+        self.save_index()
+        scheme = self._scheme
+        if scheme is not None:
+            self._tools.schemes.add(self, scheme.memory_bytes)
+
+    def index_files(self) -> tuple[Path, ...]:
+        """The files beside its own that can be made again."""
+        return self._make_scheme().files()
+
+    def forget_files(self) -> None:
+        """Close its descriptors: the directory is about to be renamed or removed."""
+        self.deleted = True
+        self._tools.schemes.discard(self)
+        for path in self._files():
+            self._pool.forget(path)
+
+    def _acquire(self) -> OpenFile:
+        """A lease of its file, whatever has its name by now."""
+        while (kept := self._kept) is None:
+            place = self._place
+            try:
+                held = self._pool.acquire(place)
+            except FileNotFoundError:
+                if not self._has_moved(place):
+                    raise
+                continue
+            if not self._has_moved(place):
+                return held
+            self._pool.release(held)  # it may have been the other file already
+        return self._pool.again(kept.file)
+
+    def _has_moved(self, place: Path) -> bool:
+        return self._kept is not None or self._place is not place
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.path, *self._make_scheme().files(), self.aborted.path)
+
+    def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
+        """The frames; the first has offset ``first``, -1 where that is not known."""
+        return in_order(
+            frames, self.base_offset if first < 0 else first, self.next_offset,
+            path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,
+        )  # fmt: skip
+
+    def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
+        held = self._acquire()
+        try:
+            yield from walk_frames(
+                held.file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
+            )
+        finally:
+            self._pool.release(held)
+
+    def _rises(self, frame: Frame, start_offset: int = 0) -> Steps[Rises]:
+        """Of its records from ``start_offset`` on."""
+        low = start_offset if frame.first_offset < start_offset or not frame.first_is_known else 0
+        batch = (self, frame.position, low)
+        found = self._tools.times.get(batch)
+        if found is None:
+            held = self._acquire()
+            try:
+                buf = read_frame(held.file, frame)
+            finally:
+                self._pool.release(held)
+            times = self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
+            found = yield from rises_of(each for each in times if each[1] >= low)
+            self._tools.times.keep(batch, found)
+        return found
+
+    def _index(self) -> OffsetScheme:
+        scheme = self._scheme
+        if scheme is None:
+            with self._load_lock:
+                scheme = self._scheme
+                if scheme is None:
+                    scheme = self._scheme = self._load_scheme()
+                    if not self.growing:
+                        self._tools.schemes.add(self, scheme.memory_bytes)
+        return scheme
+
+    def _load_scheme(self) -> OffsetScheme:
+        """The indexes as they were saved, else as the file has them. Raises as `slice`."""
+        scheme = self._make_scheme()
+        if scheme.load(self.size):
+            self._saved_size = self.size
+            return scheme
+        scheme = self._build_scheme()
+        if not self.growing:
+            try:
+                scheme.save(self.size)
+            except OSError as e:
+                _logger.warning("the index of %s could not be saved: %s", self.path, e)
+        return scheme
+
+    def _build_scheme(self) -> OffsetScheme:
+        scheme = self._make_scheme()
+        learn = _learner(scheme)
+        learned = expected = self.base_offset
+        for frame in self._frames(0, self.size, SCAN_BYTES):
+            # An entry whose offset is damaged gets no row; a read of it walks there and fails.
+            gap = frame.first_offset - expected
+            follows = not gap or self.gaps_allowed or (gap > 0 and not is_lost(frame, gap))
+            if follows and learned <= frame.first_offset and frame.last_offset < self.next_offset:
+                learn(frame)
+                learned = frame.next_offset
+            expected = frame.next_offset
+        return scheme
+
+
+class _KeptOpen:
+    """*Thread-safe: it never changes.* One lease of a file, given back when this is collected."""
+
+    __slots__ = ("_pool", "file")
+
+    def __init__(self, pool: OpenFiles, file: OpenFile) -> None:
+        self._pool = pool
+        self.file = file
+
+    def __del__(self) -> None:
+        self._pool.release(self.file)
+
+
+def _learner(scheme: OffsetScheme) -> Callable[[Frame], None]:
+    return lambda frame: scheme.on_append(frame.position, frame.size, frame.first_offset, frame.max_timestamp)
+
+
+def must_roll(
+    active: Segment,
+    batches: Sequence[CheckedBatch],
+    size_bytes: int,
+    config: LogConfig,
+    family: LogFamily,
+    *,
+    now_ms: int,
+    begun_ms: int,
+) -> bool:
+    """Whether ``batches`` are to go to a new segment: ``active`` is full by size or index, or too old.
+
+    Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
+    counted from ``begun_ms``, when the first append came.
+
+    Raises `CorruptMessage`, `OSError`: the segment cannot be read.
+    """
+    if not active.size:
+        return False
+    if family.is_full(active.size, size_bytes, config.segment_bytes):
+        return True
+    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
+    newest = max(map(_MAX_TIMESTAMP, batches))
+    if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
+        return True
+    first = active.first_timestamp()
+    age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
+    return age_ms > config.roll_ms

@@ -1,0 +1,603 @@
+"""The thread that reads requests, calls the handler, and sends the answers."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.network.channel import Channel, RequestMemory
+from kafkalog_broker.network.connection import Connection, Entrance
+from kafkalog_broker.network.reply import Outcome, Part, Reply
+from kafkalog_broker.network.tls import STAGE_BYTES, HandshakeFailed, TlsStream
+from kafkalog_broker.network.wakeup import Wakeup
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import FrameTooLarge
+from pyspark_kafkalog.steps import Job, Steps
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
+"""Gets a request without its size prefix, which it may keep and change, and the reply it owes.
+
+What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
+`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.go_on_with`.
+"""
+
+_READS_PER_TURN = 8
+"""Reads of one connection before the others have their turn, while it keeps filling its buffer."""
+
+SLICE_SECONDS = 0.002
+"""How long one connection is served before the others have their turn. A request that was begun is handled to
+its end, except for what it left to `Reply.go_on_with`.
+"""
+
+_ADDRESSES_COMPLAINED_OF = 1000
+_TLS_SIZES = range(0x16030000, 0x16030400)
+"""What the first bytes of a TLS handshake are as a size."""
+
+_TICK_SECONDS = 0.5
+"""How often idle connections are looked for and metrics are brought up to date."""
+
+
+class _CloseRequested(Exception):
+    """A reply asked for the end of its connection."""
+
+
+class Processor:
+    """Runs one selector loop over its connections; the handler is called in the same thread.
+
+    *Thread-safe: `adopt`, `settled` and `begin_stop` only queue work and wake the thread.* Everything else,
+    the connections and their channels among it, belongs to the thread. ``reply_lock`` guards the state
+    of replies and nothing more; no call is made while it is held.
+
+    An answer that the handler gives before it returns is sent in the same turn, without another round of
+    the selector; answers to requests that came together go out together. Any other answer goes through a
+    queue.
+
+    Connections take turns of `SLICE_SECONDS`: one that has more to be done then, requests that wait or work
+    in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
+    which connections have something new: a client with a short request waits for one slice only.
+    A work's jobs run in ``_worker``, a single thread that is made when it is first needed.
+
+    A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
+    without acknowledgements send and leave. A request that waits for another thread is given up then.
+
+    A request may take ``max_receive_seconds`` from its first byte to its last. ``memory`` is shared with the
+    other processors; None for no limit. With an ``entrance`` sessions are `Guarded`: its limits
+    hold until a session is admitted.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        handler: Handler,
+        metrics: Metrics,
+        *,
+        max_request_bytes: int,
+        max_idle_seconds: float,
+        clock: Clock,
+        max_receive_seconds: float = float("inf"),
+        memory: RequestMemory | None = None,
+        entrance: Entrance | None = None,
+    ) -> None:
+        self.reply_lock = threading.Lock()
+        self.closed_count = 0
+        """Connections this processor has closed since its start; written by its thread alone."""
+        self._handler = handler
+        self._metrics = metrics
+        self._max_request_bytes = max_request_bytes
+        self._max_idle_seconds = max_idle_seconds
+        self._max_receive_seconds = max_receive_seconds
+        self._memory = memory if memory is not None else RequestMemory()
+        self._admitted: deque[Connection] = deque()
+        self._entrance = entrance
+        self._stage = memoryview(bytearray(STAGE_BYTES if entrance and entrance.context else 0))
+        self._reading_on: deque[Connection] = deque()
+        self._complained: set[str] = set()
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[Connection] = set()
+        self._adopted: deque[tuple[socket.socket, str, object, Callable[[], object] | None]] = deque()
+        self._answered: deque[Reply] = deque()
+        self._turns: deque[Connection] = deque()
+        self._slice_ends = 0.0
+        self._worker: ThreadPoolExecutor | None = None
+        self._done: deque[tuple[Reply, Future[Any]]] = deque()
+        self._resumed: deque[tuple[Reply, Steps[None]]] = deque()
+        self._serving: Reply | None = None
+        self._now = clock.monotonic()
+        limits = [max_idle_seconds, max_receive_seconds, entrance.max_seconds if entrance else float("inf")]
+        self._tick_seconds = min(_TICK_SECONDS, max(0.01, min(limits) / 4))
+        self._next_tick = self._now + self._tick_seconds
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._thread_id = -1
+        self._deadline: float | None = None  # set once, by begin_stop
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._name = f"kafkalog-network-{number}"
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def adopt(
+        self,
+        sock: socket.socket,
+        peer: str,
+        session: object = None,
+        on_close: Callable[[], object] | None = None,
+    ) -> None:
+        """Take over a connected, non-blocking socket; its requests' replies have the ``session``."""
+        self._adopted.append((sock, peer, session, on_close))
+        self._wakeup.wake()
+
+    def settled(self, reply: Reply) -> None:
+        """The outcome of ``reply`` is decided. Called once per reply, by any thread."""
+        if threading.get_ident() != self._thread_id:
+            self._answered.append(reply)
+            self._wakeup.wake()
+        elif reply is self._serving:
+            self._serving = None  # `_serve` sees it when the handler returns
+        else:
+            self._answered.append(reply)  # looked at before the selector is
+
+    def has_work(self, reply: Reply, work: Steps[None]) -> None:
+        """``reply`` has work left: its connection has a turn. Called by any thread."""
+        if threading.get_ident() != self._thread_id:
+            # Its handler may not have returned yet: `_serve` must not take the work for its own.
+            self._resumed.append((reply, work))
+            self._wakeup.wake()
+        elif reply is self._serving:
+            reply.work = work  # `_serve` sees it when the handler returns
+        else:
+            self._resumed.append((reply, work))
+
+    def begin_stop(self, deadline: float) -> None:
+        """Begin no further request, let those in hand be answered until ``deadline`` (a time of the clock's
+        `monotonic`), then close all. The acceptor must have been stopped before.
+        """
+        self._deadline = deadline
+        self._wakeup.wake()
+
+    def join(self) -> None:
+        """Wait until everything is closed and the thread has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._thread_id = threading.get_ident()
+        while not self._drained():
+            try:
+                self._turn()
+            except Exception:
+                # Nothing is known that leads here; ending the thread would leave a broker that is
+                # up and deaf, so it goes on, slowly enough not to flood the log.
+                _log.exception("thread %s: a round failed", self._thread.name)
+                self._clock.sleep(_TICK_SECONDS)
+        self._shut_down()
+
+    def _turn(self) -> None:
+        """One round: wait, read and write what is ready, take in what was queued, give one turn."""
+        events = self._selector.select(self._wait_seconds())
+        self._now = self._clock.monotonic()
+        for key, mask in events:
+            connection: Connection | None = key.data
+            if connection is None:
+                self._wakeup.clear()
+            else:
+                self._guarded(self._ready, connection, mask)
+        while self._answered:
+            reply = self._answered.popleft()
+            if reply.closed:
+                reply.drop()
+            else:
+                self._guarded(self._late_answer, cast("Connection", reply.token), reply)
+        while self._resumed:
+            reply, work = self._resumed.popleft()
+            reply.work = work
+            if reply.closed:
+                _end_work(reply)
+            else:
+                self._guarded(self._take_turn, cast("Connection", reply.token), reply)
+        while self._done:
+            self._take_back(*self._done.popleft())
+        for _ in range(len(self._reading_on)):
+            self._guarded(self._read_on, self._reading_on.popleft(), None)
+        while self._admitted:
+            self._guarded(self._go_on_reading, self._admitted.popleft(), None)
+        while self._adopted:
+            self._take_over(*self._adopted.popleft())
+        if self._turns:
+            self._next_turn(self._turns.popleft())
+        if self._now >= self._next_tick:
+            self._tick()
+
+    def _wait_seconds(self) -> float:
+        if self._turns or self._reading_on:
+            return 0.0
+        if self._deadline is None:
+            return self._tick_seconds
+        return max(0.0, min(self._tick_seconds, self._deadline - self._now))
+
+    def _guarded(self, work: Callable[[Connection, _T], None], connection: Connection, argument: _T) -> None:
+        """Do some work for one connection; whatever fails, only that connection is closed."""
+        self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
+        try:
+            work(connection, argument)
+        except _CloseRequested:
+            self._close(connection, last_words=True)
+        except FrameTooLarge as e:
+            if e.size in _TLS_SIZES:
+                self._complain(connection, f"{connection.peer} speaks TLS, which this listener does not: "
+                               "its security.protocol must be PLAINTEXT or SASL_PLAINTEXT here")  # fmt: skip
+            else:
+                _log.warning("closing the connection from %s: %s", connection.peer, e)
+            self._close(connection, last_words=True)
+        except HandshakeFailed as e:
+            self._complain(connection, f"no TLS with {connection.peer}: {e}")
+            self._close(connection)
+        except OSError as e:
+            _log.debug("connection from %s lost: %s", connection.peer, e)
+            self._close(connection)
+        except Exception:
+            _log.exception("closing the connection from %s", connection.peer)
+            self._close(connection, last_words=True)
+
+    def _ready(self, connection: Connection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE or not connection.channel.wants_write:
+            connection.last_active = self._now
+        if connection.tls is not None and not self._secured(connection, connection.tls):
+            self._settle(connection)
+            return
+        if mask & selectors.EVENT_WRITE and self._send(connection):
+            self._serve(connection)
+        if mask & selectors.EVENT_READ and connection.open:
+            self._read(connection)
+        self._settle(connection)
+
+    def _secured(self, connection: Connection, tls: TlsStream) -> bool:
+        """Go on with the handshake, if it is not done, and with ciphertext that waits; whether it is done."""
+        if tls.established:
+            tls.flush(connection.sock)
+        elif tls.handshake(connection.sock):
+            connection.session.secured(tls.tls)
+            self._read(connection)  # what came with the end of the handshake
+        return tls.established
+
+    def _read_on(self, connection: Connection, _: None) -> None:
+        connection.reading_on = False
+        if connection.open:
+            self._read(connection)
+            self._settle(connection)
+
+    def _read(self, connection: Connection) -> None:
+        """Read until the socket is empty or the channel has enough for now; handle what came whole."""
+        channel, sock, tls = connection.channel, connection.sock, connection.tls
+        for _ in range(_READS_PER_TURN):
+            buffer = channel.buffer()
+            room = len(buffer)
+            try:
+                count = sock.recv_into(buffer) if tls is None else tls.recv_into(sock, buffer)
+            except (BlockingIOError, InterruptedError):
+                channel.rest()
+                return
+            except ConnectionResetError:
+                count = 0  # it has left without reading its answers; what it sent before that counts
+            finally:
+                del buffer  # the frame reader cannot change the length of what is still lent out
+            if count == 0:
+                _log.debug("connection from %s ended", connection.peer)
+                connection.ended = True
+                return
+            self._bytes_in += count
+            channel.received(count)
+            self._serve(connection)
+            channel.reserve()
+            if count < room and (tls is None or not tls.readable):
+                return
+            if not connection.open or not channel.wants_read:
+                return
+
+    def _serve(self, connection: Connection) -> None:
+        """Handle the waiting requests until one is not answered at once or the slice is over."""
+        if connection.queued:
+            return
+        channel = connection.channel
+        while self._deadline is None:
+            request = channel.take()
+            if request is None:
+                return
+            reply = Reply(self, connection, connection.peer, connection.session)
+            connection.reply = self._serving = reply
+            try:
+                parts = self._handler(request, reply)
+                answered = self._serving is None
+            finally:
+                self._serving = None
+            del request  # it may be large, and sending takes its time
+            if parts is not None:
+                reply.returned(parts)
+                connection.reply = None
+                channel.answer(parts)
+            elif answered:
+                self._finish(connection, reply)
+            elif reply.work is None or not self._go_on(connection, reply):
+                return
+            if channel.wants_write and not self._send(connection):
+                return
+            if channel.waits and self._clock.monotonic() >= self._slice_ends:
+                self._queue(connection)
+                return
+
+    def _go_on(self, connection: Connection, reply: Reply) -> bool:
+        """Go on with the work for the request in hand until the slice is over; True once it is answered."""
+        work = cast("Steps[None]", reply.work)
+        job, connection.job = connection.job, None
+        wanted: Job | None = None
+        self._serving = reply
+        try:
+            wanted = next(work) if job is None else _resumed(work, job)
+            while wanted is None and self._serving and self._clock.monotonic() < self._slice_ends:
+                wanted = next(work)
+        except StopIteration:
+            reply.work = None
+        finally:
+            answered = self._serving is None
+            self._serving = None
+        if answered:
+            if reply.work is not None:
+                raise RuntimeError("work for a request went on after its answer")
+            self._finish(connection, reply)
+        elif reply.work is None:
+            pass  # its answer is left to another thread
+        elif wanted is None:
+            self._queue(connection)
+        else:
+            self._have_done(wanted, reply)
+        return answered
+
+    def _queue(self, connection: Connection) -> None:
+        """Let other connections go first."""
+        connection.queued = connection.channel.paused = True
+        self._turns.append(connection)
+
+    def _next_turn(self, connection: Connection) -> None:
+        connection.queued = connection.channel.paused = False
+        if connection.open:
+            self._guarded(self._take_turn, connection, connection.reply)
+
+    def _take_turn(self, connection: Connection, in_hand: Reply | None) -> None:
+        connection.last_active = self._now
+        if (in_hand is None or self._go_on(connection, in_hand)) and (
+            not connection.channel.wants_write or self._send(connection)
+        ):
+            self._serve(connection)
+        self._settle(connection)
+
+    def _have_done(self, job: Job, reply: Reply) -> None:
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"{self._name}-worker")
+        self._worker.submit(job).add_done_callback(partial(self._job_done, reply))
+
+    def _job_done(self, reply: Reply, job: Future[Any]) -> None:  # in the worker's thread
+        self._done.append((reply, job))
+        self._wakeup.wake()
+
+    def _take_back(self, reply: Reply, job: Future[Any]) -> None:
+        connection = cast("Connection", reply.token)
+        if connection.open:
+            connection.job = job
+            self._queue(connection)
+
+    def _late_answer(self, connection: Connection, reply: Reply) -> None:
+        connection.last_active = self._now
+        self._finish(connection, reply)
+        if self._send(connection):
+            self._serve(connection)
+        self._settle(connection)
+
+    def _finish(self, connection: Connection, reply: Reply) -> None:
+        """Act on the outcome of the request in hand."""
+        if reply.outcome is Outcome.CLOSE:
+            raise _CloseRequested
+        connection.reply = None
+        connection.channel.answer(reply.parts)
+        if reply.outcome is Outcome.LAST_ANSWER:
+            raise _CloseRequested
+
+    def _send(self, connection: Connection) -> bool:
+        """Send what the socket takes now; True once nothing is left to send."""
+        channel = connection.channel
+        size = channel.unsent_bytes
+        if not channel.send_to(connection.sock, connection.tls):
+            return False
+        self._bytes_out += size
+        return True
+
+    def _settle(self, connection: Connection) -> None:
+        """Before the thread turns elsewhere: send what is held, and tell the selector what to watch."""
+        if not connection.open:
+            return
+        channel = connection.channel
+        if channel.holds:
+            self._send(connection)
+        if connection.ended and not connection.has_turns and not channel.wants_write:
+            self._close(connection)
+            return
+        if connection.entering and connection.session.admitted:
+            connection.entering = False
+            channel.admit(self._max_request_bytes, self._memory)
+        channel.reserve()
+        mask = selectors.EVENT_READ if channel.wants_read and not connection.ended else 0
+        if channel.wants_write:
+            mask |= selectors.EVENT_WRITE
+        tls = connection.tls
+        if tls is not None:
+            if tls.unsent:
+                mask |= selectors.EVENT_WRITE
+            if mask & selectors.EVENT_READ and tls.readable and not connection.reading_on:
+                connection.reading_on = True
+                self._reading_on.append(connection)
+        if mask == connection.mask:
+            return
+        if not mask:
+            self._selector.unregister(connection.sock)
+        elif not connection.mask:
+            self._selector.register(connection.sock, mask, connection)
+        else:
+            self._selector.modify(connection.sock, mask, connection)
+        connection.mask = mask
+
+    def _take_over(
+        self, sock: socket.socket, peer: str, session: object, on_close: Callable[[], object] | None
+    ) -> None:
+        connection = Connection(sock, peer, session, self._now, self._now, self._now, on_close=on_close)
+        entrance, size, memory = self._entrance, self._max_request_bytes, self._memory
+        if entrance is not None:
+            connection.entering, size, memory = True, entrance.max_request_bytes, entrance.memory
+            if entrance.context is not None:
+                connection.tls = TlsStream(entrance.context(), self._stage)
+        connection.channel = Channel(size, memory, partial(self._admit, connection))
+        self._connections.add(connection)
+        self._metrics.connections.inc()
+        self._settle(connection)
+
+    def _admit(self, connection: Connection) -> None:
+        """There is memory for its request now. Called in any processor's thread."""
+        self._admitted.append(connection)
+        self._wakeup.wake()
+
+    def _go_on_reading(self, connection: Connection, _: None) -> None:
+        connection.last_active = self._now
+        self._settle(connection)
+
+    def _close(self, connection: Connection, *, last_words: bool = False) -> None:
+        """Close the socket, drop what it still had to send, end the request in hand.
+
+        ``last_words``: first send what is held for requests that were carried out, if the socket takes it.
+        """
+        if not connection.open:
+            return
+        if last_words:
+            try:
+                self._send(connection)
+            except (OSError, EOFError) as e:
+                _log.debug("connection from %s lost: %s", connection.peer, e)
+        if connection.tls is not None:
+            connection.tls.end(connection.sock)
+        connection.open = False
+        self._connections.discard(connection)
+        if connection.mask:
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+        connection.channel.close()
+        reply, connection.reply = connection.reply, None
+        if reply is not None:
+            _end_work(reply)
+            reply.peer_gone()
+            reply.drop()
+        if connection.on_close is not None:
+            connection.on_close()
+        self.closed_count += 1
+        self._metrics.connections.dec()
+
+    def _complain(self, connection: Connection, text: str) -> None:
+        """One warning for an address: who cannot get in tries again."""
+        host = connection.peer.rpartition(":")[0]
+        level = logging.DEBUG if host in self._complained else logging.WARNING
+        if len(self._complained) < _ADDRESSES_COMPLAINED_OF:
+            self._complained.add(host)
+        _log.log(level, "%s", text)
+
+    def _tick(self) -> None:
+        """Close connections that are idle or too slow; hand the sums to the metrics."""
+        self._next_tick = self._now + self._tick_seconds
+        self._publish()
+        for connection in list(self._connections):
+            why = self._overdue(connection)
+            if why is not None:
+                _log.log(logging.DEBUG if why == "idle" else logging.WARNING,
+                         "closing the connection from %s: %s", connection.peer, why)  # fmt: skip
+                self._close(connection)
+
+    def _overdue(self, connection: Connection) -> str | None:
+        """Why the connection is to be closed; None where it is not.
+
+        A request in hand, or one that waits for memory, may take its time. A client that stops reading its
+        answer may not: it keeps a file open. Nor one that stops sending a request while we read: it keeps
+        memory.
+        """
+        channel = connection.channel
+        entrance = self._entrance if connection.entering else None
+        if entrance is not None and self._now - connection.opened > entrance.max_seconds:
+            return f"no handshake and login within {entrance.max_seconds:g} s"
+        coming_in = channel.coming_in
+        if coming_in != connection.coming_in or not channel.wants_read:
+            connection.coming_in, connection.coming_in_since = coming_in, self._now
+        elif coming_in and self._now - connection.coming_in_since > self._max_receive_seconds:
+            return f"its request did not come in whole within {self._max_receive_seconds:g} s"
+        if connection.last_active < self._now - self._max_idle_seconds and not (
+            channel.in_hand or channel.waits_for_memory
+        ):
+            return "idle"
+        return None
+
+    def _publish(self) -> None:
+        self._metrics.bytes_in.inc(self._bytes_in)
+        self._metrics.bytes_out.inc(self._bytes_out)
+        self._bytes_in = self._bytes_out = 0
+
+    def _drained(self) -> bool:
+        """While stopping, close what has nothing in hand; True once the thread may end."""
+        if self._deadline is None:
+            return False
+        for connection in [c for c in self._connections if not c.channel.muted]:
+            self._close(connection)
+        return not self._connections or self._clock.monotonic() >= self._deadline
+
+    def _shut_down(self) -> None:
+        for connection in list(self._connections):
+            self._close(connection)
+        while self._adopted:
+            sock, _, _, on_close = self._adopted.popleft()
+            sock.close()
+            if on_close is not None:
+                on_close()
+            self.closed_count += 1
+        while self._answered:
+            self._answered.popleft().drop()
+        while self._resumed:
+            _, work = self._resumed.popleft()
+            work.close()
+        if self._worker is not None:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+        self._publish()
+        self._selector.close()
+        self._wakeup.close()
+
+
+def _resumed(work: Steps[None], job: Future[Any]) -> Job | None:
+    """Give the work the result of its job."""
+    error = job.exception()
+    return work.send(job.result()) if error is None else work.throw(error)
+
+
+def _end_work(reply: Reply) -> None:
+    """The client is gone."""
+    work, reply.work = reply.work, None
+    if work is not None:
+        try:
+            work.close()
+        except Exception:
+            _log.exception("ending a request from %s failed", reply.peer)

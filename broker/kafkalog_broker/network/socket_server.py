@@ -1,0 +1,373 @@
+"""The socket server: the acceptor thread, which listens and accepts, and N processor threads."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import selectors
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.network.channel import RequestMemory
+from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.processor import SLICE_SECONDS, Handler, Processor
+from kafkalog_broker.network.wakeup import Wakeup
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import InvalidConfig
+
+_log = logging.getLogger(__name__)
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_SECONDS = 0.25
+"""How long accepting rests when the process is out of descriptors: clients wait in the backlog."""
+
+_LOG_EVERY_SECONDS = 5.0
+"""Refused connections are logged at most this often: clients retry many times a second."""
+
+
+_SWITCH_SECONDS = SLICE_SECONDS / 4
+
+
+Sessions = Callable[[Any], object]
+"""Makes what replies have as ``session``, from the socket's address of a connection that was accepted."""
+
+
+class AddressLimits:
+    """*Thread-safe: ``_lock`` guards the counts.* How many connections one address may have, on all listeners
+    together.
+    """
+
+    def __init__(self, limit: int | None = None, overrides: Mapping[str, int] | None = None) -> None:
+        """``overrides`` are limits of single addresses, as a socket has them."""
+        self._limit = limit
+        self._overrides = dict(overrides or {})
+        self.limited = limit is not None or bool(overrides)
+        """Whether anything is counted."""
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, host: str) -> bool:
+        """Count a connection from ``host``; False if it has as many as it may."""
+        if not self.limited:
+            return True
+        host = _plain(host)
+        limit = self._overrides.get(host, self._limit)
+        with self._lock:
+            if limit is not None and self._counts[host] >= limit:
+                return False
+            self._counts[host] += 1
+            return True
+
+    def release(self, host: str) -> None:
+        """A connection that was counted has ended."""
+        if not self.limited:
+            return
+        host = _plain(host)
+        with self._lock:
+            self._counts[host] -= 1
+            if not self._counts[host]:
+                del self._counts[host]
+
+
+def _plain(host: str) -> str:
+    """An IPv4 address as one of IPv6 is the same client."""
+    return host.removeprefix("::ffff:")
+
+
+class Acceptor:
+    """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
+
+    Accepts connections and gives them to the processors in turn. It owns the listening socket and the count
+    of connections it has handed out; a processor owns a connection from `Processor.adopt` on.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        processors: Sequence[Processor],
+        *,
+        sessions: Sessions,
+        addresses: AddressLimits,
+        max_connections: int,
+        send_buffer_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self._listener = listener
+        self._processors = processors
+        self._sessions = sessions
+        self._addresses = addresses
+        self._max_connections = max_connections
+        self._send_buffer_bytes = send_buffer_bytes
+        self._clock = clock
+        self._accepted_count = 0
+        self._refused_count = 0
+        self._next_complaint = 0.0
+        self._wakeup = Wakeup()
+        # Made here and not in the thread, which would end unseen where descriptors are short.
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafkalog-acceptor", daemon=True)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open. Each number in it has one writer, so no lock is needed."""
+        return self._accepted_count - sum(p.closed_count for p in self._processors)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting and close the port; connections in the backlog are reset by the kernel."""
+        self._stopping.set()
+        self._wakeup.wake()
+        self._thread.join()
+        self._selector.close()
+        self._wakeup.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._selector.select()
+            try:
+                self._accept_all()
+            except OSError as e:
+                self._accept_failed(e)
+            except Exception:
+                # A failure with one connection must not end the thread: no client could connect again.
+                _log.exception("could not take up a connection")
+
+    def _accept_all(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            if self.connection_count >= self._max_connections:
+                sock.close()
+                self._refused_count += 1
+                self._complain(
+                    f"max.connections={self._max_connections} reached, closed {peer_name(address)}"
+                )
+                continue
+            host = str(address[0])
+            if not self._addresses.take(host):
+                sock.close()
+                self._refused_count += 1
+                self._complain(f"max.connections.per.ip reached, closed {peer_name(address)}")
+                continue
+            try:
+                self._prepare(sock)
+            except OSError:
+                sock.close()  # the client was gone before we looked
+                self._addresses.release(host)
+                continue
+            turn = self._processors[self._accepted_count % len(self._processors)]
+            self._accepted_count += 1
+            released = partial(self._addresses.release, host) if self._addresses.limited else None
+            turn.adopt(sock, peer_name(address), self._sessions(address), released)
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    def _accept_failed(self, error: OSError) -> None:
+        """A connection that was aborted before it was accepted is nothing; lack of descriptors is."""
+        if error.errno in _EXHAUSTED:
+            self._refused_count += 1
+            self._complain(f"cannot accept now: {error.strerror}; trying again")
+            self._stopping.wait(_PAUSE_SECONDS)
+        else:
+            _log.debug("a connection failed while it was accepted: %s", error)
+
+    def _complain(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_complaint:
+            _log.warning("%s (%d connections refused or put off so far)", text, self._refused_count)
+            self._next_complaint = now + _LOG_EVERY_SECONDS
+
+
+def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
+    """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: a free one).
+
+    ``receive_buffer_bytes`` above 0 is set here: accepted sockets inherit it before they announce a window.
+
+    Raises `InvalidConfig`: the address cannot be used; the text names it and says why.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as e:
+        raise InvalidConfig(f"listeners: cannot find the address of {host!r}: {e.strerror}") from e
+    sock = socket.socket(family, kind, protocol)
+    try:
+        # A restarted broker must get its port back while old connections linger in TIME_WAIT.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as e:
+        sock.close()
+        raise InvalidConfig(f"listeners: cannot listen on {peer_name((host, port))}: {_reason(e)}") from e
+    return sock
+
+
+def peer_name(address: object) -> str:
+    """``host:port`` of a socket address, for log lines."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[0], address[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(address) or "unknown"
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "address already in use; another broker or program listens there"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    if error.errno == errno.EACCES:
+        return "permission denied; ports below 1024 need privileges"
+    return error.strerror or str(error)
+
+
+def share_the_interpreter() -> None:
+    """Set the interpreter's switch interval below a slice; for the owner of the process to call.
+
+    A thread that waits for the interpreter's lock demands it after the switch interval, unless it is given up
+    before. A busy processor gives it up after every slice, to look at the selector, and has it back before
+    the other is awake: with the default of 5 ms another listener's thread got nothing for up to a second.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What the socket server must know; the broker's configuration has the properties for it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; empty means all interfaces."""
+    port: int = 9092
+    """0 means a free port, which `SocketServer.port` then names."""
+    processors: int = 1
+    """Threads that read, handle and answer. With the GIL one is best; see `Processor`."""
+    max_request_bytes: int = 104_857_600
+    """A request that claims more closes its connection before memory is taken for it."""
+    send_buffer_bytes: int = -1
+    """``SO_SNDBUF``; -1 leaves it to the kernel."""
+    receive_buffer_bytes: int = -1
+    """``SO_RCVBUF``; -1 leaves it to the kernel."""
+    max_connections: int = 2**31 - 1
+    """Further connections are accepted and closed at once, so that the client sees why."""
+    max_idle_ms: int = 600_000
+    """A connection without traffic for this time, and with no request in hand, is closed; -1 means never."""
+    max_receive_ms: int = 60_000
+    """A request that is not whole this long after its first byte closes its connection."""
+    backlog: int = 1024
+    """Connections that may wait to be accepted; the kernel has a limit of its own."""
+
+
+class SocketServer:
+    """Accepts connections, cuts their bytes into requests, and sends the handler's answers.
+
+    It knows sizes and bytes, not Kafka. Requests of one connection are handled one at a time and
+    answered in order; connections do not wait for each other except for the time a handler computes.
+
+    *Thread-safe: `start` and `stop` are called by the server's owner, in this order and once.* The
+    acceptor thread owns the listening socket, each processor thread its own connections; they share
+    nothing but queues with a wake-up pipe, and the ``memory``, which may be shared with other servers. The
+    handler runs in a processor thread and must not block: what has to wait keeps its `Reply` and answers
+    later from another thread.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        handler: Handler,
+        metrics: Metrics,
+        clock: Clock = SYSTEM_CLOCK,
+        memory: RequestMemory | None = None,
+        sessions: Sessions = lambda _: None,
+        entrance: Entrance | None = None,
+        addresses: AddressLimits | None = None,
+    ) -> None:
+        """With an ``entrance`` sessions are `kafkalog_broker.network.connection.Guarded`."""
+        self._entrance = entrance
+        self._addresses = addresses if addresses is not None else AddressLimits()
+        self._sessions = sessions
+        self._memory = memory if memory is not None else RequestMemory()
+        self._config = config
+        self._handler = handler
+        self._metrics = metrics
+        self._clock = clock
+        self._processors: list[Processor] = []
+        self._acceptor: Acceptor | None = None
+        self.host, self.port = config.host, config.port
+        """Where it listens; after `start` the port is never 0."""
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open now."""
+        return 0 if self._acceptor is None else self._acceptor.connection_count
+
+    def start(self) -> None:
+        """Listen and serve; connections are answered when this returns. Raises as `listen`."""
+        config = self._config
+        listener = listen(config.host, config.port, config.backlog, config.receive_buffer_bytes)
+        self.host, self.port = listener.getsockname()[:2]
+        self._processors = [
+            Processor(
+                number,
+                self._handler,
+                self._metrics,
+                max_request_bytes=config.max_request_bytes,
+                max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
+                clock=self._clock,
+                max_receive_seconds=config.max_receive_ms / 1000,
+                memory=self._memory,
+                entrance=self._entrance,
+            )
+            for number in range(max(1, config.processors))
+        ]
+        self._acceptor = Acceptor(
+            listener,
+            self._processors,
+            sessions=self._sessions,
+            addresses=self._addresses,
+            max_connections=config.max_connections,
+            send_buffer_bytes=config.send_buffer_bytes,
+            clock=self._clock,
+        )
+        for processor in self._processors:
+            processor.start()
+        self._acceptor.start()
+        _log.info("listening on %s", peer_name((self.host, self.port)))
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Stop accepting, let requests in hand be answered for up to ``grace_seconds``, close everything.
+
+        Requests that wait after one in hand are not begun.
+        """
+        if self._acceptor is None:
+            return
+        self._acceptor.stop()
+        deadline = self._clock.monotonic() + grace_seconds
+        for processor in self._processors:
+            processor.begin_stop(deadline)
+        for processor in self._processors:
+            processor.join()
+        _log.info("stopped listening on %s", peer_name((self.host, self.port)))

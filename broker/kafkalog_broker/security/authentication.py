@@ -1,0 +1,265 @@
+"""How a client logs in over SASL: frames and time in, what to do with them out. Pure.
+
+Kafka's order: ApiVersions at most once, then SaslHandshake, then the mechanism's messages until one of them
+is accepted: as SaslAuthenticate requests after SaslHandshake 1, as bare frames after SaslHandshake 0. What is
+not accepted ends the connection. Later another SaslHandshake renews a login that has a lifetime (KIP-368).
+Source: protocol guide, SASL Authentication Sequence; Apache Kafka's ``SaslServerAuthenticator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol, cast
+
+from kafkalog_broker.security.principal import Principal
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.protocol.exchange import (
+    APIS,
+    ApiKey,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_response,
+)
+
+_RENEWAL_SECONDS = 1.0
+"""A login is renewed at most this often."""
+
+_SIZE_BYTES = 4
+
+Parts = Sequence[bytes | bytearray | memoryview]
+"""An answer with its size."""
+
+
+class LoginRefused(KafkaError):
+    """The client is not who it says, or its message cannot be read; the client gets the text."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class Challenge(NamedTuple):
+    """The mechanism has more to say; the client's answer comes next."""
+
+    token: bytes
+
+
+class Accepted(NamedTuple):
+    """The client is ``principal``, for the rest of its credential's life, if that ends."""
+
+    principal: Principal
+    token: bytes = b""
+    lifetime_ms: int | None = None
+
+
+class Exchange(Protocol):
+    """*Not thread-safe.* One attempt to log in."""
+
+    def evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
+        """Take the client's next message. Raises `LoginRefused`."""
+        ...
+
+
+class Mechanism(Protocol):
+    """*Thread-safe.* A way to log in, with what it knows of users."""
+
+    max_lifetime_ms: int
+    """``connections.max.reauth.ms``; 0 for no limit."""
+    may_block: bool
+    """Whether `Exchange.evaluate` may take long."""
+
+    def begin(self) -> Exchange:
+        """A new attempt."""
+        ...
+
+
+class Verdict(Enum):
+    """What is to be done with a request."""
+
+    SERVE = auto()
+    """It is handled as any request."""
+    ANSWER = auto()
+    """It is answered here."""
+    REFUSE = auto()
+    """After a delay the answer, if there is one, is sent and the connection closed."""
+
+
+class Step(NamedTuple):
+    """The verdict about a request, and its answer's parts."""
+
+    verdict: Verdict
+    parts: Parts | None = None
+    why: str = ""
+    """For the log, where it is refused; holds no secret."""
+    accepted: bool = False
+    """Whether the client is in with this answer, for the first time or again."""
+
+
+_SERVE = Step(Verdict.SERVE)
+
+
+class _State(Enum):
+    VERSIONS = auto()
+    """Nothing has come, or ApiVersions of a version that is not known."""
+    HANDSHAKE = auto()
+    TOKENS = auto()
+    BARE_TOKENS = auto()
+    IN = auto()
+    OVER = auto()
+
+
+class Login:
+    """*Not thread-safe: one connection's.* Its login and the renewals of it."""
+
+    def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
+        self._mechanisms = mechanisms
+        self._state = _State.VERSIONS
+        self._exchange: Exchange | None = None
+        self._began = 0.0
+        self.mechanism = ""
+        """The mechanism that was chosen."""
+        self.principal: Principal | None = None
+        """Who has logged in; None before the first time."""
+        self.expires: float | None = None
+        """When the login is over, by the monotonic clock; None for never."""
+
+    def is_in(self, frame: bytearray) -> bool:
+        """Whether the client has logged in and asks for something else; looks at no clock."""
+        return self._state is _State.IN and frame[:2] != _HANDSHAKE_KEY
+
+    @property
+    def may_block(self) -> bool:
+        """Whether the next message may take long to judge."""
+        return (
+            self._state in (_State.TOKENS, _State.BARE_TOKENS) and self._mechanisms[self.mechanism].may_block
+        )
+
+    def take(self, frame: bytearray, now: float, now_ms: int) -> Step:
+        """What to do with a request; ``now`` is monotonic, in seconds. Raises nothing."""
+        try:
+            return self._take(frame, now, now_ms)
+        except KafkaError as e:
+            self._state = _State.OVER
+            return Step(Verdict.REFUSE, None, str(e))
+
+    def _take(self, frame: bytearray, now: float, now_ms: int) -> Step:
+        if self._state is _State.BARE_TOKENS:
+            return self._bare_token(bytes(frame), now, now_ms)
+        header, pos = decode_header(frame)
+        key = header.api_key
+        if self._state is _State.IN:
+            if key != ApiKey.SASL_HANDSHAKE:
+                if self.expires is not None and now >= self.expires:
+                    return self._over(f"the login of {self.principal} is over, and was not renewed")
+                return _SERVE
+            return self._renew(header, frame, pos, now)
+        if key == ApiKey.API_VERSIONS and self._state is _State.VERSIONS:
+            if header.api_version in APIS[ApiKey.API_VERSIONS].versions:
+                self._state = _State.HANDSHAKE
+            return _SERVE
+        if key == ApiKey.SASL_HANDSHAKE and self._state in (_State.VERSIONS, _State.HANDSHAKE):
+            return self._handshake(header, frame, pos)
+        if key == ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
+            _check_version(header)
+            request: SaslAuthenticateRequest = decode_request(header, frame, pos)
+            return self._token(header, bytes(request.auth_bytes), now, now_ms)
+        if key == ApiKey.SASL_HANDSHAKE and self._state is _State.TOKENS:
+            answer = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
+            return self._over("SaslHandshake within a login", _encoded(header, answer))
+        return self._over(f"{_name(key)} is not allowed before the login")
+
+    def _handshake(self, header: RequestHeader, frame: bytearray, pos: int) -> Step:
+        _check_version(header)
+        request: SaslHandshakeRequest = decode_request(header, frame, pos)
+        offered = tuple(self._mechanisms)
+        if request.mechanism not in self._mechanisms:
+            answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+            return self._over(
+                f"it asked for mechanism {request.mechanism[:40]!r}; sasl.enabled.mechanisms has "
+                f"{','.join(offered)}",
+                _encoded(header, answer),
+            )
+        self.mechanism = request.mechanism
+        self._exchange = self._mechanisms[request.mechanism].begin()
+        self._state = _State.TOKENS if header.api_version else _State.BARE_TOKENS
+        return Step(Verdict.ANSWER, _encoded(header, SaslHandshakeResponse(ErrorCode.NONE, offered)))
+
+    def _renew(self, header: RequestHeader, frame: bytearray, pos: int, now: float) -> Step:
+        if self.expires is None or now - self._began < _RENEWAL_SECONDS:
+            answer = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
+            return Step(Verdict.ANSWER, _encoded(header, answer))
+        before = self.mechanism
+        step = self._handshake(header, frame, pos)
+        if step.verdict is Verdict.ANSWER and self.mechanism != before:
+            return self._over(f"it changed from mechanism {before} to {self.mechanism}")
+        return step
+
+    def _token(self, header: RequestHeader, token: bytes, now: float, now_ms: int) -> Step:
+        try:
+            result = self._evaluate(token, now_ms)
+        except LoginRefused as e:
+            answer = SaslAuthenticateResponse(e.code, str(e), b"", 0)
+            return self._over(str(e), _encoded(header, answer))
+        accepted = isinstance(result, Accepted)
+        lifetime_ms = self._lifetime(result, now)
+        answer = SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
+        return Step(Verdict.ANSWER, _encoded(header, answer), accepted=accepted)
+
+    def _bare_token(self, token: bytes, now: float, now_ms: int) -> Step:
+        try:
+            result = self._evaluate(token, now_ms)
+        except LoginRefused as e:
+            return self._over(str(e))
+        accepted = isinstance(result, Accepted)
+        self._lifetime(result, now)
+        parts = [len(result.token).to_bytes(_SIZE_BYTES, "big"), result.token]
+        return Step(Verdict.ANSWER, parts, accepted=accepted)
+
+    def _evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
+        if self._exchange is None:
+            raise LoginRefused("no mechanism was chosen")
+        result = self._exchange.evaluate(token, now_ms)
+        if isinstance(result, Accepted) and self.principal not in (None, result.principal):
+            before, after = self.principal, result.principal
+            raise LoginRefused(
+                "Cannot change principals during re-authentication from "
+                f"{before.kind if before else ''}.{before.name if before else ''}: {after.kind}.{after.name}"
+            )
+        return result
+
+    def _lifetime(self, result: Challenge | Accepted, now: float) -> int:
+        """For how many ms the client is in, 0 for ever, if it is."""
+        if isinstance(result, Challenge):
+            return 0
+        self._state, self._exchange = _State.IN, None
+        self.principal, self._began = result.principal, now
+        limits = [self._mechanisms[self.mechanism].max_lifetime_ms or None, result.lifetime_ms]
+        lifetime_ms = min((each for each in limits if each is not None), default=None)
+        self.expires = None if lifetime_ms is None else now + lifetime_ms / 1000
+        return lifetime_ms or 0
+
+    def _over(self, why: str, parts: Parts | None = None) -> Step:
+        self._state, self._exchange = _State.OVER, None
+        return Step(Verdict.REFUSE, parts, why)
+
+
+_HANDSHAKE_KEY = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
+
+
+def _check_version(header: RequestHeader) -> None:
+    if header.api_version not in APIS[ApiKey(header.api_key)].versions:
+        raise InvalidRequest(f"{_name(header.api_key)} version {header.api_version} is not served")
+
+
+def _encoded(header: RequestHeader, answer: object) -> Parts:
+    parts = encode_response(answer, version=header.api_version, correlation_id=header.correlation_id)
+    return cast("Parts", parts)
+
+
+def _name(key: int) -> str:
+    try:
+        return ApiKey(key).name
+    except ValueError:
+        return f"API {key}"

@@ -1,0 +1,158 @@
+"""What clients may do: ACLs that are kept, super users, and a log of what was denied."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.security.acl_rules import AclRules
+from kafkalog_broker.security.acl_store import AclStore
+from kafkalog_broker.security.principal import Principal, Session
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, ResourceType
+
+MAX_ACLS = 20_000
+"""So many can be kept: with each change in ``security.json`` all of them are written."""
+
+_DENIALS = {
+    ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    ResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    ResourceType.TRANSACTIONAL_ID: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactional Id authorization failed.",
+    ),
+}
+_CLUSTER_DENIAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+_audit_log = logging.getLogger("kafkalog_broker.authorizer")
+
+
+def denial(resource_type: ResourceType) -> KafkaError:
+    """The error that answers what may not be done with a resource of this type."""
+    return ServerError(*_DENIALS.get(resource_type, _CLUSTER_DENIAL))
+
+
+class Authorizer:
+    """*Thread-safe: ``_lock`` is held over a change; decisions are taken by the last rules, a whole object.*
+
+    A change is durable before it is in force, and in force before it returns.
+    """
+
+    def __init__(
+        self,
+        kept: AclStore,
+        metrics: Metrics,
+        *,
+        super_users: Iterable[Principal] = (),
+        allow_without_acl: bool = False,
+    ) -> None:
+        self._kept = kept
+        self._metrics = metrics
+        self._super_users = frozenset(super_users)
+        self._allow_without_acl = allow_without_acl
+        self._lock = threading.Lock()
+        self._rules = AclRules((), allow_without_acl=allow_without_acl)
+
+    @property
+    def acls(self) -> frozenset[Acl]:
+        """Those in force."""
+        return self._rules.acls
+
+    def load(self) -> None:
+        """Take over what is kept, now and whenever it changes. Raises `KafkaError`: it cannot be read."""
+        self._kept.start(self._take_over)
+
+    def allows(
+        self,
+        session: Session,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        request: int | str,
+        *,
+        audited: bool = True,
+    ) -> bool:
+        """Whether this client may do that; unless it was only asked for a list, a denial is logged.
+        ``request`` is what it asked for: the number of an API, or a name.
+        """
+        principal = session.principal
+        allowed = principal in self._super_users or self._rules.allow(
+            principal, session.host, operation, resource_type, name
+        )
+        if audited and (not allowed or _audit_log.isEnabledFor(logging.DEBUG)):
+            self._audit(allowed, session, operation, resource_type, name, request)
+        return allowed
+
+    def allows_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether it may do that with any resource of the type, one that does not exist yet included."""
+        principal = session.principal
+        return principal in self._super_users or self._rules.allow_any(
+            principal, session.host, operation, resource_type
+        )
+
+    def operations(self, session: Session, known: int, resource_type: ResourceType, name: str) -> int:
+        """Those of the ``known`` operations that this client may do, both as bits."""
+        return sum(
+            1 << operation
+            for operation in Operation
+            if known >> operation & 1
+            and self.allows(session, operation, resource_type, name, "", audited=False)
+        )
+
+    def add(self, acls: Collection[Acl]) -> None:
+        """Have these too.
+
+        Raises:
+            ServerError: there would be more than `MAX_ACLS`, or ZooKeeper does not answer.
+            StorageError: the disk refused; everything is as it was.
+        """
+        with self._lock:
+            before = self._rules.acls
+            if len(before.union(acls)) > max(MAX_ACLS, len(before)):
+                raise ServerError(ErrorCode.POLICY_VIOLATION, f"this broker keeps at most {MAX_ACLS} ACLs")
+            self._kept.change(acls, ())
+
+    def remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+        """Have those no more that are meant; which they were, for each filter. Raises as `add`."""
+        with self._lock:
+            found = [sorted(filter(each.matches, self._rules.acls)) for each in filters]
+            self._kept.change((), frozenset(chain(*found)))
+            return found
+
+    def _take_over(self, acls: frozenset[Acl]) -> None:
+        self._rules = AclRules(acls, allow_without_acl=self._allow_without_acl)
+
+    def _audit(
+        self,
+        allowed: bool,
+        session: Session,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        request: int | str,
+    ) -> None:
+        if not allowed:
+            self._metrics.authorization_denials(resource_type.word, operation.word).inc()
+        level = logging.DEBUG if allowed else logging.INFO
+        if _audit_log.isEnabledFor(level):
+            _audit_log.log(
+                level,
+                "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
+                "for request = %s",
+                _one_line(str(session.principal)), "Allowed" if allowed else "Denied", operation.name,
+                session.host, resource_type.word, _one_line(name), _api_name(request),
+            )  # fmt: skip
+
+
+def _api_name(request: int | str) -> str:
+    """As Kafka's log has it: ``Produce``."""
+    return request if isinstance(request, str) else ApiKey(request).name.title().replace("_", "")
+
+
+def _one_line(text: str) -> str:
+    """Clients choose names: none may look like another entry of the log."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,291 @@
+"""OAUTHBEARER on the broker's side: tokens, and who verifies them.
+
+A token is a JWT that is signed with one of the keys of an endpoint (JWKS), or what a Python function says
+about it. Source: RFC 7628, RFC 7515, RFC 7517; Apache Kafka's ``OAuthBearerSaslServer`` and
+``OAuthBearerValidatorCallbackHandler``.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.request import urlopen
+
+from kafkalog_broker.listener_config import ListenerConfig
+from kafkalog_broker.security.authentication import Accepted, Challenge, Exchange, LoginRefused
+from kafkalog_broker.security.principal import USER, Principal
+from pyspark_kafkalog.errors import InvalidConfig
+
+_log = logging.getLogger(__name__)
+
+Verifier = Callable[[str], Mapping[str, Any]]
+"""From a token to its claims. Raises `ValueError` for one that is not to be trusted."""
+
+_FIRST = re.compile(rb"n,(?:a=((?:[^=,\x00]|=2C|=3D)*))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01")
+_BEARER = re.compile(rb"(?i)bearer +([-_~+/.A-Za-z0-9]+=*)")
+_REFUSED = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
+_URL = re.compile(r"(?:https?|file):", re.IGNORECASE)
+_FETCH_SECONDS = 10.0
+_MAX_KEYS_BYTES = 1 << 20
+
+SIGNED = "OAuthBearerValidatorCallbackHandler"
+UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
+
+
+class OAuthBearer:
+    """*Thread-safe.* The mechanism; ``verify`` is asked for each token."""
+
+    def __init__(
+        self,
+        verify: Verifier,
+        *,
+        name_claim: str = "sub",
+        skew_ms: int = 0,
+        may_block: bool = False,
+        max_lifetime_ms: int = 0,
+    ) -> None:
+        """``may_block``: the verifier may take long. Tokens that are over are refused whatever it says."""
+        self._verify = verify
+        self._name_claim = name_claim
+        self._skew_ms = skew_ms
+        self.may_block = may_block
+        self.max_lifetime_ms = max_lifetime_ms
+
+    def begin(self) -> Exchange:
+        """One message of the client, and another after a refusal."""
+        return _OAuthExchange(self)
+
+    def accept(self, message: bytes, now_ms: int) -> Accepted:
+        """Raises `ValueError` with why not, without the token; `LoginRefused` where it cannot be read."""
+        found = _FIRST.fullmatch(message)
+        if found is None:
+            raise LoginRefused("Invalid OAUTHBEARER client first message")
+        pairs = dict(pair.split(b"=", 1) for pair in found[2].split(b"\x01") if pair)
+        bearer = _BEARER.fullmatch(pairs.get(b"auth", b"").strip())
+        if bearer is None:
+            raise LoginRefused("Invalid OAUTHBEARER client first message: 'auth' not specified")
+        claims = self._verify(bearer[1].decode())
+        name, expires = claims.get(self._name_claim), claims.get("exp")
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"its claim {self._name_claim} is no name")
+        if isinstance(expires, bool) or not isinstance(expires, int | float):
+            raise ValueError("it has no time at which it ends (exp)")
+        rest_ms = int(expires * 1000) - now_ms
+        if rest_ms + self._skew_ms <= 0:
+            raise ValueError("it is over (exp)")
+        begins = claims.get("nbf")
+        if isinstance(begins, int | float) and begins * 1000 > now_ms + self._skew_ms:
+            raise ValueError("it is not valid yet (nbf)")
+        acts_for = (found[1] or b"").decode(errors="replace").replace("=2C", ",").replace("=3D", "=")
+        if acts_for not in ("", name):
+            raise LoginRefused(
+                f"Authentication failed: Client requested an authorization id ({acts_for[:100]}) that is "
+                f"different from the token's principal name ({name[:100]})"
+            )
+        return Accepted(Principal(USER, name), b"", max(1, rest_ms))
+
+
+class _OAuthExchange:
+    """*Not thread-safe: one login.* A refused client is told in a challenge, and ends it itself."""
+
+    def __init__(self, mechanism: OAuthBearer) -> None:
+        self._mechanism = mechanism
+        self._refused = False
+
+    def evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
+        if self._refused:
+            raise LoginRefused(_REFUSED)
+        try:
+            return self._mechanism.accept(token, now_ms)
+        except ValueError as e:
+            _log.info("a token is refused: %s", e)
+            self._refused = True
+            return Challenge(_REFUSED.encode())
+
+
+class SignedTokens:
+    """*Thread-safe: ``_keys`` is replaced as a whole; ``_fetching`` is held by one thread that fetches.*
+
+    Verifies JWTs with the keys of an endpoint. They are fetched by `refresh`; a token with a key that is not
+    known is refused, and the keys are asked for again at the next one.
+    """
+
+    def __init__(self, url: str, *, issuer: str | None = None, audience: Sequence[str] = ()) -> None:
+        """Raises `InvalidConfig`: the package cryptography is missing, or the address is none."""
+        if not _URL.match(url):
+            raise InvalidConfig(f"sasl.oauthbearer.jwks.endpoint.url={url}: https:, http: or file:")
+        try:
+            import cryptography  # noqa: F401
+        except ImportError as e:
+            raise InvalidConfig("signed tokens need cryptography: pip install 'pyspark-kafkalog[tls]'") from e
+        self._url = url
+        self._issuer = issuer
+        self._audience = frozenset(audience)
+        self._keys: Mapping[str, Any] = {}
+        self._fetching = threading.Lock()
+        self.wanted = False
+        """Whether a token had a key that is not known."""
+
+    def refresh(self) -> None:
+        """Fetch the keys. Raises `InvalidConfig`: they cannot be fetched or read; the old ones stay."""
+        from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+        with self._fetching:
+            try:
+                with urlopen(self._url, timeout=_FETCH_SECONDS) as answer:
+                    listed = json.loads(answer.read(_MAX_KEYS_BYTES))["keys"]
+                keys: dict[str, Any] = {}
+                for each in listed:
+                    if each.get("kty") == "RSA":
+                        numbers = rsa.RSAPublicNumbers(_number(each["e"]), _number(each["n"]))
+                        keys[str(each.get("kid", ""))] = numbers.public_key()
+                    elif each.get("kty") == "EC" and each.get("crv") == "P-256":
+                        point = ec.EllipticCurvePublicNumbers(
+                            _number(each["x"]), _number(each["y"]), ec.SECP256R1()
+                        )
+                        keys[str(each.get("kid", ""))] = point.public_key()
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+                raise InvalidConfig(f"keys of sasl.oauthbearer.jwks.endpoint.url={self._url}: {e}") from e
+            if not keys:
+                raise InvalidConfig(
+                    f"sasl.oauthbearer.jwks.endpoint.url={self._url} has no key of RSA or P-256"
+                )
+            self._keys, self.wanted = keys, False
+
+    def refresh_in_background(self) -> None:
+        """The same for a scheduler: what goes wrong is logged."""
+        try:
+            self.refresh()
+        except InvalidConfig as e:
+            _log.error("%s", e)
+
+    def __call__(self, token: str) -> Mapping[str, Any]:
+        """The claims of a token whose signature, issuer and audience are right. Raises `ValueError`."""
+        header, claims, signed, signature = _parts(token)
+        key = self._keys.get(str(header.get("kid", "")))
+        if key is None:
+            self.wanted = True
+            raise ValueError("it is signed with a key that the endpoint does not have")
+        _check_signature(header.get("alg"), key, signed, signature)
+        if self._issuer is not None and claims.get("iss") != self._issuer:
+            raise ValueError("its issuer (iss) is not sasl.oauthbearer.expected.issuer")
+        audience = claims.get("aud", ())
+        given = {audience} if isinstance(audience, str) else {*audience}
+        if self._audience and not self._audience & given:
+            raise ValueError("its audience (aud) is none of sasl.oauthbearer.expected.audience")
+        return claims
+
+
+def unsigned(token: str) -> Mapping[str, Any]:
+    """The claims of a token that has no signature (``alg`` none): for tests. Raises `ValueError`."""
+    header, claims, _, signature = _parts(token)
+    if header.get("alg") != "none" or signature:
+        raise ValueError("it is signed, and this broker was told to take unsigned tokens")
+    return claims
+
+
+def _check_signature(algorithm: object, key: Any, signed: bytes, signature: bytes) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+    from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
+
+    hashes = {"256": SHA256(), "384": SHA384(), "512": SHA512()}
+    family, digest = str(algorithm)[:2], hashes.get(str(algorithm)[2:])
+    try:
+        if family == "RS" and digest is not None and isinstance(key, rsa.RSAPublicKey):
+            key.verify(signature, signed, padding.PKCS1v15(), digest)
+        elif family == "PS" and digest is not None and isinstance(key, rsa.RSAPublicKey):
+            pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
+            key.verify(signature, signed, pss, digest)
+        elif algorithm == "ES256" and isinstance(key, ec.EllipticCurvePublicKey) and len(signature) == 64:
+            r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
+            key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(SHA256()))
+        else:
+            raise ValueError("its algorithm does not fit its key, or is not RS, PS or ES256")
+    except InvalidSignature:
+        raise ValueError("its signature is wrong") from None
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
+    """Header, claims, what is signed, and the signature."""
+    try:
+        first, second, third = token.split(".")
+        header, claims = json.loads(_decoded(first)), json.loads(_decoded(second))
+        signature = _decoded(third)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JWT") from None
+    if not isinstance(header, dict) or not isinstance(claims, dict):
+        raise ValueError("it is no JWT")
+    return header, claims, f"{first}.{second}".encode(), signature
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_decoded(text), "big")
+
+
+def oauth_bearer(config: ListenerConfig, source: str) -> tuple[OAuthBearer, SignedTokens | None]:
+    """The mechanism as it is configured, and the keys that are to be refreshed, if there are any.
+    Raises `InvalidConfig`: there is no verifier, or its keys cannot be fetched.
+    """
+    handler = config.sasl_server_callback_handler_class
+    keys: SignedTokens | None = None
+    verify: Verifier
+    if handler is not None and ":" in handler:
+        verify = _function(handler, source)
+    elif handler is not None and handler.endswith(UNSIGNED):
+        verify = unsigned
+    elif handler is not None and not handler.endswith(SIGNED):
+        raise InvalidConfig(
+            f"{source}sasl.server.callback.handler.class={handler} is not known; there are {SIGNED}, "
+            f"{UNSIGNED}, and module:function of Python"
+        )
+    elif config.sasl_oauthbearer_jwks_endpoint_url is None:
+        raise InvalidConfig(
+            f"OAUTHBEARER needs who verifies tokens: {source}sasl.oauthbearer.jwks.endpoint.url, or "
+            f"{source}sasl.server.callback.handler.class=module:function"
+        )
+    else:
+        verify = keys = SignedTokens(
+            config.sasl_oauthbearer_jwks_endpoint_url,
+            issuer=config.sasl_oauthbearer_expected_issuer,
+            audience=config.sasl_oauthbearer_expected_audience,
+        )
+        keys.refresh()
+    mechanism = OAuthBearer(
+        verify,
+        name_claim=config.sasl_oauthbearer_sub_claim_name,
+        skew_ms=config.sasl_oauthbearer_clock_skew_seconds * 1000,
+        may_block=verify is not unsigned and keys is None,
+        max_lifetime_ms=config.connections_max_reauth_ms,
+    )
+    return mechanism, keys
+
+
+def _function(name: str, source: str) -> Verifier:
+    module, _, function = name.partition(":")
+    try:
+        found: Verifier = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as e:
+        raise InvalidConfig(f"{source}sasl.server.callback.handler.class={name}: {e}") from e
+
+    def verify(token: str) -> Mapping[str, Any]:
+        try:
+            return found(token)
+        except ValueError:
+            raise
+        except Exception as e:
+            # It is somebody else's, and its message may hold the token.
+            raise ValueError(f"{name} raised {type(e).__name__}") from None
+
+    return verify

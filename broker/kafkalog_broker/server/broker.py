@@ -1,0 +1,438 @@
+"""The broker put together. Start order: logs, handlers, sockets, ZooKeeper; stop order: the reverse."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from kafkalog_broker.config import BrokerConfig, LogConfig
+from kafkalog_broker.disk.data_directory import keep_or_make
+from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.endpoint import KAFKA07, PLAINTEXT
+from kafkalog_broker.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
+from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.log.retention import policy_named, policy_of
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.security.acl_store import AclStore, FileAcls
+from kafkalog_broker.security.authorizer import Authorizer
+from kafkalog_broker.security.credentials import CredentialStore, FileCredentials
+from kafkalog_broker.security.principal import ANONYMOUS, parse_principal
+from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
+from kafkalog_broker.server.broker_settings import BrokerSettings
+from kafkalog_broker.server.coordinators import Coordinators
+from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from kafkalog_broker.server.dispatch import Services
+from kafkalog_broker.server.listeners import Listeners
+from kafkalog_broker.server.served_logs import ServedLogs
+from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.server.written_topics import WrittenTopics
+from kafkalog_broker.store.cleaner import LogCleaner
+from kafkalog_broker.store.manager import LogManager
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
+
+if TYPE_CHECKING:
+    from kafkalog_broker.cluster.membership import Membership
+    from kafkalog_broker.server.registration import Registration
+    from pyspark_kafkalog.status.status_server import StatusServer
+    from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
+
+_DELETED_FILES_SECONDS = 1.0
+_LEFT_TOPICS_SECONDS = 1.0
+_CERTIFICATES_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """*Thread-safe: `start` and `stop` are called by the owner, once each and in this order.*
+
+    Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
+    so that deleting many segments delays no flush, one that cleans compacted logs, one for the ends of
+    delayed fetches, so that a slow fsync delays no answer, and those of its `Coordinators`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        files: FileSystem | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.config = config
+        self.metrics = Metrics(registry)
+        self._clock = clock
+        files = files if files is not None else OsFileSystem()
+        self._registration = self._make_registration()
+        self._timers = Scheduler(clock)
+        self._fetches = DelayedFetches(self._timers)
+        self._logs = LogManager(
+            config.directories(),
+            defaults=self._topic_defaults,
+            clock=clock,
+            files=files,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            max_open_files=_open_files(config.log_open_files_max),
+            node_id=config.node_id,
+            name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
+            retention=policy_named(policy) if (policy := config.log_retention_policy) else policy_of,
+            flushed=self.metrics.log_flush_seconds.observe,
+            grown=self._fetches.appended,
+            truncate_missing=config.log_missing_segments == "truncate",
+        )
+        self._security_file = SecurityFile(config.directories(), files)
+        self._credentials: CredentialStore = FileCredentials(self._security_file)
+        self._acls: AclStore = FileAcls(self._security_file)
+        self._start_sharing: Callable[[], object] = lambda: None
+        if self._registration is not None:
+            self._share_security(self._registration.session)
+        self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
+        self._settings = BrokerSettings(config, self._logs)
+        self._membership = self._make_membership()
+        self._topics = Topics(self._logs, config, self._membership)
+        self._disk = Scheduler(clock)
+        self._flushes = Scheduler(clock)
+        self._cleanings = Scheduler(clock)
+        self._cleaner = LogCleaner(
+            self._logs,
+            clock,
+            files,
+            memory_bytes=config.log_cleaner_dedupe_buffer_size,
+            bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        )
+        self._coordinators = self._make_coordinators(files)
+        self._listeners: Listeners | None = None
+        self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
+        self._machine_name = socket.gethostname()
+        self._status: StatusServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return next(iter(self.ports.values()))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener, by its name, once started; the first listener's first."""
+        if self._listeners is not None:
+            return self._listeners.ports
+        return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of this cluster, kept in the data directories."""
+        return self._logs.meta.cluster_id
+
+    def start(self) -> None:
+        """Recover the logs, then serve. Clients are answered when this returns.
+
+        Raises:
+            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, the
+                listener's address is taken, or ZooKeeper does not answer or has another broker of our id.
+                What was started is stopped again.
+        """
+        try:
+            if self._registration is not None:
+                # Before the logs: a new data directory gets the id of the cluster that meets there.
+                self._registration.connect()
+            self._logs.start()
+        except BaseException:
+            self._withdraw()
+            raise
+        try:
+            self._security_file.load()
+            self._start_sharing()
+            if self._authorizer is not None:
+                self._authorizer.load()
+            self._coordinators.find()
+            self._schedule()
+            listeners = self._make_listeners()
+            self._listeners = listeners
+            self._timers.start()
+            self._disk.start()
+            self._flushes.start()
+            self._cleanings.start()
+            self._coordinators.start()
+            self._status = self._make_status()
+            if self._registration is not None:
+                self._registration.look()
+                self._timers.every("pulse", self._registration.beat_seconds, self._registration.beat)
+            listeners.start()
+            self._register(listeners)
+        except BaseException:
+            if self._status is not None:
+                self._status.stop()
+            self._withdraw()
+            self._stop_background()
+            self._logs.close()
+            raise
+        _log.info("broker %d serves: %s", self.config.node_id, self.ports)
+        if self._status is not None:
+            self._status.start()
+            _log.info("broker %d shows its status at %s", self.config.node_id, self._status.url)
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
+        if self._status is not None:
+            self._status.stop()
+        self._withdraw()
+        if self._listeners is not None:
+            self._fetches.close()
+            self._coordinators.close()
+            self._listeners.stop(grace_seconds)
+        self._stop_background()
+        self._logs.close()
+        _log.info("broker %d stopped", self.config.node_id)
+
+    def advertised(self) -> dict[str, tuple[str, int]]:
+        """Host and port that each listener's clients connect to."""
+        ports, found = self.ports, {}
+        for listening in self.config.endpoints:
+            endpoint = self.config.advertised_endpoint(listening, ports[listening.name], self._machine_name)
+            found[listening.name] = (endpoint.host, endpoint.port)
+        return found
+
+    @property
+    def status_url(self) -> str | None:
+        """The URL of the status page; None without ``metrics.listener``."""
+        return None if self._status is None else self._status.url
+
+    def _make_status(self) -> StatusServer | None:
+        listener = self.config.metrics_listener
+        if listener is None:
+            return None
+        from kafkalog_broker.server.broker_status import BrokerSnapshots
+        from pyspark_kafkalog.status.status_server import StatusServer, parse_listener
+
+        name = next((each.name for each in self.config.endpoints if each.name != KAFKA07), "")
+        snapshots = BrokerSnapshots(
+            self.config.node_id,
+            self.cluster_id,
+            self._logs,
+            self._coordinators.groups,
+            self._registration,
+            lambda: next(iter(self.advertised().values())),
+            name,
+            self._clock,
+        )
+        status = StatusServer(
+            parse_listener(listener, "metrics.listener"),
+            snapshots.take,
+            health=snapshots.health,
+            registry=self.metrics.registry,
+            title=f"kafkalog broker {self.config.node_id}",
+        )
+        if not status.is_loopback:
+            _log.warning(
+                "metrics.listener=%s has no login: whoever reaches it reads names and sizes of topics and "
+                "groups",
+                listener,
+            )
+        return status
+
+    def _topic_defaults(self, kept: Mapping[str, str]) -> LogConfig:
+        return self._settings.defaults(kept)
+
+    def _make_authorizer(self) -> Authorizer:
+        config = self.config
+        words = (config.super_users or "").split(";")
+        if KAFKA07 in (config.protocols[each.name] for each in config.endpoints):
+            _log.warning(
+                "the listener of Kafka 0.7 has no login: its clients are %s, and what ACLs allow that "
+                "principal anybody who reaches its port may do",
+                ANONYMOUS,
+            )
+        return Authorizer(
+            self._acls,
+            self.metrics,
+            super_users=[parse_principal(word) for word in words if word.strip()],
+            allow_without_acl=config.allow_everyone_if_no_acl_found,
+        )
+
+    def _share_security(self, session: ZooKeeperSession) -> None:
+        """Have ZooKeeper keep ACLs, and users too where nobody else can read or change them there."""
+        from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers, start_sharing
+
+        config = self.config
+        layout = JsonLayout(config.zookeeper_prefix)
+        users, acls = None, None
+        if config.shares_credentials:
+            self._credentials = users = ZooKeeperUsers(session, layout, self._clock)
+        elif _checks_scram(config):
+            _log.warning(
+                "users with SCRAM stay in %s and are not shared: only with zookeeper.ssl.client.enable and "
+                "zookeeper.set.acl nobody else can read them in ZooKeeper. "
+                "zookeeper.allow.unprotected.credentials=true keeps them there all the same",
+                self._security_file.path,
+            )
+        if config.authorizer_class_name:
+            if not config.zookeeper_set_acl:
+                _log.warning(
+                    "ACLs are kept in ZooKeeper without zookeeper.set.acl: whoever reaches it can change them"
+                )
+            self._acls = acls = ZooKeeperAcls(session, layout, self._clock)
+        self._start_sharing = lambda: start_sharing(self._security_file, users, acls)
+
+    def _make_registration(self) -> Registration | None:
+        if self.config.zookeeper_connect is None:
+            return None
+        from kafkalog_broker.server.registration import (
+            Registration,  # without ZooKeeper its client is not loaded
+        )
+
+        protocols = self.config.protocols
+        spoken = (protocols[each.name] for each in self.config.endpoints)
+        wires = dict.fromkeys(KAFKA07 if protocol == KAFKA07 else PLAINTEXT for protocol in spoken)
+        return Registration(self.config, [*wires], self._clock)
+
+    def _make_membership(self) -> Membership | None:
+        registration = self._registration
+        if registration is None or registration.registry is None or registration.ownership is None:
+            return None
+        from kafkalog_broker.cluster.membership import Membership
+
+        return Membership(
+            self._logs,
+            registration.registry,
+            registration.ownership,
+            forget=self._forget_topic,
+            offsets_loaded=self._offsets_loaded,
+            bring=self._bring,
+            changed=registration.changed,
+        )
+
+    def _make_coordinators(self, files: FileSystem) -> Coordinators:
+        registration = self._registration
+        shared = None if registration is None else registration.registry
+        return Coordinators(
+            self.config,
+            self._logs,
+            self._topics,
+            self._fetches,
+            self._clock,
+            files,
+            None if registration is None else registration.ownership,
+            None if shared is None else shared.take_ids,
+            (lambda: None) if registration is None else registration.changed,
+        )
+
+    def _bring(self, name: str) -> None:
+        self._coordinators.bring(name)
+
+    def _forget_topic(self, name: str) -> Steps[None]:
+        return self._coordinators.groups.offsets.forgetting_topic(name)
+
+    def _offsets_loaded(self) -> bool:
+        return self._coordinators.has_loaded_offsets()
+
+    def _register(self, listeners: Listeners) -> None:
+        if self._registration is None:
+            return
+        self._topics.watch(self._registration.changed)
+        member = self._membership
+        topics = self._topics.all if member is None else member.served
+        addresses: dict[str, tuple[str, int]] = {}
+        nodes = []
+        for name, (host, port) in self.advertised().items():
+            protocol = self.config.protocols[name]
+            addresses.setdefault(protocol, (host, port))
+            if protocol != KAFKA07:
+                nodes.append(ListenerNode(name, protocol, host, port))
+        self._registration.prepare(addresses, topics, nodes, member, self._coordinators.reconciled)
+        try:
+            self._registration.start()
+        except BaseException:
+            self._fetches.close()
+            listeners.stop(0)
+            raise
+
+    def _withdraw(self) -> None:
+        if self._registration is not None:
+            self._registration.stop()
+
+    def _make_listeners(self) -> Listeners:
+        config = self.config
+        ownership = self._registration.ownership if self._registration else None
+        services = Services(
+            config=config,
+            settings=self._settings,
+            clock=self._clock,
+            metrics=self.metrics,
+            logs=ServedLogs(self._logs, SINCE_08, ownership=ownership),
+            topics=self._topics,
+            fetches=self._fetches,
+            turns=FetchTurns(),
+            written_topics=WrittenTopics(config.node_id, ownership),
+            groups=self._coordinators.groups,
+            producer_ids=self._coordinators.producer_ids,
+            transactions=self._coordinators.transactions,
+            transaction_work=self._coordinators.transaction_work,
+            brought_offsets=self._coordinators.brought_offsets,
+            cluster_id=self.cluster_id,
+            endpoint=lambda: next(iter(self.advertised().values())),
+            zookeeper_offsets=self._zookeeper_offsets,
+            ownership=ownership,
+            credentials=self._credentials,
+            authorizer=self._authorizer,
+        )
+        listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
+        self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)
+        listeners.refresh_keys(self._disk.every)
+        return listeners
+
+    def _schedule(self) -> None:
+        config, every = self.config, self._disk.every
+        self._flushes.every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
+        if config.log_cleaner_enable:
+            self._cleanings.every("cleaner", config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
+        every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
+        every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
+        every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
+        offsets = self._coordinators.groups.offsets
+        every("expire offsets", config.offsets_retention_check_interval_ms / 1000, offsets.expire)
+        every(
+            "expire producers",
+            config.producer_id_expiration_check_interval_ms / 1000,
+            self._logs.expire_producers,
+        )
+
+    def _stop_background(self) -> None:
+        if self._zookeeper_offsets is not None:
+            self._zookeeper_offsets.close()
+        self._coordinators.stop()
+        self._timers.stop()
+        self._disk.stop()
+        self._flushes.stop()
+        self._cleaner.stop()
+        self._cleanings.stop()
+
+
+def _checks_scram(config: BrokerConfig) -> bool:
+    """Whether a listener has logins with SCRAM."""
+    protocols, properties = config.protocols, config.listener_properties
+    return any(
+        protocols[each.name].startswith("SASL")
+        and not {SCRAM_SHA_256, SCRAM_SHA_512}.isdisjoint(properties.of(each.name).sasl_enabled_mechanisms)
+        for each in config.endpoints
+    )
+
+
+def _open_files(wanted: int) -> int:
+    """Segment files to keep open: what is configured, but half of the process's descriptors at most."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or wanted <= limit // 2:
+        return wanted
+    _log.warning(
+        "log.open.files.max=%d is more than half of the %d descriptors of this process; using %d",
+        wanted, limit, limit // 2,
+    )  # fmt: skip
+    return max(1, limit // 2)

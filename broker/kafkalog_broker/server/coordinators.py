@@ -1,0 +1,256 @@
+"""What a broker coordinates: groups, transactions and producer ids; in a cluster also its calls to others."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.disk.filesystem import FileSystem
+from kafkalog_broker.group.consumer_group import Settings
+from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.server.delayed_fetch import DelayedFetches
+from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.transaction.coordinator import TransactionCoordinator
+from kafkalog_broker.transaction.producer_ids import ProducerIds
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog_broker.cluster.ownership import Ownership
+    from kafkalog_broker.cluster.peers import Peers
+    from kafkalog_broker.cluster.transactions import ClusterTransactions
+    from kafkalog_broker.group.brought_offsets import BroughtOffsets
+    from kafkalog_broker.store.state_topic import Placement
+
+_OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
+"""Kafka's for this topic: nothing in it may age out, only be superseded."""
+
+_PARTITIONS_OF_A_CLUSTER = 50
+"""Of the topics of groups and transactions, where the properties do not say, as in Kafka: so that all brokers
+that may come share the work. A broker alone has one.
+"""
+
+_MINUTE_MS = 60_000
+_LOADER_STOP_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Coordinators:
+    """*Thread-safe: `find`, `start`, `close` and `stop` are called by the broker, once each.*
+
+    Threads: one for the time of groups, one that ends transactions, ``transaction_work``, one that loads what
+    was stored, and one for each other broker that is called.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        topics: Topics,
+        fetches: DelayedFetches,
+        clock: Clock,
+        files: FileSystem,
+        ownership: Ownership | None = None,
+        take_ids: Callable[[int, int], int] | None = None,
+        loaded: Callable[[], object] = lambda: None,
+    ) -> None:
+        """With an ``ownership`` these are one broker's of a cluster, in which ``take_ids`` gives blocks of
+        producer ids; ``loaded`` is called when more groups are in memory.
+        """
+        self._config = config
+        self._topics = topics
+        self._clock = clock
+        self._ownership = ownership
+        self._loaded = loaded
+        self._timers = Scheduler(clock)
+        self.transaction_work = Scheduler(clock)
+        self.producer_ids = ProducerIds(config.directories(), files, take_ids)
+        self.groups = GroupCoordinator(
+            logs,
+            clock,
+            self._timers,
+            *_group_settings(config),
+            create=self._create_offsets_topic,
+            appended=fetches.appended,
+            topics=topics.all,
+            placement=self._placement(OFFSETS_TOPIC),
+            deleting=self._deleting,
+        )
+        self._peers = self._make_peers()
+        self.transactions = TransactionCoordinator(
+            logs,
+            clock,
+            self.producer_ids,
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            expiration_ms=config.transactional_id_expiration_ms,
+            flush_before_markers=config.transaction_flush_before_end,
+            create=self._create_transactions_topic,
+            appended=fetches.appended,
+            end_offsets=self.groups.offsets.end_transaction,
+            ended=fetches.transaction_ended,
+            after=self.transaction_work.after,
+            placement=self._placement(TRANSACTIONS_TOPIC),
+            others=self._make_others(),
+        )
+        self.brought_offsets = self._make_brought_offsets(files, logs)
+        self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
+
+    def find(self) -> None:
+        """Once the logs are open: see what an earlier run has left."""
+        self.groups.look()
+        self.transactions.start()
+        if self.brought_offsets is not None:
+            self.brought_offsets.find()
+
+    def start(self) -> None:
+        """Start the threads, and have read what was left; until then clients are asked to wait."""
+        config, every = self._config, self.transaction_work.every
+        abort_seconds = config.transaction_abort_interval_ms / 1000
+        every("abort transactions", abort_seconds, self.transactions.end_overdue)
+        every("abort unclaimed transactions", abort_seconds, self.transactions.abort_unclaimed)
+        every(
+            "forget transactional ids",
+            config.transaction_remove_interval_ms / 1000,
+            self.transactions.forget_idle,
+        )
+        self._timers.start()
+        self.transaction_work.start()
+        self._loader.start()
+        if self._ownership is None:
+            self._to_load.put(True)
+
+    def reconciled(self) -> None:
+        """In the registration's thread: what this broker keeps for the cluster may have changed."""
+        self.groups.look()
+        self.transactions.look()
+        self.producer_ids.prepare()
+        self._to_load.put(True)
+        if self.brought_offsets is not None:
+            self.brought_offsets.go_on()
+
+    def has_loaded_offsets(self) -> bool:
+        """Whether all offsets that this broker keeps for the cluster are in memory."""
+        ownership = self._ownership
+        topic = None if ownership is None else ownership.topic(OFFSETS_TOPIC)
+        if ownership is None or topic is None:
+            return True
+        return self.groups.offsets.has_loaded(topic.owned_by(ownership.node_id))
+
+    def bring(self, name: str) -> None:
+        """The cluster has another topic of the name than this broker, which kept its own state in it: have
+        that go on there. Raises `KafkaError`.
+        """
+        if name == TRANSACTIONS_TOPIC:
+            self.transactions.end_own()
+        elif self.brought_offsets is not None:
+            self.brought_offsets.bring()
+
+    def close(self) -> None:
+        """Answer the members of groups that wait, and refuse those that come: the broker stops."""
+        self.groups.close()
+
+    def stop(self) -> None:
+        """Stop the threads. May be called without `start`."""
+        if self.brought_offsets is not None:
+            self.brought_offsets.close()
+        if self._peers is not None:
+            self._peers.close()
+        self._timers.stop()
+        self.transaction_work.stop()
+        self._to_load.put(False)
+        if self._loader.is_alive():
+            self._loader.join(_LOADER_STOP_SECONDS)
+
+    def _load(self) -> None:
+        # The second ends transactions in the logs of the first.
+        while self._to_load.get():
+            if self.groups.load():
+                self._loaded()
+            self.transactions.load()
+
+    def _deleting(self) -> frozenset[str]:
+        return frozenset() if self._ownership is None else self._ownership.deleting
+
+    def _placement(self, name: str) -> Placement | None:
+        if self._ownership is None:
+            return None
+        from kafkalog_broker.cluster.coordinator_partitions import CoordinatorPartitions
+
+        return CoordinatorPartitions(self._ownership, name)
+
+    def _make_peers(self) -> Peers | None:
+        ownership = self._ownership
+        if ownership is None:
+            return None
+        from kafkalog_broker.cluster.peers import Peers, peer_config
+
+        listener = self._config.inter_broker_listener
+        name = "" if listener is None else listener.name
+        try:
+            config = peer_config(self._config)
+        except InvalidConfig as e:
+            _log.warning("this broker cannot log in at others, so no transaction is of several: %s", e)
+            config, name = None, ""
+        return Peers(config, lambda broker: ownership.live(name).get(broker), self._clock)
+
+    def _make_others(self) -> ClusterTransactions | None:
+        if self._peers is None or self._ownership is None:
+            return None
+        from kafkalog_broker.cluster.transactions import ClusterTransactions
+
+        return ClusterTransactions(self._peers, self._ownership, self.transaction_work, self._mark_here)
+
+    def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> BroughtOffsets | None:
+        if self._peers is None or self._ownership is None:
+            return None
+        from kafkalog_broker.group.brought_offsets import BroughtOffsets
+
+        directories = self._config.directories()
+        return BroughtOffsets(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
+
+    def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        self.transactions.markers.write_here(partition, producer_id, epoch, commit)
+
+    def _create_transactions_topic(self) -> None:
+        overrides = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(self._config.transaction_state_log_segment_bytes),
+        }
+        configured = self._config.transaction_state_log_num_partitions
+        self._topics.create(TRANSACTIONS_TOPIC, self._partitions(configured), overrides)
+
+    def _create_offsets_topic(self) -> None:
+        configured = self._config.offsets_topic_num_partitions
+        self._topics.create(OFFSETS_TOPIC, self._partitions(configured), _OFFSETS_TOPIC_OVERRIDES)
+
+    def _partitions(self, configured: int | None) -> int:
+        return configured or (1 if self._ownership is None else _PARTITIONS_OF_A_CLUSTER)
+
+
+def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, Settings]:
+    """Those of all groups, and those of the newer protocol."""
+    return (
+        GroupSettings(
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+            offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+        ),
+        Settings(
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            assignors=config.group_consumer_assignors,
+            max_size=config.group_consumer_max_size,
+        ),
+    )

@@ -1,0 +1,373 @@
+"""From a request's bytes to its handler and back: what the socket server calls, what a handler gets besides
+its request, and how it is registered with the versions that it serves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import GeneratorType, MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from kafkalog_broker.cluster.ownership import Ownership
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.group.coordinator import GroupCoordinator
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.network.reply import Part, Reply
+from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.security.authorizer import Authorizer, denial
+from kafkalog_broker.security.credentials import CredentialStore
+from kafkalog_broker.security.principal import Principal, Session
+from kafkalog_broker.server.broker_settings import BrokerSettings
+from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
+from kafkalog_broker.server.served_logs import ServedLogs
+from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.server.written_topics import WrittenTopics
+from kafkalog_broker.transaction.coordinator import TransactionCoordinator
+from kafkalog_broker.transaction.producer_ids import ProducerIds
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion
+from pyspark_kafkalog.protocol.exchange import (
+    ApiKey,
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_response,
+    encode_response_in_steps,
+)
+from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps, resume_steps
+
+if TYPE_CHECKING:
+    from kafkalog_broker.group.brought_offsets import BroughtOffsets
+    from kafkalog_broker.server.registration import ZooKeeperOffsets
+
+_OLDER_CODES = {
+    (ApiKey.PRODUCE, ErrorCode.INVALID_RECORD): (3, ErrorCode.CORRUPT_MESSAGE),
+    (ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR): (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR): (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ApiKey.INIT_PRODUCER_ID, ErrorCode.PRODUCER_FENCED): (4, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
+}
+"""Codes younger than the API: the first version whose clients know it, and the code for those before."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
+
+    ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
+    when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
+    it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets``, an
+    ``ownership`` and ``brought_offsets``. ``credentials`` are the users', wherever they are kept.
+    Without an ``authorizer`` everybody may do everything.
+    """
+
+    config: BrokerConfig
+    settings: BrokerSettings
+    clock: Clock
+    metrics: Metrics
+    logs: ServedLogs
+    topics: Topics
+    fetches: DelayedFetches
+    turns: FetchTurns
+    written_topics: WrittenTopics
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    transaction_work: Scheduler
+    brought_offsets: BroughtOffsets | None
+    cluster_id: str
+    endpoint: Callable[[], tuple[str, int]]
+    credentials: CredentialStore
+    authorizer: Authorizer | None = None
+    zookeeper_offsets: ZooKeeperOffsets | None = None
+    ownership: Ownership | None = None
+
+
+class Context:
+    """*Not thread-safe: one request's.* Its surroundings, and the way back to its client."""
+
+    __slots__ = ("_denied", "header", "reply", "services", "version")
+
+    def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
+        self.services = services
+        self.header = header
+        self.reply = reply
+        self._denied: set[tuple[Operation, ResourceType, str]] | None = None
+        self.version = header.api_version
+        """The version of the API that the client asked in, and is answered in."""
+
+    @property
+    def session(self) -> Session:
+        """Who asks, from which address and through which listener: one object for a connection's life."""
+        session: Session = self.reply.session
+        return session
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, as Kafka writes it: ``/127.0.0.1``."""
+        return "/" + self.session.host
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks. Of a connection whose login was renewed, the same as before."""
+        return self.session.principal
+
+    def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raises a `KafkaError` with the code of the denial: the client may not do this, and it is logged."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return
+        wanted = operation, resource_type, name
+        logged = self._denied is not None and wanted in self._denied
+        if authorizer.allows(self.session, *wanted, self.header.api_key, audited=not logged):
+            return
+        if self._denied is None:
+            self._denied = set()
+        self._denied.add(wanted)
+        raise denial(resource_type)
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client may do this; that it may not is no denial yet, and not logged."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows(
+            self.session, operation, resource_type, name, self.header.api_key, audited=False
+        )
+
+    def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this with any resource of the type."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows_any(self.session, operation, resource_type)
+
+    def operations(self, known: int, resource_type: ResourceType, name: str) -> int:
+        """Those of the ``known`` operations that the client may do, both as bits."""
+        authorizer = self.services.authorizer
+        return (
+            known if authorizer is None else authorizer.operations(self.session, known, resource_type, name)
+        )
+
+    def answer(self, response: Any, version: int | None = None) -> None:
+        """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""
+        self.reply.send(self.encode(response, version))
+
+    def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
+        """The answer as parts, in the request's version unless another is given.
+        Raises `InvalidRequest`: the version cannot say this.
+        """
+        parts = encode_response(
+            response,
+            version=self.version if version is None else version,
+            correlation_id=self.header.correlation_id,
+        )
+        # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
+        return cast("Sequence[Part]", parts)
+
+    def _encode_in_steps(self, response: Any) -> Steps[Sequence[Part]]:
+        if self.header.api_key == ApiKey.FETCH:  # if the connection ends, its regions must be let go of
+            return self.encode(response)
+        parts = yield from encode_response_in_steps(
+            response, version=self.version, correlation_id=self.header.correlation_id
+        )
+        return cast("Sequence[Part]", parts)
+
+    def answering(self, handling: Steps[Any]) -> Steps[None]:
+        """The steps of a handler, and at their end its answer, `LATER` or none, given to the client."""
+        reply = self.reply
+        try:
+            response = yield from handling
+            parts = None
+            if response is not None and response is not LATER:
+                parts = yield from self._encode_in_steps(response)
+        except (CloseConnection, KafkaError) as e:
+            _log.info("closing the connection of %s: %s", reply.peer, e)
+            reply.close()
+            return
+        if parts is not None:
+            reply.send(parts)
+        elif response is None:
+            reply.no_answer()
+
+    def go_on(self, handling: Steps[Any]) -> None:
+        """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
+        first step and gets its errors; the others wait for their turns.
+        """
+        try:
+            wanted = next(handling)
+        except StopIteration as e:
+            if e.value is not LATER:
+                self.answer(e.value)
+        else:
+            self.reply.go_on_with(self.answering(resume_steps(wanted, handling)))
+
+    def later(self, answer: Callable[[], Any]) -> Callable[[], None]:
+        """Work for another thread: sends what ``answer`` returns, or closes the connection if it fails."""
+
+        def work() -> None:
+            if self.reply.closed:
+                return
+            try:
+                self.answer(answer())
+            except Exception:
+                _log.exception("request of %s (%s)", self.header.client_id, self.reply.peer)
+                self.reply.close()
+
+        return work
+
+    def refused(self, error: KafkaError) -> ErrorCode:
+        """The code that answers ``error`` in the request's version; counted, and its text logged."""
+        api = ApiKey(self.header.api_key)
+        self.services.metrics.request_errors(api.name, error.code.name).inc()
+        _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
+        since, older = _OLDER_CODES.get((api, error.code), (0, error.code))
+        return error.code if self.version >= since else older
+
+
+class CloseConnection(Exception):
+    """A handler raises this where only the end of the connection can tell the client what went wrong."""
+
+
+LATER = object()
+"""A handler returns this where it will answer through its `Context` itself, now or from another thread."""
+
+Handler = Callable[[Any, "Context"], Any]
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`.
+
+Where it takes longer than some ms the function is a generator, a `pyspark_kafkalog.steps.Steps` of that: it
+is taken on in turns with other connections' requests.
+"""
+
+ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
+"""``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
+
+Need = tuple[Operation, ResourceType]
+
+_H = TypeVar("_H", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
+
+    ``needs`` are the operations that a client must be allowed, where there is an authorizer: the handler asks
+    its `Context` for them, resource by resource. A ``short_cut`` is asked before the request is decoded, and
+    does the same as the handler where it does it. ``unknown_version`` gives the answer, in version 0, to a
+    version that is not served; without it such a request closes its connection.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    handler: Handler
+    needs: tuple[Need, ...]
+    short_cut: ShortCut | None = None
+    unknown_version: Callable[[], Any] | None = None
+
+
+_registrations: dict[ApiKey, Registration] = {}
+
+REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
+"""Filled when `kafkalog_broker.server.handlers` is imported; read-only after that."""
+
+
+def handles(
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    needs: tuple[Need, ...],
+    short_cut: ShortCut | None = None,
+    unknown_version: Callable[[], Any] | None = None,
+) -> Callable[[_H], _H]:
+    """Register the decorated function as the only handler of ``key``."""
+
+    def register(handler: _H) -> _H:
+        if key in _registrations:
+            raise ValueError(f"{key.name} has a handler already")
+        _registrations[key] = Registration(key, versions, handler, needs, short_cut, unknown_version)
+        return handler
+
+    return register
+
+
+_request_log = logging.getLogger("kafkalog_broker.requests")
+
+
+class Dispatcher:
+    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
+
+    A request that cannot be read closes its connection: no layout is known in which to answer it.
+    Everything else is answered with an error code.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        # By plain number, with the counter: this is the hot path of every request.
+        self._served = {
+            int(key): (entry, services.metrics.requests(key.name)) for key, entry in REGISTRY.items()
+        }
+
+    def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+        """Handle one request in a processor thread; never raises for what a client sent.
+
+        Returns the answer, or None where ``reply`` gets it or there is none.
+        """
+        try:
+            header, pos = decode_header(frame)
+            return self._handle(header, frame, pos, reply)
+        except (CloseConnection, KafkaError) as e:
+            _log.info("closing the connection of %s: %s", reply.peer, e)
+            reply.close()
+            return None
+
+    def _handle(
+        self, header: RequestHeader, frame: bytearray, pos: int, reply: Reply
+    ) -> Sequence[Part] | None:
+        try:
+            entry, count = self._served[header.api_key]
+        except KeyError:
+            raise UnsupportedVersion(f"api key {header.api_key} is not served") from None
+        count.inc()
+        if _request_log.isEnabledFor(logging.DEBUG):
+            _request_log.debug(
+                "%s %s v%d id %d client %s: %d bytes",
+                reply.peer, entry.key.name, header.api_version, header.correlation_id, header.client_id,
+                len(frame),
+            )  # fmt: skip
+        if len(frame) > NARROW_BYTES:
+            check_width(entry.key, header, frame, pos)
+        context = Context(self._services, header, reply)
+        low, high = entry.versions
+        if not low <= header.api_version <= high:
+            if entry.unknown_version is None:  # its layout is unknown: there is no way to answer
+                raise UnsupportedVersion(
+                    f"{entry.key.name} version {context.version}; served are {low} to {high}"
+                )
+            return context.encode(entry.unknown_version(), version=0)
+        if entry.short_cut is not None:
+            parts = entry.short_cut(frame, pos, context)
+            if parts is not None:
+                return parts
+        request = decode_request(header, frame, pos)
+        if len(frame) > FEW_BYTES:
+            check_elements(entry.key, len(frame), request)
+        response = entry.handler(request, context)
+        if type(response) is GeneratorType:
+            # Most are done with their first step, and need no turns.
+            try:
+                wanted = next(response)
+            except StopIteration as e:
+                response = e.value
+            else:
+                reply.go_on_with(context.answering(resume_steps(wanted, response)))
+                return None
+        if response is LATER:
+            return None
+        if response is None:
+            reply.no_answer()
+            return None
+        return context.encode(response)

@@ -1,0 +1,341 @@
+"""Fetch 0-13: slices of the logs, sent from the files without being read; logs of 0.7 through a view.
+
+What a version before 10 may not see is `old_fetch`'s work.
+
+Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
+session id is always 0, so clients go on with full requests), replicas and racks.
+
+An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
+`LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, cast
+from uuid import UUID
+
+from kafkalog_broker.log.aborted import AbortedTransaction as Aborted
+from kafkalog_broker.server.delayed_fetch import ParkedFetch
+from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
+from kafkalog_broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
+from pyspark_kafkalog.protocol.api.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import IsolationLevel, TopicPartition
+
+_WHOLE_FIRST_SINCE = 3
+"""Before that a first entry that is larger than the partition's limit comes cut, which is how a client learns
+that its limit is too small for it.
+"""
+_IDS_SINCE = 13
+_LONGEST_WAIT_MS = 60_000
+"""A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
+
+_LOOKING_MS = 500
+"""A search that takes longer is answered empty; the next request goes on with it."""
+_SOON_SECONDS = 0.001
+
+_PARTITIONS_A_STEP = 16
+"""At 10 to 30 us each, where nothing must be converted."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one pass over the partitions found. ``ends`` are the ends seen, before reading.
+
+    ``files_left`` more partitions may give data; ``left_out`` is the first that gave none for want of room.
+    """
+
+    files_left: int
+    topics: list[FetchableTopicResponse] = field(default_factory=list)
+    slices: list[Entries] = field(default_factory=list)
+    ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
+    size_bytes: int = 0
+    failed: bool = False
+    left_out: TopicPartition | None = None
+    allowance: Allowance = field(default_factory=Allowance)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether nothing was found yet with the work that one request may cause at a time."""
+        return self.allowance.short and not self.size_bytes and not self.failed
+
+    def suffices(self, min_bytes: int) -> bool:
+        """Whether it has enough, an error, or what could be made with the work of one request."""
+        if self.unfinished:
+            return False
+        return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
+
+    def drop(self) -> None:
+        """Let go of the slices: this answer is not sent."""
+        for piece in self.slices:
+            piece.close()
+
+
+@handles(ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),))
+def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
+    """Answer now if there is enough, an error, or no time to wait; else park the request."""
+    if request.session_id != 0 or request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    request = _each_once(request)
+    answer = yield from _read(request, ctx)
+    wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
+    if answer.unfinished:
+        wait_ms = max(wait_ms, _LOOKING_MS)
+    if wait_ms <= 0 or answer.suffices(request.min_bytes):
+        return _response(answer, ctx)
+    answer.drop()
+    _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
+    return LATER
+
+
+def _each_once(request: FetchRequest) -> FetchRequest:
+    """The request without partitions that it names again, as Kafka takes it: an answer has all aborted
+    transactions of each.
+    """
+    named = [(t.topic, t.topic_id, p.partition) for t in request.topics for p in t.partitions]
+    if len(named) <= 1 or len(set(named)) == len(named):
+        return request
+    seen: set[tuple[str, UUID, int]] = set()
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            key = topic.topic, topic.topic_id, want.partition
+            if key not in seen:
+                seen.add(key)
+                partitions.append(want)
+        topics.append(replace(topic, partitions=tuple(partitions)))
+    return replace(request, topics=tuple(topics))
+
+
+def _response(answer: _Answer, ctx: Context) -> FetchResponse:
+    ctx.services.turns.note(ctx.reply.peer, answer.left_out)
+    return FetchResponse(responses=tuple(answer.topics))
+
+
+def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
+    """Wait for what is missing. The read is repeated on waking, so a parked fetch holds no slice.
+
+    One that is unfinished comes back as soon as others have had their turn, again and again.
+    """
+    fetches, clock = ctx.services.fetches, ctx.services.clock
+
+    committed = _is_committed(request)
+
+    def again() -> Steps[Any]:
+        answer = yield from _read(request, ctx)
+        # The end of a transaction says nothing of how many bytes others keep from being read.
+        waits_on = answer.unfinished or (committed and not answer.suffices(request.min_bytes))
+        if waits_on and clock.monotonic() < deadline and not fetches.closed:
+            if not answer.unfinished:
+                answer.drop()
+            _park(request, ctx, answer, deadline)
+            return LATER
+        return _response(answer, ctx)
+
+    def complete() -> None:
+        if ctx.reply.closed:
+            return
+        try:
+            ctx.go_on(again())
+        except Exception:
+            _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
+            ctx.reply.close()
+
+    partitions = {
+        TopicPartition(name, want.partition)
+        for name, topic in _named(request, ctx)
+        for want in topic.partitions
+        if name is not None
+    }
+    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete, committed)
+    left = max(0.0, deadline - clock.monotonic())
+    fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
+    ctx.reply.on_close(lambda: fetches.drop(parked))
+    # What was appended between the read and the parking has not woken it.
+    if any(_end_of(log, committed=committed) != end for log, end in seen.ends):
+        fetches.wake(parked)
+
+
+def _is_committed(request: FetchRequest) -> bool:
+    return request.isolation_level == IsolationLevel.READ_COMMITTED
+
+
+def _end_of(log: ReadableLog, *, committed: bool) -> int:
+    return log.last_stable_offset if committed else log.readable_end
+
+
+def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
+    """Slice every partition within the limits of KIP-74: only the first that has data may exceed them.
+
+    They are read from the one on that the last answer left out, and answered in the order of the request.
+    """
+    wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
+    answer = _Answer(ctx.services.logs.files_per_answer())
+    left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
+    found: list[PartitionData | None] = [None] * len(wanted)
+    try:
+        for done, number in enumerate(_in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)), 1):
+            topic, want = wanted[number]
+            if topic is None:
+                data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))
+            else:
+                partition = TopicPartition(topic, want.partition)
+                data = yield from _read_partition(partition, want, left, request, ctx, answer)
+            if data.error_code is not ErrorCode.NONE:
+                answer.failed = True
+            size = len(data.records or b"")
+            answer.size_bytes += size
+            left = max(0, left - size)
+            found[number] = data
+            if not done % _PARTITIONS_A_STEP:
+                yield None
+    except BaseException:
+        answer.drop()
+        raise
+    each = iter(found)
+    for asked in request.topics:
+        partitions = tuple(cast("PartitionData", next(each)) for _ in asked.partitions)
+        answer.topics.append(
+            FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+        )
+    return answer
+
+
+def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchTopic]]:
+    """The topics asked for with their names, None where an id is none of ours."""
+    if ctx.version < _IDS_SINCE:
+        return [(topic.topic, topic) for topic in request.topics]
+    topics, found = ctx.services.topics, []
+    for topic in request.topics:
+        try:
+            name: str | None = topics.name_of(topic.topic_id)
+        except UnknownTopicId:
+            name = None
+        found.append((name, topic))
+    return found
+
+
+def _in_turn(
+    wanted: Sequence[tuple[str | None, FetchPartition]], first: TopicPartition | None
+) -> Iterable[int]:
+    """The numbers of what is wanted, from ``first`` on if it is among them, wrapping around."""
+    numbers = range(len(wanted))
+    if first is None:
+        return numbers
+    start = next(
+        (n for n in numbers if wanted[n][1].partition == first.partition and wanted[n][0] == first.topic), 0
+    )
+    return chain(numbers[start:], numbers[:start])
+
+
+def _read_partition(
+    partition: TopicPartition,
+    want: FetchPartition,
+    left: int,
+    request: FetchRequest,
+    ctx: Context,
+    answer: _Answer,
+) -> Steps[PartitionData]:
+    committed = _is_committed(request)
+    try:
+        if ctx.services.authorizer is not None:
+            ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
+        check_leader_epoch(partition, want.current_leader_epoch)
+        log = ctx.services.logs.readable(partition, answer.allowance)
+        answer.ends.append((log, _end_of(log, committed=committed)))
+        limit = want.partition_max_bytes
+        at_least_one = answer.size_bytes == 0
+        if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
+            return _without_room(partition, want, log, answer, committed=committed)
+        source: ReadableLog | OlderReader = log
+        if ctx.version < ZSTD_SINCE:
+            part = answer.allowance.part()
+            source = OlderReader(log, partition, ctx.version, part, ctx.services.metrics)
+        cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
+        piece = yield from source.read_in_steps(
+            want.fetch_offset,
+            max(0, min(limit, left)),
+            at_least_one=at_least_one or cut_first,
+            committed_only=committed,
+        )
+        if cut_first and len(piece) > limit:
+            piece.cut(max(0, limit))
+        if len(piece):
+            answer.slices.append(piece)
+            answer.files_left -= 1
+        elif not at_least_one and want.fetch_offset < _end_of(log, committed=committed):
+            answer.left_out = answer.left_out or partition
+    except OffsetOutOfRange as e:
+        # Kafka leaves the range out; with it a client can say what there is.
+        return _failed(partition.partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
+    except KafkaError as e:
+        return _failed(partition.partition, ctx.refused(e))
+    return _partition_data(partition, log, piece, piece.aborted, committed=committed)
+
+
+def _without_room(
+    partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
+) -> PartitionData:
+    """No data, as other partitions have filled the answer; no file is opened. Raises as a read would."""
+    start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
+    if not start <= offset <= end:
+        raise OffsetOutOfRange(str(partition), offset, start, end)
+    if offset < _end_of(log, committed=committed):
+        answer.left_out = answer.left_out or partition
+    return _partition_data(partition, log, b"", (), committed=committed)
+
+
+def _partition_data(
+    partition: TopicPartition,
+    log: ReadableLog,
+    records: Any,
+    aborted: Sequence[Aborted],
+    *,
+    committed: bool,
+) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.partition,
+        high_watermark=log.readable_end,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.start_offset,
+        # librdkafka complains of a list where no isolation was asked for.
+        aborted_transactions=(
+            tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
+            if committed
+            else None
+        ),
+        records=records,
+    )
+
+
+def _failed(
+    partition: int, code: ErrorCode, *, log_start_offset: int = -1, high_watermark: int = -1
+) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=high_watermark,
+        last_stable_offset=-1,
+        log_start_offset=log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )

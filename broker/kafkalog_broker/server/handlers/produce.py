@@ -1,0 +1,296 @@
+"""Produce 0-12: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on.
+
+acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
+the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
+A transactional batch is appended only while its partition is in the producer's open transaction; from version
+12 on it is made to be. Where another broker coordinates the transaction, that one is asked first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalog_broker.log.family import AppendResult
+from kafkalog_broker.log.log import Guard, Log
+from kafkalog_broker.network.reply import Part
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.server.dispatch import LATER, CloseConnection, Context, handles
+from kafkalog_broker.server.served_logs import TimeAllowance
+from kafkalog_broker.transaction.other_brokers import Refusals
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CODEC_BITS,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    read_header,
+)
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.protocol.api.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps, resume_steps
+from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
+
+_BATCHES_SINCE = 3
+_ZSTD_SINCE = 7
+_ERROR_MESSAGE_SINCE = 8
+_ABORTABLE_SINCE = 11
+_ADDING_SINCE = 12
+_AS_PRODUCE_ERROR = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+"""The transaction coordinator's, as in Kafka: all producers send again after it."""
+_BATCH_START = struct.Struct(">8xi4xb4xh")
+"""Of a batch's header its length, magic and attributes."""
+
+
+def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] | None:
+    """`produce` for the usual request: one batch for one partition, and an answer.
+
+    Worth a way of its own: it halves what Python does on a request, which is most of what the broker
+    costs beyond the system calls (benchmarks/broker.py).
+    """
+    version = ctx.version
+    if version < _BATCHES_SINCE:
+        return None
+    request = read_single(frame, pos, version)
+    if request is None or request.acks == 0:
+        return None
+    partition = TopicPartition(request.topic, request.partition)
+    try:
+        log = _log_of(partition, request.acks, ctx)
+        records = check_batch(partition, request.records, version)
+        guard = _guard(partition, records, None, ctx)  # refuses: such a request has no transactional id
+        if log.takes_long(records):
+            return None
+        result = _counted(log, log.append(records, guard=guard), len(records), ctx)
+    except KafkaError as e:
+        refused = _refused(partition, e, ctx)
+        topic = TopicProduceResponse(name=request.topic, partition_responses=(refused,))
+        return ctx.encode(ProduceResponse(responses=(topic,)))
+    answer = write_single(
+        request,
+        version,
+        ctx.header.correlation_id,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.start_offset,
+    )
+    return (answer,)
+
+
+@handles(
+    ApiKey.PRODUCE,
+    versions=(0, 12),
+    needs=((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+    short_cut=produce_single,
+)
+def produce(request: ProduceRequest, ctx: Context) -> Any:
+    """Append each partition's batch; one that is refused does not fail the others."""
+    asked = _to_verify(request, ctx)
+    if asked is None:
+        return _produce(request, ctx, {})
+
+    def answered(refusals: Refusals) -> None:
+        ctx.go_on(resume_steps(None, _produce(request, ctx, refusals)))
+
+    ctx.services.transactions.verify(
+        *asked,
+        answered,
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
+    )
+    return LATER
+
+
+def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, list[TopicPartition]] | None:
+    """Of a transaction id, producer and epoch, and the partitions that another broker must be asked about."""
+    transactional_id, services = request.transactional_id, ctx.services
+    if transactional_id is None or not services.transactions.is_elsewhere(transactional_id):
+        return None
+    if not ctx.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return None
+    producer, partitions = None, []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = TopicPartition(topic.name, data.index)
+            try:
+                log = _log_of(partition, request.acks, ctx)
+                batch = check_batch(log.topic_partition, data.records, ctx.version)
+            except KafkaError:
+                continue  # which is refused when its turn comes
+            if batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+                header = read_header(batch)
+                producer = producer or (header.producer_id, header.producer_epoch)
+                partitions.append(partition)
+    if producer is None:
+        return None
+    unknown = services.transactions.to_verify(*producer, partitions)
+    return (transactional_id, *producer, unknown) if unknown else None
+
+
+def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Steps[ProduceResponse | None]:
+    responses, failed = [], False
+    time = TimeAllowance(ctx.services.clock)
+    for topic in request.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            partition = TopicPartition(topic.name, data.index)
+            try:
+                time.check()
+                if partition in refusals:
+                    raise refusals[partition]
+                result = yield from _append(partition, data.records, request, ctx)
+            except KafkaError as e:
+                partitions.append(_refused(partition, e, ctx))
+                failed = True
+            else:
+                partitions.append(_appended(partition, result))
+            yield None
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
+    if request.acks != 0:
+        return ProduceResponse(responses=tuple(responses))
+    if failed:
+        raise CloseConnection("a produce request with acks 0 failed; closing says so")
+    return None
+
+
+def _append(
+    partition: TopicPartition, records: memoryview | None, request: ProduceRequest, ctx: Context
+) -> Steps[AppendResult]:
+    if request.transactional_id is not None:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    log = _log_of(partition, request.acks, ctx)
+    guard = None
+    if ctx.version >= _BATCHES_SINCE:
+        whole = check_batch(partition, records, ctx.version)
+        guard = _guard(partition, whole, request.transactional_id, ctx)
+    elif records is None or not len(records):
+        return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
+    else:
+        whole = check_set(partition, records, ctx.version)
+    if log.takes_long(whole):
+        result = yield from log.append_in_steps(whole, guard=guard)
+    else:
+        result = log.append(whole, guard=guard)
+    return _counted(log, result, len(whole), ctx)
+
+
+def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
+    """The log to append to, if the client may."""
+    if ctx.services.authorizer is not None:  # without one the usual request is not to pay for a call
+        ctx.demand(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+    if acks not in (-1, 0, 1):
+        raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
+    if partition.topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"topic {partition.topic!r} is internal: clients cannot write to it")
+    return ctx.services.logs.log(partition)
+
+
+def _guard(
+    partition: TopicPartition, batch: memoryview, transactional_id: str | None, ctx: Context
+) -> Guard | None:
+    """What must be held while a transactional batch is appended; None for any other."""
+    if not batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+        return None
+    header = read_header(batch)
+    if header.is_control:
+        return None  # which the log refuses
+    if transactional_id is None:
+        raise ServerError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{partition}: a transactional batch in a request without a transactional id",
+        )
+    return ctx.services.transactions.writing(
+        transactional_id,
+        header.producer_id,
+        header.producer_epoch,
+        partition,
+        abortable=ctx.version >= _ABORTABLE_SINCE,
+        adding=ctx.version >= _ADDING_SINCE,
+    )
+
+
+def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendResult:
+    """Count what was appended, and wake who waits for it."""
+    if not result.duplicate:
+        services = ctx.services
+        metrics = services.metrics
+        metrics.appended_messages.inc(result.record_count)
+        metrics.appended_bytes.inc(size)
+        if result.converted_count:
+            metrics.converted_messages.inc(result.converted_count)
+            metrics.converted_bytes.inc(result.converted_bytes)
+        services.fetches.appended(log.topic_partition, size, stable=result.stable)
+    return result
+
+
+def _appended(partition: TopicPartition, result: AppendResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition.partition,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.start_offset,
+    )
+
+
+def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> PartitionProduceResponse:
+    code = ctx.refused(error)
+    return PartitionProduceResponse(
+        index=partition.partition,
+        error_code=_AS_PRODUCE_ERROR.get(code, code),
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=str(error) if ctx.version >= _ERROR_MESSAGE_SINCE else None,
+    )
+
+
+def check_set(partition: TopicPartition, records: memoryview, version: int) -> memoryview:
+    """What versions 0 to 2 demand of their records: no batch v2. The log checks the set itself."""
+    if magic_at(records, 0) == MAGIC:
+        raise InvalidRecord(f"{partition}: Produce {version} takes message sets only, not record batches v2")
+    return records
+
+
+def check_batch(partition: TopicPartition, records: memoryview | None, version: int) -> memoryview:
+    """What the request's version demands of its records: one whole batch, in a codec that it may carry.
+
+    The log checks the batch itself.
+    """
+    if records is None or len(records) == 0:
+        raise InvalidRecord(f"{partition}: the request has no record batch")
+    if len(records) < HEADER_SIZE:
+        raise CorruptMessage(f"{partition}: {len(records)} bytes cannot be a record batch")
+    length, magic, attributes = _BATCH_START.unpack_from(records)
+    if magic != 2:
+        raise InvalidRecord(f"{partition}: Produce {version} takes record batches v2 only, not magic {magic}")
+    size = BATCH_OVERHEAD + length
+    if HEADER_SIZE <= size < len(records):
+        raise InvalidRecord(f"{partition}: Produce {version} takes exactly one record batch for a partition")
+    if version < _ZSTD_SINCE and attributes & CODEC_BITS == Codec.ZSTD:
+        raise UnsupportedCompression(f"{partition}: zstd needs Produce {_ZSTD_SINCE} or later, not {version}")
+    return records

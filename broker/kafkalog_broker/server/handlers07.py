@@ -1,0 +1,309 @@
+"""The five requests of Kafka 0.7.
+
+A handler gets a request and the broker's parts. It returns an answer, or None where the protocol has none;
+what it raises closes the connection, which is all that a client of 0.7 can notice. One that may take long is
+a generator (`pyspark_kafkalog.steps`).
+
+0.7 knows every legal name as a topic, whose partitions exist before their logs do.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.retention import offsets_before
+from kafkalog_broker.network.reply import Part, Reply
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.security.authorizer import Authorizer, denial
+from kafkalog_broker.security.principal import Session
+from kafkalog_broker.server.dispatch import Services
+from kafkalog_broker.server.request_limits import COSTLY_ELEMENTS
+from kafkalog_broker.server.served_logs import TimeAllowance
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.protocol.v07 import (
+    ANY_PARTITION,
+    FetchRequest,
+    FetchResponse,
+    MultiFetchRequest,
+    MultiFetchResponse,
+    MultiProduceRequest,
+    OffsetsRequest,
+    OffsetsResponse,
+    ProduceRequest,
+    RequestType,
+    Response,
+    check_topic,
+    known_error,
+)
+from pyspark_kafkalog.protocol.v07 import decode_request as decode_request07
+from pyspark_kafkalog.protocol.v07 import encode_response as encode_response07
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_log = logging.getLogger(__name__)
+_request_log = logging.getLogger("kafkalog_broker.requests")
+
+
+def partition_count(services: Services, topic: str) -> int:
+    """How many partitions the topic has, or would have. Raises `InvalidTopic`: it cannot have this name."""
+    check_topic(topic)
+    stored = services.topics.all().get(topic)
+    return services.config.num_partitions if stored is None else len(stored.partitions)
+
+
+def find_log(services: Services, topic: str, partition: int) -> Log | None:
+    """The log of a partition that may be there; None as long as its topic does not exist."""
+    count = partition_count(services, topic)
+    if not 0 <= partition < count:
+        raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {partition}")
+    if topic not in services.topics.all():
+        return None
+    return services.logs.log(TopicPartition(topic, partition))
+
+
+def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
+    """Append the messages of a request of this ``kind``, or of a part of one."""
+    topic, number = request.topic, request.partition
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
+    count = partition_count(services, topic)
+    if number == ANY_PARTITION:
+        number = random.randrange(count)
+    if not 0 <= number < count:
+        raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {number}")
+    if topic not in services.topics.all():
+        if not services.config.auto_create_topics_enable:
+            raise UnknownTopicOrPartition(f"{topic!r} does not exist; auto.create.topics.enable is false")
+        services.topics.get_or_create(topic, services.logs.family.generation)
+    log = services.logs.log(TopicPartition(topic, number))
+    try:
+        result = yield from log.append_in_steps(request.messages)
+    except MessageTooLarge as e:
+        services.metrics.request_errors(f"{kind.name} 0.7", e.code.name).inc()
+        _log.warning("dropped %d bytes for %s: %s", len(request.messages), log.topic_partition, e)
+        return
+    metrics = services.metrics
+    metrics.appended_messages.inc(result.record_count)
+    metrics.appended_bytes.inc(result.last_offset + 1 - result.base_offset)
+
+
+def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[None]:
+    """Append each part; one that is only too large is left out, any other error ends the request.
+
+    Where it needs more new topics than one request may make, nothing is done.
+    """
+    unknown = {part.topic for part in request.produces}.difference(services.topics.all())
+    if len(unknown) > COSTLY_ELEMENTS:
+        raise InvalidRequest(f"MULTIPRODUCE to {len(unknown)} new topics; the limit is {COSTLY_ELEMENTS}")
+    time = TimeAllowance(services.clock)
+    for part in request.produces:
+        time.check()
+        yield from append(part, services, RequestType.MULTIPRODUCE)
+        yield None
+
+
+LONGEST_ANSWER_BYTES = (1 << 31) - 1
+"""The size before an answer has 31 bits."""
+
+_ERROR_BYTES = 2
+
+
+def fetch(request: FetchRequest, services: Services) -> FetchResponse:
+    """The answer for one partition; an error is in it."""
+    return read(request, services, LONGEST_ANSWER_BYTES - _ERROR_BYTES, RequestType.FETCH)
+
+
+def read(want: FetchRequest, services: Services, limit: int, kind: RequestType) -> FetchResponse:
+    """At most ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
+    try:
+        log = find_log(services, want.topic, want.partition)
+        if log is None:
+            return FetchResponse(ErrorCode.NONE)
+        # 0.7.2 answers a negative size with a broken frame; it can only mean nothing.
+        piece = log.read(want.offset, max(0, min(want.max_bytes, limit)), at_least_one=False)
+    except KafkaError as e:
+        code = known_error(e.code)
+        services.metrics.request_errors(f"{kind.name} 0.7", code.name).inc()
+        _log.debug("%s refused: %s", kind.name, e)
+        return FetchResponse(code)
+    return FetchResponse(ErrorCode.NONE, piece)
+
+
+_NOTHING = FetchResponse(ErrorCode.NONE)
+_DENIED = FetchResponse(known_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+_PART_HEADER_BYTES = 6
+
+
+def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchResponse:
+    """What all of them ask for, as far as it fits into one answer: the last are cut, perhaps to nothing.
+
+    Each part with messages keeps its file open until it is sent. Where there are more parts than may do so,
+    the first to be read is chosen at random: the broker does not remember which ones came empty.
+    """
+    count, most_files = len(request.fetches), services.logs.files_per_answer()
+    left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
+    start = random.randrange(count) if count > most_files else 0
+    parts = [_NOTHING] * count
+    files: set[Path] = set()
+    for number in chain(range(start, count), range(start)):
+        has_room = len(files) < most_files
+        part = read(request.fetches[number], services, left if has_room else 0, RequestType.MULTIFETCH)
+        if len(part.messages):
+            left -= len(part.messages)
+            files.add(part.messages.path)
+        parts[number] = part
+    return MultiFetchResponse(tuple(parts))
+
+
+def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
+    """The offsets, the largest first; in a topic that does not exist yet, 0 is the first and the last."""
+    if request.max_offsets < 0:
+        raise InvalidRequest(f"OFFSETS for {request.max_offsets} offsets")
+    log = find_log(services, request.topic, request.partition)
+    if log is None:
+        named = request.timestamp in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
+        return OffsetsResponse(ErrorCode.NONE, (0,)[: request.max_offsets] if named else ())
+    found = offsets_before(
+        log.facts(), log.readable_end, services.clock.time_ms(), request.timestamp, request.max_offsets
+    )
+    return OffsetsResponse(ErrorCode.NONE, found)
+
+
+Handler = Callable[[Any, Services], "Response | Steps[Response | None] | None"]
+
+HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
+    {
+        ProduceRequest: (RequestType.PRODUCE, partial(append, kind=RequestType.PRODUCE)),
+        FetchRequest: (RequestType.FETCH, fetch),
+        MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch),
+        MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce),
+        OffsetsRequest: (RequestType.OFFSETS, offsets),
+    }
+)
+
+
+def _guarded(
+    handler: Handler, request: Any, services: Services, authorizer: Authorizer, session: Session
+) -> Response | Steps[Response | None] | None:
+    """What the handler does, as far as the client may have it done.
+
+    Who reads without being allowed gets 0.7's code for unknown errors, in a fetch of several parts in that
+    part. Who writes gets no answer in this protocol: the denial is raised, and closes the connection.
+    """
+    if isinstance(request, ProduceRequest | MultiProduceRequest):
+        parts = request.produces if isinstance(request, MultiProduceRequest) else (request,)
+        known = services.topics.all()
+        for topic in dict.fromkeys(part.topic for part in parts):
+            check_topic(topic)
+            name = "MultiProduce" if request is not parts[0] else "Produce"
+            allows = partial(authorizer.allows, session, request=name)
+            if not allows(Operation.WRITE, ResourceType.TOPIC, topic):
+                raise denial(ResourceType.TOPIC)
+            if topic in known or allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audited=False):
+                continue
+            if not allows(Operation.CREATE, ResourceType.TOPIC, topic):
+                raise denial(ResourceType.TOPIC)
+        return handler(request, services)
+    if isinstance(request, MultiFetchRequest):
+        topics = dict.fromkeys(part.topic for part in request.fetches)
+        readable = {
+            topic
+            for topic in topics
+            if authorizer.allows(session, Operation.READ, ResourceType.TOPIC, topic, "MultiFetch")
+        }
+        asked = tuple(part for part in request.fetches if part.topic in readable)
+        found = iter(multi_fetch(MultiFetchRequest(asked), services).responses)
+        return MultiFetchResponse(
+            tuple(next(found) if part.topic in readable else _DENIED for part in request.fetches)
+        )
+    if isinstance(request, FetchRequest):
+        if not authorizer.allows(session, Operation.READ, ResourceType.TOPIC, request.topic, "Fetch"):
+            return _DENIED
+    elif not authorizer.allows(session, Operation.DESCRIBE, ResourceType.TOPIC, request.topic, "Offsets"):
+        return OffsetsResponse(_DENIED.error_code)
+    return handler(request, services)
+
+
+class Dispatcher07:
+    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
+
+    There is no correlation id: the channel keeps answers in the order of the requests. A request that cannot
+    be read, or fails where it has no answer, closes its connection.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._served = {
+            kind: (handler, services.metrics.requests(f"{number.name} 0.7"))
+            for kind, (number, handler) in HANDLERS.items()
+        }
+
+    def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+        """Handle one request; called in a processor thread. Never raises for what a client sent."""
+        try:
+            request = decode_request07(frame)
+            handler, count = self._served[type(request)]
+            count.inc()
+            if _request_log.isEnabledFor(logging.DEBUG):
+                _request_log.debug("%s %s 0.7: %d bytes", reply.peer, _name_of(frame), len(frame))
+            authorizer = self._services.authorizer
+            if authorizer is None:
+                response = handler(request, self._services)
+            else:
+                response = _guarded(handler, request, self._services, authorizer, reply.session)
+        except KafkaError as e:
+            self._refused(_name_of(frame), e, reply)
+            return None
+        if isinstance(response, Generator):
+            reply.go_on_with(self._in_steps(response, _name_of(frame), reply))
+            return None
+        if response is None:
+            reply.no_answer()
+            return None
+        return _encoded(response)
+
+    def _in_steps(self, handling: Steps[Response | None], name: str, reply: Reply) -> Steps[None]:
+        """What a handler's steps come to, given to the client."""
+        try:
+            response = yield from handling
+        except KafkaError as e:
+            self._refused(name, e, reply)
+            return
+        if response is None:
+            reply.no_answer()
+        else:
+            reply.send(_encoded(response))
+
+    def _refused(self, name: str, error: KafkaError, reply: Reply) -> None:
+        """All that can be done for a request that failed."""
+        self._services.metrics.request_errors(name, error.code.name).inc()
+        _log.info("closing the connection of %s: %s", reply.peer, error)
+        reply.close()
+
+
+def _encoded(response: Response) -> Sequence[Part]:
+    return cast("Sequence[Part]", encode_response07(response))
+
+
+def _name_of(frame: bytearray) -> str:
+    """The API that a frame asks for, as the metrics have it."""
+    try:
+        return f"{RequestType(int.from_bytes(frame[:2], 'big')).name} 0.7"
+    except ValueError:
+        return "unknown 0.7"

@@ -1,0 +1,125 @@
+"""Between a secured listener's network and its handler: who may ask for anything yet."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.network.processor import Handler
+from kafkalog_broker.network.reply import Part, Reply
+from kafkalog_broker.security.authentication import Login, Mechanism, Step, Verdict
+from kafkalog_broker.security.mapping_rules import Rule, subject_of, user_of
+from kafkalog_broker.security.principal import ANONYMOUS, USER, Principal, Session
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.steps import Job, Steps
+
+_log = logging.getLogger(__name__)
+
+
+class CertificateRefused(KafkaError):
+    """The name in a client's certificate is no user's."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class SecuredSession(Session):
+    """*Not thread-safe: as `Session`.* One that is admitted after its handshake, its login, or both."""
+
+    __slots__ = ("_rules", "admitted", "login")
+
+    def __init__(self, host: str, listener: str, login: Login | None, rules: Sequence[Rule]) -> None:
+        """Without a ``login`` the certificate says who the client is, by the ``rules``."""
+        super().__init__(host, listener)
+        self.login = login
+        self._rules = rules
+        self.admitted = False
+
+    def secured(self, tls: ssl.SSLObject) -> None:
+        """The TLS handshake is done. Raises `CertificateRefused`."""
+        if self.login is not None:
+            return
+        name = subject_of(tls.getpeercert(binary_form=True))
+        if name is None:
+            self.principal = ANONYMOUS
+        else:
+            user = user_of(name, self._rules)
+            if user is None:
+                raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {name!r}")
+            self.principal = Principal(USER, user)
+        self.admitted = True
+
+
+class LoginGate:
+    """*Thread-safe: it changes nothing of its own but sessions, each in its processor's thread.*
+
+    The handler of a SASL listener: requests go on to the ``handler`` once their client has logged in.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        mechanisms: Mapping[str, Mechanism],
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        after: Callable[[float, Callable[[], object]], object],
+        delay_seconds: float,
+    ) -> None:
+        """``after`` runs something in another thread so many seconds later: answers to failed logins."""
+        self._handler = handler
+        self._mechanisms = mechanisms
+        self._clock = clock
+        self._metrics = metrics
+        self._after = after
+        self._delay_seconds = delay_seconds
+
+    def login(self) -> Login:
+        """For a new connection."""
+        return Login(self._mechanisms)
+
+    def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+        """Handle one request in a processor's thread; never raises for what a client sent."""
+        session: SecuredSession = reply.session
+        login = session.login
+        if login is None:
+            raise RuntimeError("a SASL listener's session has a login")
+        if login.is_in(frame) and (login.expires is None or self._clock.monotonic() < login.expires):
+            return self._handler(frame, reply)
+        if login.may_block:
+            reply.go_on_with(self._in_worker(login, frame, reply))
+            return None
+        return self._act(self._judged(login, frame), login, frame, reply)
+
+    def _judged(self, login: Login, frame: bytearray) -> Step:
+        return login.take(frame, self._clock.monotonic(), self._clock.time_ms())
+
+    def _in_worker(self, login: Login, frame: bytearray, reply: Reply) -> Steps[None]:
+        """The same, with the mechanism's work in another thread; nothing else touches the login meanwhile."""
+        job: Job = partial(self._judged, login, frame)
+        step: Step = yield job
+        parts = self._act(step, login, frame, reply)
+        if parts is not None:
+            reply.send(parts)
+
+    def _act(self, step: Step, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+        session: SecuredSession = reply.session
+        if step.verdict is Verdict.SERVE:
+            return self._handler(frame, reply)
+        if step.verdict is Verdict.REFUSE:
+            self._metrics.logins(session.listener, login.mechanism, "failed").inc()
+            _log.info("login from %s at %s failed: %s", reply.peer, session.listener, step.why)
+            last = partial(reply.send_last, step.parts) if step.parts is not None else reply.close
+            if self._delay_seconds:
+                self._after(self._delay_seconds, last)
+            else:
+                last()
+            return None
+        if step.accepted and login.principal is not None:
+            session.principal, session.admitted = login.principal, True
+            self._metrics.logins(session.listener, login.mechanism, "succeeded").inc()
+            _log.debug("%s logged in from %s at %s", login.principal, reply.peer, session.listener)
+        return step.parts

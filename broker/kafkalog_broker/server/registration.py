@@ -1,0 +1,437 @@
+"""This broker in ZooKeeper, in each listener's layout: its id, topics, cluster id, and groups' offsets."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kafkalog_broker.cluster.membership import Membership
+from kafkalog_broker.cluster.ownership import LiveBroker, Ownership, Pulse
+from kafkalog_broker.cluster.registry import TopicRegistry
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.disk.data_directory import new_cluster_id
+from kafkalog_broker.endpoint import KAFKA07, PLAINTEXT
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS, CommittedOffset
+from kafkalog_broker.store.topic_store import StoredTopic
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    ServerError,
+)
+from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, Layout, ListenerNode, layout_of
+from pyspark_kafkalog.zookeeper.registries import (
+    BrokerIdInUse,
+    agree_on_cluster,
+    broker_at,
+    brokers,
+    read_group_offset,
+    watch_brokers,
+    write_group_offset,
+)
+from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent, session_of
+
+_AGAIN_SECONDS = 2.0
+"""Pause before what could not be registered is tried again."""
+_LOOK_SECONDS = 0.1
+_STOP_SECONDS = 10.0
+
+_LATE_SHARE = 1 / 2
+"""Of the session timeout: a process that was stopped for less knows that its session lives, as the last ping
+before is at most a third of it old.
+"""
+_BEATS = 4
+"""In that time."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What this broker registers in one layout: its address, and topics of one generation."""
+
+    layout: Layout
+    generation: str
+    node: BrokerNode
+
+    def nodes(self, topics: Mapping[str, StoredTopic]) -> dict[str, bytes]:
+        """The znodes of the topics, with their data."""
+        found: dict[str, bytes] = {}
+        for name, topic in topics.items():
+            # Every broker has topics of its own use; they are none of the cluster's.
+            if topic.generation != self.generation or name in INTERNAL_TOPICS:
+                continue
+            try:
+                found |= self.layout.topic_nodes(name, self.node.id, len(topic.partitions), topic.partitions)
+            except InvalidConfig as e:
+                _log.warning("topic %r is not registered: %s", name, e)
+        return found
+
+
+class Registration:
+    """*Thread-safe.* Keeps this broker's ephemeral nodes as its topics are, through expired sessions.
+
+    `connect`, `agree_on_cluster`, `look`, `start` and `stop` are called by the broker's owner, in this order.
+    `start` registers in the caller's thread, so that an id in use ends the start. From then on one thread,
+    ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
+    after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
+    registering thread touches.
+
+    With a listener of today's wire there is an ``ownership``, which learns from it which brokers are live,
+    and a ``registry`` of the cluster's topics. The work of a `Membership` is done by the same thread, which
+    a watch wakes.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, protocols: Sequence[str], clock: Clock, session: Session | None = None
+    ) -> None:
+        """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it; the
+        ``session`` is that of the configuration unless given.
+        Raises `InvalidConfig`: two layouts would use the same znodes.
+        """
+        self._config = config
+        self._clock = clock
+        self._session = session_of(config.zookeeper) if session is None else session
+        generations = {PLAINTEXT: "0.8", KAFKA07: "0.7"}
+        self._spelled = {
+            protocol: (layout_of(config.zookeeper, generations[protocol]), generations[protocol])
+            for protocol in protocols
+        }
+        prefixes = [layout.prefix for layout, _ in self._spelled.values()]
+        if len(set(prefixes)) < len(prefixes):
+            raise InvalidConfig(
+                "zookeeper.prefix and zookeeper.prefix.07 must differ on a broker with both kinds of "
+                "listener: they write the same znodes in different ways"
+            )
+        self._presences: list[Presence] = []
+        self._topics: Callable[[], Mapping[str, StoredTopic]] = dict
+        self._made: dict[str, bytes] = {}
+        self._made_in = 0
+        self._cluster: str | None = None
+        self._pulse = Pulse(config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE, clock)
+        self._stops_seen = 0
+        self.ownership: Ownership | None = None
+        self.registry: TopicRegistry | None = None
+        if PLAINTEXT in protocols:
+            layout = JsonLayout(config.zookeeper_prefix)
+            self.ownership = Ownership(config.node_id, self._pulse)
+            self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id)
+        self._membership: Membership | None = None
+        self.problem: KafkaError | None = None
+        """What keeps this broker from being registered as it should be, since the last try; only the
+        registering thread sets it.
+        """
+        self._reconciled: Callable[[], object] = lambda: None
+        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
+
+    @property
+    def id_in_use(self) -> BrokerIdInUse | None:
+        """Set while another broker has our id."""
+        return self.problem if isinstance(self.problem, BrokerIdInUse) else None
+
+    def connect(self) -> None:
+        """Open the session. Raises `ConnectionLost`."""
+        self._session.start()
+        self._session.listen(self._heard)
+
+    def agree_on_cluster(self, known: str | None) -> str:
+        """The id of the cluster in this ZooKeeper; ``known`` is what our data says, None where it is new.
+        Raises `KafkaError`: our data belongs to another cluster, or ZooKeeper does not answer.
+        """
+        fresh = new_cluster_id()
+        for layout, _ in self._spelled.values():
+            known = agree_on_cluster(self._session, layout, known, fresh)
+        self._cluster = known or fresh
+        return self._cluster
+
+    def look(self) -> None:
+        """Know the cluster's topics and brokers, before clients ask for them: one that is told that a topic
+        does not exist may give up its records. Raises `ConnectionLost`.
+        """
+        if self.registry is not None:
+            self._see_brokers()
+            self.registry.look()
+        self._stops_seen = self._pulse.beat()
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often `beat` is to be called."""
+        return self._config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE / _BEATS
+
+    def beat(self) -> None:
+        """The process is running. After it was stopped, what it owns is looked up again."""
+        stops = self._pulse.beat()
+        if stops != self._stops_seen and self.ownership is not None:
+            _log.warning("this process was stopped for a while: looking again what it owns")
+            self.changed()
+        self._stops_seen = stops
+
+    @property
+    def session(self) -> Session:
+        """The one that `connect` opens and `stop` closes."""
+        return self._session
+
+    def group_offsets(self) -> ZooKeeperOffsets | None:
+        """The offsets that groups keep here, in the layout of today's wire; None without a listener of it.
+
+        Of the session that `connect` opens and `stop` closes.
+        """
+        spelled = self._spelled.get(PLAINTEXT)
+        return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
+
+    def prepare(
+        self,
+        addresses: Mapping[str, tuple[str, int]],
+        topics: Callable[[], Mapping[str, StoredTopic]],
+        listeners: Sequence[ListenerNode] = (),
+        membership: Membership | None = None,
+        reconciled: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Know what is to be registered: the address of each wire, and the topics there are at any time.
+
+        ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
+        ``membership`` keeps what is on the disk as the cluster's registry says. ``reconciled`` is called by
+        the registering thread whenever that is done, and where somebody else has our id.
+        """
+        since_ms = self._clock.time_ms()
+        self._topics = topics
+        self._membership = membership
+        self._reconciled = reconciled
+        for protocol, (layout, generation) in self._spelled.items():
+            host, port = addresses.get(protocol, ("", -1))
+            named = tuple(listeners) if protocol == PLAINTEXT else ()
+            node = BrokerNode(self._config.node_id, host, port, since_ms, named)
+            self._presences.append(Presence(layout, generation, node))
+
+    def start(self) -> None:
+        """Register what was prepared, and keep it so from then on.
+
+        Raises:
+            BrokerIdInUse: another broker has our id.
+            InvalidConfig: an address cannot be written in its layout.
+            ConnectionLost: ZooKeeper does not answer.
+        """
+        self._await_predecessor()
+        if self.ownership is not None:
+            layout = self._spelled[PLAINTEXT][0]
+            watch_brokers(self._session, layout, self.changed)
+            self._session.watch_node(layout.topics, lambda _: self.changed())
+        if not self.register():
+            self.changed()
+        self._thread.start()
+
+    def changed(self) -> None:
+        """Topics were created, deleted or widened. Returns at once."""
+        self._wakes.put(True)
+
+    def stop(self) -> None:
+        """Withdraw: everything of ours goes with the session. May be called again, and before `start`."""
+        if self._thread.is_alive():
+            self._wakes.put(False)
+            self._thread.join(_STOP_SECONDS)
+        self._session.close()
+
+    def _heard(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.RENEWED, SessionEvent.RESUMED):
+            self.changed()
+
+    def _run(self) -> None:
+        done = True
+        while True:
+            try:
+                if not self._wakes.get(timeout=None if done else _AGAIN_SECONDS):
+                    return
+            except queue.Empty:
+                pass
+            try:
+                done = self.register()
+                self.problem = None
+            except KafkaError as e:
+                done, self.problem = False, e
+                _log.error("not registered in ZooKeeper, trying again: %s", e)
+            except Exception:
+                done = False
+                _log.exception("registering in ZooKeeper failed")
+
+    def _await_predecessor(self) -> None:
+        """Wait for the nodes of a broker that died at our own address to expire; no other can be there."""
+        deadline = self._clock.monotonic() + self._config.zookeeper_session_timeout_ms / 1000 + _AGAIN_SECONDS
+        for presence in self._presences:
+            # As it is read: the address of a broker without PLAINTEXT is that of its first listener.
+            ours = presence.layout.read_broker(presence.node.id, presence.layout.write_broker(presence.node))
+            logged = False
+            while self._clock.monotonic() < deadline:
+                there = broker_at(self._session, presence.layout, presence.node.id)
+                if there is None or (there.host, there.port) != (ours.host, ours.port):
+                    break
+                if not logged:
+                    _log.warning("%s died lately: waiting until its ZooKeeper session expires", there)
+                    logged = True
+                self._clock.sleep(_LOOK_SECONDS)
+
+    def register(self) -> bool:
+        """Make what is wanted, remove what is not; False where others' nodes are in the way, or the session
+        has ended meanwhile. What `start` does first, and its thread when something has changed.
+        """
+        stops = self._pulse.beat()
+        session = self._session.credentials[0]
+        if session != self._made_in or self._was_emptied():
+            self._made, self._made_in = {}, session
+            if self._cluster is not None:
+                self.agree_on_cluster(self._cluster)
+        wanted: dict[str, bytes] = {}
+        for presence in self._presences:
+            layout, node = presence.layout, presence.node
+            path = layout.broker(node.id)
+            if not self._make(path, layout.write_broker(node)):
+                in_use = BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
+                if self.ownership is not None:
+                    self.ownership.refuse(str(in_use))
+                    self._reconciled()
+                raise in_use
+            wanted[path] = self._made[path]
+        done = self._reconcile()
+        if self._session.credentials[0] != session:
+            return False
+        if self.ownership is not None:
+            self.ownership.serve()
+            self._pulse.caught_up(stops)
+            self._reconciled()
+        topics = self._topics()
+        for presence in self._presences:
+            wanted |= presence.nodes(topics)
+        for path in self._made.keys() - wanted.keys():
+            self._remove(path)
+        refused = [path for path, data in wanted.items() if not self._make(path, data)]
+        if self.registry is not None:
+            self.registry.tidy()
+        return done and not refused
+
+    def _reconcile(self) -> bool:
+        """Know who is there, and have on the disk what the cluster's registry says; False to try again."""
+        if self.ownership is None:
+            return True
+        self._see_brokers()
+        return self._membership is None or self._membership.reconcile()
+
+    def _was_emptied(self) -> bool:
+        """Whether somebody has removed our own nodes, though our session lives, or the cluster's id."""
+        for presence in self._presences:
+            path = presence.layout.broker(presence.node.id)
+            if path in self._made and self._session.read(path) is None:
+                return True
+        layouts = (presence.layout for presence in self._presences)
+        return self._cluster is not None and any(
+            self._session.read(layout.cluster_id) is None for layout in layouts
+        )
+
+    def _see_brokers(self) -> None:
+        if self.ownership is not None:
+            found = brokers(self._session, self._spelled[PLAINTEXT][0])
+            self.ownership.see_brokers(
+                LiveBroker(
+                    each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
+                )
+                for each in found.values()
+            )
+
+    def _make(self, path: str, data: bytes) -> bool:
+        """Have a node of ours hold ``data``; False while another's is there."""
+        if self._made.get(path) == data:
+            return True
+        there = self._session.read(path) if path in self._made else None
+        if there is not None and there.owner == self._made_in:
+            if not self._session.replace(path, data, there.version):
+                return False
+        else:
+            try:
+                self._session.create(path, data, ephemeral=True)
+            except NodeExists:
+                return False
+        self._made[path] = data
+        return True
+
+    def _remove(self, path: str) -> None:
+        """Remove a node, and the parents that it leaves empty: of a deleted topic nothing stays."""
+        roots = {presence.layout.topics for presence in self._presences}
+        there = self._session.read(path)
+        self._made.pop(path)
+        if there is None or there.owner != self._made_in or not self._session.delete(path, there.version):
+            return
+        while (path := path.rpartition("/")[0]) not in roots:
+            there = self._session.read(path)
+            # The record of a topic is the cluster's.
+            if there is None or there.data or not self._session.delete(path, there.version):
+                return
+
+
+class ZooKeeperOffsets:
+    """*Thread-safe.* The ``offsets`` znodes of groups, which consumers that know ZooKeeper themselves share.
+
+    ZooKeeper may take seconds, and a processor thread must serve others: so `in_turn` does the work of a
+    request on a thread of its own, ``zookeeper-offsets``, one request after the other.
+    Each connection has one request in hand, so no more of them wait than there are connections.
+    """
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-offsets")
+
+    def in_turn(self, work: Callable[[], None]) -> None:
+        """Do the work of one request when its turn comes. Returns at once."""
+        self._worker.submit(work)
+
+    def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
+        """The group's next offset; None where there is none. Blocks.
+
+        Raises:
+            ServerError: ZooKeeper does not answer (a code after which clients ask again), or the group has a
+                name that no znode can have.
+            MalformedNode: the znode has no offset in it.
+        """
+        try:
+            offset = read_group_offset(
+                self._session, self._layout, group, partition.topic, self._name(partition)
+            )
+        except (ConnectionLost, InvalidConfig) as e:
+            raise _as_server_error(e) from e
+        return None if offset is None else CommittedOffset(offset)
+
+    def write(self, group: str, partition: TopicPartition, offset: int) -> None:
+        """Store the group's next offset. Blocks.
+
+        Raises:
+            InvalidRequest: the offset is negative.
+            ServerError: as `read`.
+        """
+        if offset < 0:
+            raise InvalidRequest(f"{partition}: offset {offset}")
+        try:
+            write_group_offset(
+                self._session, self._layout, group, partition.topic, self._name(partition), offset
+            )
+        except (ConnectionLost, InvalidConfig) as e:
+            raise _as_server_error(e) from e
+
+    def close(self) -> None:
+        """Take no more work; what waits is dropped."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _name(self, partition: TopicPartition) -> str:
+        return self._layout.partition_name(partition.broker, partition.partition)
+
+
+def _as_server_error(error: ConnectionLost | InvalidConfig) -> ServerError:
+    """The error with a code that clients of Kafka 0.8 know."""
+    lost = isinstance(error, ConnectionLost)
+    return ServerError(ErrorCode.REQUEST_TIMED_OUT if lost else ErrorCode.INVALID_GROUP_ID, str(error))

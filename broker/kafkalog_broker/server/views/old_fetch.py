@@ -1,0 +1,170 @@
+"""Logs for clients that do not know all of their formats: messages v1, record batches v2, zstd.
+
+What they know is sent from the file; headers are read only where the segment may have other formats.
+Where the answer would begin with an entry of a newer format, entries are converted, in Python and in memory,
+within the request's `Allowance`.
+"""
+
+from __future__ import annotations
+
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.file_slice import MemorySlice
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog
+from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
+from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader_in_steps, readable_until
+from pyspark_kafkalog.formats.message_set import ENTRIES
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
+
+_WALK_BYTES = 16 << 10
+"""One read of the heads of entries."""
+
+_READ_BYTES = 128 << 10
+"""One read of what is to be converted; more where a batch is larger."""
+
+_PIECE_BYTES, _SMALL_PIECE_BYTES = 64 << 10, 4 << 10
+"""What is made at a time. The small one is for partitions to which others have left nothing: clients of that
+time ask for their partitions in the same order again and again, and none is to starve.
+"""
+
+_MESSAGE_COST_BYTES = 128
+"""What a message costs at least: it takes some us, however short it is (benchmarks/old_fetch.py)."""
+
+_V1_SINCE, _V2_SINCE, ZSTD_SINCE = 2, 4, 10
+
+_LIMITS = (
+    *(ReaderLimits(0, zstd=False) for _ in range(_V1_SINCE)),
+    *(ReaderLimits(1, zstd=False) for _ in range(_V1_SINCE, _V2_SINCE)),
+    *(ReaderLimits(2, zstd=False) for _ in range(_V2_SINCE, ZSTD_SINCE)),
+)
+"""What those know who fetch in a version before `ZSTD_SINCE`, by that version."""
+
+
+class _Enough(Exception):
+    """Enough was converted."""
+
+
+class OlderReader:
+    """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
+
+    What is sent is either a part of the file, up to what the client cannot read, or all converted.
+    """
+
+    def __init__(
+        self,
+        log: ReadableLog,
+        partition: TopicPartition,
+        version: int,
+        allowance: Allowance,
+        metrics: Metrics,
+    ) -> None:
+        self._log = log
+        self._partition = partition
+        self._limits = _LIMITS[version]
+        self._allowance = allowance
+        self._metrics = metrics
+
+    def read_in_steps(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
+    ) -> Steps[Entries]:
+        """Entries from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
+        ``at_least_one``.
+
+        What was made may end within an entry, as answers to such clients may.
+        """
+        piece = yield from self._log.read_in_steps(
+            offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only
+        )
+        if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
+            return piece
+        try:
+            end, ends_there = _readable(piece, self._limits)
+            piece.learn(self._limits.magic, end)
+            if not ends_there:
+                return piece
+            if end:
+                piece.cut(end)
+                self._allowance.tell_of_more()
+                return piece
+        except BaseException:
+            piece.close()
+            raise
+        piece.close()
+        if self._limits.magic == 2:
+            raise UnsupportedCompression(
+                f"{self._partition}: offset {offset} is in zstd, which needs Fetch {ZSTD_SINCE} or later"
+            )
+        if self._allowance.exhausted:
+            self._allowance.tell_of_more()
+            return MemorySlice(b"", self._limits.magic)
+        made = yield from self._made(offset, max_bytes, at_least_one)
+        return MemorySlice(made, self._limits.magic)
+
+    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> Steps[bytes]:
+        found: list[bytes] = []
+        wanted, size = max(max_bytes, int(at_least_one)), 0
+        following = offset
+
+        def take(piece: Piece) -> None:
+            nonlocal size, following
+            self._allowance.take(
+                max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)
+            )
+            following = piece.next_offset
+            if piece.message_count:
+                self._metrics.converted_messages.inc(piece.message_count)
+                self._metrics.converted_bytes.inc(len(piece.data))
+            # Until something is found, whatever it costs: what a client is not given at all it would only
+            # ask for again, and that is passed over in no time.
+            if piece.data:
+                found.append(bytes(piece.data))
+                size += len(piece.data)
+                if size >= wanted or self._allowance.spent:
+                    raise _Enough
+
+        piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
+        try:
+            while data := (yield from self._read_from(following)):
+                yield from for_reader_in_steps(
+                    data,
+                    self._limits.magic,
+                    take,
+                    start_offset=following,
+                    max_bytes=MAX_DECOMPRESSED_BYTES,
+                    piece_bytes=piece_bytes,
+                )
+        except _Enough:
+            pass
+        except KafkaError:
+            if not found:
+                raise
+            # What comes before it goes out first: the client gets the error when it asks for the rest.
+        made = b"".join(found)
+        if size <= max_bytes:
+            return made
+        first = ENTRIES.frame_at(memoryview(made), 0, offset)
+        if first is not None and first.size > max_bytes:
+            return made[: first.size] if at_least_one else b""
+        return made[:max_bytes]
+
+    def _read_from(self, offset: int) -> Steps[bytes]:
+        """Whole entries from the one with ``offset`` on; empty at the end."""
+        region = yield from self._log.read_in_steps(offset, _READ_BYTES, at_least_one=True)
+        try:
+            return region.read()
+        finally:
+            region.close()
+
+
+def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:
+    """How much of ``piece`` can be read, and whether an entry follows that cannot."""
+    position = 0
+    while position < len(piece):
+        passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, limits)
+        if ends_there:
+            return position + passed, True
+        if not passed:
+            break  # what cannot be an entry is the client's to find, as everywhere
+        position += passed
+    return len(piece), False

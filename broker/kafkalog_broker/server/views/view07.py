@@ -1,0 +1,322 @@
+"""Logs of 0.7 as today's clients can read them: each entry as a record batch v2, offsets counting bytes.
+
+Converted for every fetch, in Python and in memory: there is no zero copy here. What one fetch may cost is
+bounded by its `Allowance`, and an entry without an equivalent batch is refused with a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from weakref import ref
+
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.file_slice import MemorySlice
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.retention import SegmentFacts
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    KafkaError,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    ServerError,
+    UnsupportedCompression,
+)
+from pyspark_kafkalog.formats.batch import MAGIC
+from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry_in_steps
+from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_at_byte, entry_header
+from pyspark_kafkalog.steps import Steps
+
+_READ_BYTES = 64 << 10
+"""One read of the log; more where an entry is longer."""
+
+_UNTELLABLE = (CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompression)
+"""What an entry may have about it that no batch can say."""
+
+_MOST_NOTES = 1000
+_STEP_ENTRIES = 16
+
+_log = logging.getLogger(__name__)
+
+
+class View07:
+    """*Thread-safe.* Makes the views of a listener: called with a log and a request's allowance.
+
+    It has what they share: where entries begin, the metrics, and which refused entries were logged.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.boundaries = Boundaries()
+        self.metrics = metrics
+        self._noted: set[tuple[str, int]] = set()
+
+    def __call__(self, log: Log, allowance: Allowance) -> LogAsBatches:
+        return LogAsBatches(log, allowance, self)
+
+    def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
+        """The error for an entry without an equivalent; logged as a warning the first time.
+
+        CORRUPT_MESSAGE would be truer of some, but kafka-python takes it for one that passes, and asks again
+        without a word to its user.
+        """
+        partition = log.topic_partition
+        text = f"{partition}: the entry at offset {offset} cannot be given as a record batch: {reason}"
+        place = (str(log.path), offset)
+        if place not in self._noted:
+            if len(self._noted) >= _MOST_NOTES:
+                self._noted.clear()
+            self._noted.add(place)
+            _log.warning("%s. Today's clients stop here; to go on they must seek past it", text)
+        return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
+
+
+class LogAsBatches:
+    """*Not thread-safe: one request's.* A log of 0.7 as a `ReadableLog` of today's."""
+
+    def __init__(self, log: Log, allowance: Allowance, shared: View07) -> None:
+        self._log = log
+        self._allowance = allowance
+        self._shared = shared
+
+    @property
+    def start_offset(self) -> int:
+        """The byte at which the oldest segment begins."""
+        return self._log.start_offset
+
+    @property
+    def readable_end(self) -> int:
+        """The end of what is on the disk, as for readers of 0.7."""
+        return self._log.readable_end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The same: 0.7 has no transactions."""
+        return self._log.readable_end
+
+    def read_in_steps(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        committed_only: bool = False,  # noqa: ARG002 - all is committed
+    ) -> Steps[MemorySlice]:
+        """Batches from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
+        ``at_least_one``. Empty where the request's allowance is spent: the client is to ask again.
+
+        Raises:
+            OffsetOutOfRange: not within ``[start_offset, readable_end]``.
+            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
+            StorageError: the disk failed.
+        """
+        log, allowance, boundaries = self._log, self._allowance, self._shared.boundaries
+        end = log.readable_end
+        log.read(offset, 0, at_least_one=False).close()  # whether it can be read there at all
+        boundaries.note(log, end)
+        if offset >= end or not (max_bytes > 0 or at_least_one):
+            return _made([])
+        try:
+            position = boundaries.find(log, offset, allowance)
+        except CorruptMessage as e:
+            raise self._shared.refused(log, offset, e) from None
+        if position is None:
+            return _made([])
+        return _made((yield from self._batches(position, end, max_bytes, at_least_one)))
+
+    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
+        """When the first segment that was changed at the time or later was last changed, and its start: what
+        was appended since then comes after it.
+        """
+        for segment in self._log.facts():
+            if segment.age_timestamp >= timestamp_ms:
+                return segment.age_timestamp, segment.base_offset
+        yield from ()
+        return None
+
+    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
+        """None: no record has a time."""
+        yield from ()
+        return None
+
+    def facts(self) -> list[SegmentFacts]:
+        """Its segments'."""
+        return self._log.facts()
+
+    def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> Steps[list[bytes]]:
+        found: list[bytes] = []
+        size = count = 0
+        try:
+            for entry in self._entries(position, end):
+                converted = yield from self._convert(entry, position)
+                if size + len(converted.batch) > max_bytes and not (at_least_one and not found):
+                    break
+                found.append(converted.batch)
+                size += len(converted.batch)
+                count += converted.message_count
+                position += len(entry)
+                if size >= max_bytes or self._allowance.spent:
+                    break
+                if not len(found) % _STEP_ENTRIES:
+                    yield None
+        except _UNTELLABLE as e:
+            if not found:
+                raise self._shared.refused(self._log, position, e) from None
+            # What comes before it goes out first: the client gets the error when it asks for the rest.
+        self._shared.boundaries.note(self._log, position)
+        self._shared.metrics.converted_messages.inc(count)
+        self._shared.metrics.converted_bytes.inc(size)
+        return found
+
+    def _convert(self, entry: memoryview, offset: int) -> Steps[ConvertedEntry]:
+        converted = yield from batch_of_entry_in_steps(
+            entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH
+        )
+        self._allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
+        return converted
+
+    def _entries(self, position: int, end: int) -> Iterator[memoryview]:
+        """The entries from ``position`` on, where one begins, each whole; more is read as needed."""
+        wanted = _READ_BYTES
+        while position < end:
+            data = memoryview(read_bytes(self._log, position, wanted))
+            pos = 0
+            while (found := entry_header(data, pos)) is not None and found[1] <= len(data):
+                yield data[pos : found[1]]
+                pos = found[1]
+            if pos:
+                position, wanted = position + pos, _READ_BYTES
+            elif found is None or len(data) < wanted:
+                raise CorruptMessage("the data is cut short")
+            elif found[1] > MAX_DECOMPRESSED_BYTES:
+                raise MessageTooLarge(f"it has {found[1]} bytes; the limit is {MAX_DECOMPRESSED_BYTES}")
+            else:
+                wanted = found[1]
+
+
+def _made(batches: list[bytes]) -> MemorySlice:
+    return MemorySlice(b"".join(batches), MAGIC)
+
+
+SPACING_BYTES = 64 << 10
+"""The least distance of two rows of the table, and the size of one read of a walk."""
+
+MAX_ROWS = 1 << 20
+"""Rows of all tables together, 8 bytes each: 64 GiB of logs."""
+
+_CHEAPER = 8
+"""A byte walked over costs so much less than one made into a record, or less still (benchmarks/view07.py)."""
+
+_HEAD_BYTES = 4 << 10
+"""One read of a walk over entries that are longer than `SPACING_BYTES`."""
+
+
+class Boundaries:
+    """*Thread-safe: ``_lock`` guards the tables.* Offsets at which entries begin, sorted, by log.
+
+    A log's table goes with the log that was asked about longest ago when there are too many rows; of the only
+    log the older half goes. Rows of segments that retention has removed go when the log is next asked about.
+    """
+
+    def __init__(self, max_rows: int = MAX_ROWS) -> None:
+        self._max_rows = max_rows
+        self._tables: OrderedDict[ref[Log], array[int]] = OrderedDict()
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def note(self, log: Log, offset: int) -> None:
+        """An entry begins at ``offset``, or the next one will."""
+        key = ref(log)
+        with self._lock:
+            table = self._tables.setdefault(key, array("q"))
+            self._tables.move_to_end(key)
+            place = bisect_left(table, offset)
+            if place and offset - table[place - 1] < SPACING_BYTES:
+                return
+            if place < len(table) and table[place] - offset < SPACING_BYTES:
+                return
+            table.insert(place, offset)
+            self._rows += 1
+            if self._rows > self._max_rows:
+                self._make_room()
+
+    def find(self, log: Log, offset: int, allowance: Allowance) -> int | None:
+        """Offset of the entry with the byte ``offset``, which is below the readable end.
+
+        None when the allowance is spent before; the next call goes on from where this one came to.
+        """
+        position = self._nearest(log, offset)
+        if position == offset and not allowance.spent:
+            return position
+        step = SPACING_BYTES
+        while not allowance.spent:
+            data = read_bytes(log, position, step)
+            allowance.take(len(data) // _CHEAPER)
+            try:
+                passed = entry_at_byte(data, offset - position)
+            except CorruptMessage as e:
+                raise CorruptMessage(f"in the entries from offset {position} on: {e}") from None
+            if passed + MIN_ENTRY_BYTES <= len(data):
+                return position + passed
+            if not passed:
+                raise CorruptMessage(f"the entry at offset {position} is cut short")
+            step = _HEAD_BYTES if passed > len(data) + SPACING_BYTES else SPACING_BYTES
+            position += passed
+            self.note(log, position)
+        return None
+
+    def _nearest(self, log: Log, offset: int) -> int:
+        """The last known beginning of an entry at or before ``offset``."""
+        key, start = ref(log), log.start_offset
+        if offset < start:
+            raise OffsetOutOfRange(str(log.topic_partition), offset, start, log.readable_end)
+        known = start
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+                expired = bisect_left(table, start)
+                del table[:expired]
+                self._rows -= expired
+                place = bisect_right(table, offset)
+                known = max(start, table[place - 1]) if place else start
+        if offset - known > SPACING_BYTES:
+            bases = [facts.base_offset for facts in log.facts()]
+            place = bisect_right(bases, offset)
+            known = max(known, bases[place - 1]) if place else known
+        return known
+
+    def _make_room(self) -> None:
+        if len(self._tables) > 1:
+            _, table = self._tables.popitem(last=False)
+            self._rows -= len(table)
+            return
+        (table,) = self._tables.values()
+        half = len(table) // 2
+        del table[:half]
+        self._rows -= half
+
+
+def read_bytes(log: Log, offset: int, size: int) -> bytes:
+    """At most ``size`` bytes from ``offset`` on, to the end of the segment and of what can be read.
+    Raises `OffsetOutOfRange`, `CorruptMessage`, `StorageError`: as `Log.read`.
+    """
+    piece = log.read(offset, size, at_least_one=False)
+    try:
+        return piece.read()
+    except EOFError as e:
+        raise CorruptMessage(f"{log.topic_partition}: {e}") from None
+    except OSError as e:
+        raise log.directory.refused(f"reading {log.path.name}", e) from e
+    finally:
+        piece.close()

@@ -1,0 +1,194 @@
+"""The records of topics, one file each: ``.topics/<name>.topic``.
+
+A topic exists from the moment its record is durable until the record says that it is being deleted; its
+partition directories are made before and removed after. So whatever a crash leaves of a creation or a
+deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``, their number
+at all brokers, ``partitions.here`` where others have some of them, ``generation``, ``deleting``, and the
+topic's own as ``config.<name>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from uuid import UUID
+
+from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
+from kafkalog_broker.log.generations import FAMILIES, SINCE_08, file_name, topic_of_file
+from pyspark_kafkalog.config.properties import format_properties, parse_properties
+from pyspark_kafkalog.errors import KafkaError, StorageError
+from pyspark_kafkalog.types import TopicPartition, decode_id, encode_id
+
+TOPICS_DIRECTORY = ".topics"
+PARTITION_METADATA = "partition.metadata"
+
+TOPIC_SUFFIX = ".topic"
+_CONFIG = "config."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as it is kept, with the numbers of its partitions here, ascending; ``overrides`` are the
+    properties that it sets for itself, ``total`` is the number of its partitions at all brokers.
+    """
+
+    topic_id: UUID
+    partitions: tuple[int, ...]
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    generation: str = SINCE_08.generation
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", max(self.total, max(self.partitions, default=-1) + 1))
+
+
+def directory_name(partition: TopicPartition) -> str:
+    """``my_topic_0``: where a partition's files are."""
+    return f"{file_name(partition.topic)}_{partition.partition}"
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory this is; None when it is none's."""
+    stem, _, number = name.rpartition("_")
+    topic = topic_of_file(stem)
+    if topic is None or not (number.isascii() and number.isdigit()) or number != str(int(number)):
+        return None
+    return TopicPartition(topic, int(number))
+
+
+class TopicStore:
+    """*Not thread-safe: under the manager's lock.* The topic records of one data directory."""
+
+    def __init__(self, data_directory: Path, files: FileSystem) -> None:
+        self.path = data_directory / TOPICS_DIRECTORY
+        self._files = files
+
+    def open(self) -> None:
+        """Make the directory for the records. Raises `OSError`."""
+        self._files.make_directory(self.path)
+        self._files.sync_directory(self.path.parent)
+
+    def load(self) -> tuple[dict[str, StoredTopic], list[str]]:
+        """All topics by name, and the names of those that were being deleted.
+
+        Raises:
+            StorageError: a record cannot be understood: its topic's logs must not be touched then.
+            OSError: the disk refused.
+        """
+        topics: dict[str, StoredTopic] = {}
+        deleting = []
+        for entry in self._files.scan(self.path):
+            if not entry.name.endswith(TOPIC_SUFFIX):
+                continue
+            name = topic_of_record(entry.name)
+            if name is None:
+                raise StorageError(f"{self.path / entry.name}: no topic's record has this name")
+            topic, ended = parse_topic(read_file(self._files, self.path / entry.name), self.path / entry.name)
+            if ended:
+                deleting.append(name)
+            else:
+                topics[name] = topic
+        return topics, deleting
+
+    def put(self, name: str, topic: StoredTopic, *, deleting: bool = False) -> None:
+        """Write a topic's record, durably. Raises `OSError`."""
+        fields = {
+            "topic.id": encode_id(topic.topic_id),
+            "partitions": str(topic.total),
+            "generation": topic.generation,
+        }
+        if len(topic.partitions) < topic.total:
+            fields["partitions.here"] = ",".join(map(str, topic.partitions))
+        if deleting:
+            fields["deleting"] = "true"
+        fields |= {_CONFIG + key: value for key, value in topic.overrides.items()}
+        data = format_properties(fields).encode("utf-8")
+        replace_file(self._files, self._record(name), data, durable=True)
+
+    def remove(self, name: str) -> None:
+        """Forget a topic, durably. Raises `OSError`."""
+        self._files.remove(self._record(name))
+        self._files.sync_directory(self.path)
+
+    def set_aside(self, name: str, target: Path) -> None:
+        """Keep a copy of a topic's record in another directory. Raises `OSError`."""
+        data = read_file(self._files, self._record(name))
+        replace_file(self._files, target / (file_name(name) + TOPIC_SUFFIX), data, durable=True)
+
+    def _record(self, name: str) -> Path:
+        return topic_record(self.path.parent, name)
+
+
+def topic_record(data_directory: Path, name: str) -> Path:
+    """Where the record of a topic is."""
+    return data_directory / TOPICS_DIRECTORY / (file_name(name) + TOPIC_SUFFIX)
+
+
+def topic_of_record(name: str) -> str | None:
+    """The topic whose record has this file name; None when it is none's."""
+    stem = name.removesuffix(TOPIC_SUFFIX)
+    return topic_of_file(stem) if stem != name else None
+
+
+def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> None:
+    """Say in a partition's directory whose it is. The record of the topic can always replace this file."""
+    replace_file(
+        files,
+        directory / PARTITION_METADATA,
+        _partition_metadata(topic.topic_id, topic.generation),
+        durable=False,
+    )
+
+
+def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:
+    """Whether the file is there just as `write_partition_metadata` writes it: no need to parse it then.
+    Raises `OSError`: the disk refused; `NotADirectoryError` where the directory is none.
+    """
+    try:
+        data = read_file(files, directory / PARTITION_METADATA)
+        return data == _partition_metadata(topic.topic_id, topic.generation)
+    except FileNotFoundError:
+        return False
+
+
+@lru_cache(1)
+def _partition_metadata(topic_id: UUID, generation: str) -> bytes:
+    """The same for all partitions of a topic, which are made and opened one after the other."""
+    fields = {"version": "1", "topic.id": encode_id(topic_id), "generation": generation}
+    return format_properties(fields).encode("utf-8")
+
+
+def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, str] | None:
+    """Topic id and generation; None when the file is missing or torn. Raises `OSError`."""
+    try:
+        text = read_file(files, directory / PARTITION_METADATA).decode("utf-8")
+        if not text.endswith("\n"):
+            return None
+        fields = parse_properties(text)
+        return decode_id(fields["topic.id"]), fields["generation"]
+    except (FileNotFoundError, KeyError, ValueError, KafkaError):
+        return None
+
+
+def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
+    """A topic's record, and whether the topic is being deleted; ``path`` is for the errors.
+    Raises `StorageError`: it is no topic's record.
+    """
+    try:
+        fields = parse_properties(data.decode("utf-8"))
+        here, total = fields.get("partitions.here"), int(fields["partitions"])
+        numbers = range(total) if here is None else map(int, here.split(","))
+        topic = StoredTopic(
+            decode_id(fields["topic.id"]),
+            tuple(numbers),
+            {key.removeprefix(_CONFIG): value for key, value in fields.items() if key.startswith(_CONFIG)},
+            fields["generation"],
+            total,
+        )
+    except (KeyError, ValueError, KafkaError) as e:
+        raise StorageError(f"{path} is not a topic's record: {e!r}") from e
+    if topic.generation not in FAMILIES:
+        raise StorageError(f"{path}: generation {topic.generation} is not known here")
+    return topic, fields.get("deleting") == "true"
