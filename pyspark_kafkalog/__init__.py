@@ -11,16 +11,23 @@ below it. So public names are imported on first use, and importing this module c
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
     from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
     from pyspark_kafkalog.classic.consumer.stream import Blacklist, ConsumerTimeout, Whitelist
-    from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer, CallbackHandler, EventHandler
+    from pyspark_kafkalog.classic.mirror.mirror import Mirror
+    from pyspark_kafkalog.classic.producer.async_producer import (
+        AsyncProducer,
+        CallbackHandler,
+        EventHandler,
+        QueueFull,
+    )
     from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.client.discovery import Cluster
     from pyspark_kafkalog.client.groups import (
         CommittedOffset,
         commit_offsets,
@@ -35,12 +42,55 @@ if TYPE_CHECKING:
         describe_transaction,
         list_transactions,
     )
+    from pyspark_kafkalog.client.transactions import end_transaction
+    from pyspark_kafkalog.config.client import ClientConfig
+    from pyspark_kafkalog.config.mirror import mirror_config
+    from pyspark_kafkalog.config.properties import load_properties
     from pyspark_kafkalog.consumer.consumer import Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
+    from pyspark_kafkalog.datasource.load.load_planning import PendingPlan
     from pyspark_kafkalog.datasource.read_arrow import read_arrow
+    from pyspark_kafkalog.datasource.sink.sink_transactions import WrittenOtherwise
     from pyspark_kafkalog.datasource.source import DefaultSource
     from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag
-    from pyspark_kafkalog.errors import KafkaError, LoadError
+    from pyspark_kafkalog.errors import (
+        AuthenticationFailed,
+        BrokersUnreachable,
+        CommitFailed,
+        ConnectionLost,
+        CorruptMessage,
+        DamagedRecord,
+        DatabaseFailed,
+        ForeignCluster,
+        IncompleteLoad,
+        InvalidConfig,
+        InvalidRecord,
+        InvalidTimestamp,
+        InvalidTopic,
+        InvalidTxnState,
+        KafkaError,
+        LoadBusy,
+        LoadError,
+        LostRace,
+        MessageTooLarge,
+        NewerFormat,
+        OffsetOutOfRange,
+        OffsetsAgedOut,
+        ProducerFenced,
+        ReceiptMismatch,
+        RequestTimedOut,
+        ServerError,
+        TooManyDead,
+        TopicAlreadyExists,
+        TopicRecreated,
+        TransactionAbortable,
+        TransactionAborted,
+        UnknownTopicOrPartition,
+        UnsafeStore,
+        UnstorableValue,
+        UnsupportedCompression,
+        UnsupportedVersion,
+    )
     from pyspark_kafkalog.java_runtime import ensure_java
     from pyspark_kafkalog.ledger.commit import Commit
     from pyspark_kafkalog.ledger.ledger import Ledger
@@ -58,31 +108,71 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncProducer",
+    "AuthenticationFailed",
     "Blacklist",
+    "BrokersUnreachable",
     "CallbackHandler",
     "ClassicProducer",
+    "ClientConfig",
+    "Cluster",
     "Commit",
+    "CommitFailed",
     "CommittedOffset",
+    "ConnectionLost",
     "Consumer",
     "ConsumerConnector",
     "ConsumerRecord",
     "ConsumerTimeout",
+    "CorruptMessage",
+    "DamagedRecord",
+    "DatabaseFailed",
     "DefaultSource",
     "EventHandler",
     "FetchRequest",
+    "ForeignCluster",
+    "IncompleteLoad",
+    "InvalidConfig",
+    "InvalidRecord",
+    "InvalidTimestamp",
+    "InvalidTopic",
+    "InvalidTxnState",
     "KafkaError",
     "LagListener",
     "Ledger",
+    "LoadBusy",
     "LoadError",
+    "LostRace",
+    "MessageTooLarge",
+    "Mirror",
     "NewTopic",
+    "NewerFormat",
+    "OffsetOutOfRange",
+    "OffsetsAgedOut",
+    "PendingPlan",
     "Producer",
     "ProducerData",
+    "ProducerFenced",
     "ProducerRequest",
+    "QueueFull",
+    "ReceiptMismatch",
+    "RequestTimedOut",
+    "ServerError",
     "SimpleConsumer",
     "SourceLag",
     "SyncProducer",
+    "TooManyDead",
+    "TopicAlreadyExists",
     "TopicPartition",
+    "TopicRecreated",
+    "TransactionAbortable",
+    "TransactionAborted",
+    "UnknownTopicOrPartition",
+    "UnsafeStore",
+    "UnstorableValue",
+    "UnsupportedCompression",
+    "UnsupportedVersion",
     "Whitelist",
+    "WrittenOtherwise",
     "__version__",
     "abort_transaction",
     "audit",
@@ -97,71 +187,72 @@ __all__ = [
     "delete_topics",
     "describe_group",
     "describe_transaction",
+    "end_transaction",
     "ensure_java",
     "list_groups",
     "list_transactions",
     "load",
+    "load_properties",
+    "mirror_config",
     "read_arrow",
     "read_dead",
     "read_load",
     "use_spark_keys",
 ]
 
-_HOMES = {
-    "AsyncProducer": "classic.producer.async_producer",
-    "Blacklist": "classic.consumer.stream",
-    "CallbackHandler": "classic.producer.async_producer",
-    "ClassicProducer": "classic.producer.classic_producer",
-    "Commit": "ledger.commit",
-    "CommittedOffset": "client.groups",
-    "Consumer": "consumer.consumer",
-    "ConsumerConnector": "classic.consumer.consumer_connector",
-    "ConsumerRecord": "consumer.record_fetcher",
-    "ConsumerTimeout": "classic.consumer.stream",
-    "DefaultSource": "datasource.source",
-    "EventHandler": "classic.producer.async_producer",
-    "FetchRequest": "protocol.v07",
-    "KafkaError": "errors",
-    "LagListener": "datasource.stream.lag_listener",
-    "Ledger": "ledger.ledger",
-    "LoadError": "errors",
-    "NewTopic": "client.admin",
-    "Producer": "producer.producer",
-    "ProducerData": "classic.producer.classic_producer",
-    "ProducerRequest": "classic.producer.sync_producer",
-    "SimpleConsumer": "classic.consumer.simple_consumer",
-    "SourceLag": "datasource.stream.lag_listener",
-    "SyncProducer": "classic.producer.sync_producer",
-    "TopicPartition": "types",
-    "Whitelist": "classic.consumer.stream",
-    "abort_transaction": "client.transaction_admin",
-    "audit": "loads.reading",
-    "audit_sql": "loads.sql.reconcile",
-    "commit_offsets": "client.groups",
-    "committed_offsets": "client.groups",
-    "compact": "loads.compaction",
-    "create_partitions": "client.admin",
-    "create_topics": "client.admin",
-    "delete_group_offsets": "client.groups",
-    "delete_groups": "client.groups",
-    "delete_topics": "client.admin",
-    "describe_group": "client.groups",
-    "describe_transaction": "client.transaction_admin",
-    "ensure_java": "java_runtime",
-    "list_groups": "client.groups",
-    "list_transactions": "client.transaction_admin",
-    "load": "loads.load",
-    "read_arrow": "datasource.read_arrow",
-    "read_dead": "loads.dead_letters",
-    "read_load": "loads.reading",
-    "use_spark_keys": "loads.store_keys",
+# Where a name is imported from when it is first used; what is not listed is one of the errors.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "classic.consumer.consumer_connector": ("ConsumerConnector",),
+    "classic.consumer.simple_consumer": ("SimpleConsumer",),
+    "classic.consumer.stream": ("Blacklist", "ConsumerTimeout", "Whitelist"),
+    "classic.mirror.mirror": ("Mirror",),
+    "classic.producer.async_producer": ("AsyncProducer", "CallbackHandler", "EventHandler", "QueueFull"),
+    "classic.producer.classic_producer": ("ClassicProducer", "ProducerData"),
+    "classic.producer.sync_producer": ("ProducerRequest", "SyncProducer"),
+    "client.admin": ("NewTopic", "create_partitions", "create_topics", "delete_topics"),
+    "client.discovery": ("Cluster",),
+    "client.groups": (
+        "CommittedOffset",
+        "commit_offsets",
+        "committed_offsets",
+        "delete_group_offsets",
+        "delete_groups",
+        "describe_group",
+        "list_groups",
+    ),
+    "client.transaction_admin": ("abort_transaction", "describe_transaction", "list_transactions"),
+    "client.transactions": ("end_transaction",),
+    "config.client": ("ClientConfig",),
+    "config.mirror": ("mirror_config",),
+    "config.properties": ("load_properties",),
+    "consumer.consumer": ("Consumer",),
+    "consumer.record_fetcher": ("ConsumerRecord",),
+    "datasource.load.load_planning": ("PendingPlan",),
+    "datasource.read_arrow": ("read_arrow",),
+    "datasource.sink.sink_transactions": ("WrittenOtherwise",),
+    "datasource.source": ("DefaultSource",),
+    "datasource.stream.lag_listener": ("LagListener", "SourceLag"),
+    "java_runtime": ("ensure_java",),
+    "ledger.commit": ("Commit",),
+    "ledger.ledger": ("Ledger",),
+    "loads.compaction": ("compact",),
+    "loads.dead_letters": ("read_dead",),
+    "loads.load": ("load",),
+    "loads.reading": ("audit", "read_load"),
+    "loads.sql.reconcile": ("audit_sql",),
+    "loads.store_keys": ("use_spark_keys",),
+    "producer.producer": ("Producer",),
+    "protocol.v07": ("FetchRequest",),
+    "types": ("TopicPartition",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:

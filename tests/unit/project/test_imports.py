@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "kazoo", "typer", "rich")
@@ -75,4 +79,15 @@ def test_public_names_are_those_listed_and_others_are_refused() -> None:
     for name in kafkalog.__all__:
         assert getattr(kafkalog, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Reader'"):
-        _ = kafkalog.Reader
+        _ = kafkalog.Reader  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("package", [kafkalog, kafkalog_broker], ids=lambda package: package.__name__)
+def test_type_checkers_see_no_name_but_those_listed(package: ModuleType) -> None:
+    # A __getattr__ that they see would make every misspelt name one of ours.
+    code = ast.parse(Path(str(package.__file__)).read_text())
+    seen = {node.name for node in code.body if isinstance(node, ast.FunctionDef)}
+    assert seen == {"__dir__"}
+    (hidden,) = (node for node in code.body if isinstance(node, ast.If) and "not" in ast.unparse(node.test))
+    assert ast.unparse(hidden.test) == "not TYPE_CHECKING"
+    assert dir(package) == sorted(package.__all__)

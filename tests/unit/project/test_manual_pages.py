@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog import errors
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS
 from pyspark_kafkalog.datasource.options.read_options import REFUSED as REFUSED_BY_READS
 from pyspark_kafkalog.datasource.options.sink_options import REFUSED
@@ -15,6 +16,8 @@ from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 ROOT = Path(__file__).parents[3]
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/parity.md", "tests/guarantees.md"]
 PAGES += [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+# Their errors are those of our own code, not a caller's.
+ABOUT_BYTES = ("docs/formats.md", "docs/protocol.md")
 
 
 def text_of(page: str) -> str:
@@ -67,8 +70,15 @@ def test_examples_import_the_package_in_one_way(page: str) -> None:
         named = set(re.findall(r"\bkafkalog\.(\w+)", code))
         assert named <= set(kafkalog.__all__), named
         assert not named or "import pyspark_kafkalog as kafkalog\n" in code, code
-        imported = re.findall(r"^from pyspark_kafkalog import (.*)$", code, re.MULTILINE)
-        assert not set(", ".join(imported).split(", ")) & set(kafkalog.__all__), imported
+        imported = re.findall(r"^from (pyspark_kafkalog\S*) import (.*)$", code, re.MULTILINE)
+        assert not imported or imported == [("pyspark_kafkalog", "decoding")], imported
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ABOUT_BYTES])
+def test_errors_that_a_page_names_can_be_caught_by_these_names(page: str) -> None:
+    ours = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    named = set(re.findall(r"`(\w+)`", text_of(page))) & ours
+    assert named <= set(kafkalog.__all__)
 
 
 def test_the_front_page_is_short() -> None:
