@@ -101,7 +101,7 @@ LINES = (
     Line("spark_connector", "Spark: to Parquet, without the write's time", CONNECTOR, r"Parquet"),
     Line("spark_connector", "Spark: write 2 M rows to a topic", CONNECTOR, r"^Write"),
     Line("memory", "Worker's memory over 5 GiB", "rest of the read"),
-    Line("loads", "Load: its time, beside waits for the ledger", LIMIT, r"ledger: "),
+    Line("loads", "Load: its whole time", "its waits for the ledger", r"ledger: "),
     Line("loads", "Load: next plan after 10,000 commits, disk", "after 10", r"peer: 10 commits"),
     Line("loads", "Load: next plan after 10,000 commits, store", LIMIT, r"in a store"),
 )  # fmt: skip
