@@ -99,7 +99,7 @@ format: $(STAMP)  ## Let ruff format and fix what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## Measure against named peers and write docs/benchmarks.md
+bench: $(STAMP)  ## Measure against named peers and write benchmarks/results and docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
 notebooks: $(STAMP)  ## Execute the notebooks and keep what they print and draw

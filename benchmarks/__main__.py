@@ -1,9 +1,10 @@
-"""``make bench``: every benchmark in one run, printed, and written into docs/benchmarks.md.
+"""``make bench``: runs all benchmarks, or those named, prints their tables and writes them down.
 
-    python -m benchmarks [--rounds N] [--dry-run] [NAME ...]
+    python -m benchmarks [--rounds N] [--dry-run | --table-only] [NAME ...]
 
-Each chapter of the page says when and where it was measured, and a run of some benchmarks renews theirs. What
-stands there below the marker is written by hand and kept.
+A table goes to benchmarks/results/MODULE.md, with the date and the machine, in place of the last one of the
+same benchmark; text below the marker there is written by hand and kept. Then the table of goals in
+docs/benchmarks.md is computed again from all results.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.goals import renewed_page
 from benchmarks.harness import Row, table
 from benchmarks.page import chapter, renewed
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+RESULTS = Path(__file__).resolve().parent / "results"
+PAGE = RESULTS.parent.parent / "docs" / "benchmarks.md"
 
 
 class Benchmark(NamedTuple):
-    """A module with ``run(rounds)``, or one of its ``PARTS``, and what the page calls it."""
+    """A module with ``run(rounds)``, or one of its ``PARTS``, and the title of its results."""
 
     module: str
     title: str
@@ -88,21 +91,35 @@ BENCHMARKS = (
 def main() -> int:
     arguments = _arguments()
     chosen = [b for b in BENCHMARKS if not arguments.names or {b.module, b.name} & set(arguments.names)]
-    chapters: dict[str, str] = {}
     missed = 0
-    for number, benchmark in enumerate(chosen, 1):
+    for number, benchmark in enumerate([] if arguments.table_only else chosen, 1):
         print(f"[{number}/{len(chosen)}] {benchmark.title}", flush=True)
         began = time.monotonic()
         rows = benchmark.run(arguments.rounds)
         missed += sum(not row.met for row in rows)
         print(table(rows), f"\n{time.monotonic() - began:.0f} s\n", flush=True)
-        chapters[benchmark.title] = chapter(benchmark.title, benchmark.name, table(rows))
+        if not arguments.dry_run:
+            write(benchmark, table(rows))
     if not arguments.dry_run:
-        titles = [b.title for b in BENCHMARKS]
-        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), titles, chapters), encoding="utf-8")
+        PAGE.write_text(renewed_page(PAGE.read_text(encoding="utf-8"), results_of), encoding="utf-8")
         print(f"written: {PAGE.name}")
-    print(f"goals missed: {missed}")
+    if not arguments.table_only:
+        print(f"goals missed: {missed}")
     return 0
+
+
+def results_of(module: str) -> str:
+    """The results file of a module; empty if it has none yet."""
+    path = RESULTS / f"{module}.md"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def write(benchmark: Benchmark, rows: str) -> None:
+    """Replace the table of a benchmark in the results file of its module."""
+    titles = [b.title for b in BENCHMARKS if b.module == benchmark.module]
+    new = {benchmark.title: chapter(benchmark.title, benchmark.name, rows)}
+    page = renewed(results_of(benchmark.module), benchmark.module, titles, new)
+    (RESULTS / f"{benchmark.module}.md").write_text(page, encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -111,7 +128,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(b.name for b in BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each contestant (default: 7)")
-    parser.add_argument("--dry-run", action="store_true", help="leave docs/benchmarks.md as it is")
+    writing = parser.add_mutually_exclusive_group()
+    writing.add_argument("--dry-run", action="store_true", help="print only, write no file")
+    writing.add_argument(
+        "--table-only", action="store_true", help="measure nothing, only write docs/benchmarks.md"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - {name for b in BENCHMARKS for name in (b.module, b.name)}
     if unknown:

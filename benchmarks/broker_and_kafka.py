@@ -10,7 +10,7 @@ Values have 100 bytes, of which a codec can make half. ``processor`` in a note i
 for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FREE_GOAL`) where its clients
 take less of the processors than Kafka does, so that the broker is what is measured.
 
-Each of `PARTS` is a chapter of docs/benchmarks.md and can be run alone: ``python -m benchmarks
+Each of `PARTS` is a chapter of results/broker_and_kafka.md and can be run alone: ``python -m benchmarks
 broker_and_kafka.consume``. Single lines, which are only printed: ``python -m benchmarks.broker_and_kafka
 --only "consumer-perf.*100"``.
 """

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a chapter for each benchmark, as it was last measured, and what is written by hand."""
+"""benchmarks/results: a file for each module, with the tables last measured and what is written by hand."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 
-MARKER = "<!-- What follows is written by hand; the benchmarks keep it. -->"
+MARKER = "<!-- Written by hand from here on: the command does not change it. -->"
 VERSIONS = (
     "pyspark", "pyarrow", "numpy", "numba", "crc32c", "isal", "confluent-kafka", "aiokafka", "kafka-python",
 )  # fmt: skip
 
-INTRODUCTION = """\
-# Benchmarks
+_INTRODUCTION = """\
+# Results of `{module}`
 
-Written by `make bench`, or a chapter alone by the command that stands in it. Every figure is a median of
-rounds in which the contestants take turns; machines are noisy, so only the ratio within one line means
-something. The question of each benchmark and what it measures stand at the top of its file in `benchmarks/`.
+The docstring of [{module}.py](../{module}.py) says what is measured and how. `python -m benchmarks {module}`
+measures again and replaces the tables above the marker. How to read them, and the goals of all benchmarks:
+[benchmarks.md](../../docs/benchmarks.md).
 """
 _CHAPTER = "\n## "
 
 
-def chapter(title: str, module: str, rows: str) -> str:
-    """A chapter that was measured now, on this machine; ``rows`` is its table."""
-    return f"## {title}\n\n`python -m benchmarks {module}`: {_machine()}\n\n{rows}\n"
+def chapter(title: str, name: str, rows: str) -> str:
+    """A chapter measured now, on this machine; ``rows`` is its table."""
+    return f"## {title}\n\n`python -m benchmarks {name}`: {_machine()}\n\n{rows}\n"
 
 
-def renewed(page: str, order: Sequence[str], chapters: Mapping[str, str]) -> str:
-    """The page with ``chapters``, by title, in place of its own; those that are nowhere yet are left out.
+def renewed(page: str, module: str, order: Sequence[str], chapters: Mapping[str, str]) -> str:
+    """The results page of a module with ``chapters``, by title, in place of its own.
 
-    ``order`` has all titles; what the page has under another title goes.
+    ``order`` has all titles of the module. Chapters of other titles are dropped, and what follows the marker
+    is kept. ``page`` is empty for a module without results.
     """
     generated, _, by_hand = page.partition(MARKER)
     kept = {text.split("\n", 1)[0]: "## " + text.strip() + "\n" for text in generated.split(_CHAPTER)[1:]}
     whole = {**kept, **chapters}
-    return "\n".join([INTRODUCTION, *(whole[title] for title in order if title in whole), MARKER]) + (
-        by_hand or "\n"
-    )
+    parts = [_INTRODUCTION.format(module=module), *(whole[title] for title in order if title in whole)]
+    return "\n".join([*parts, MARKER]) + (by_hand or "\n")
 
 
 def _machine() -> str:

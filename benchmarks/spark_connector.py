@@ -8,7 +8,7 @@ more, which every codec makes half of or less.
 The session has this project's Python daemon, but for one question, of the first row without it.
 
 What real topics look like is asked in parts of its own (`PARTS`), by size of the values and by records a
-batch: producers that do not linger write one. A part is a chapter of docs/benchmarks.md and can be run alone:
+batch: producers that do not linger write one. A part is a chapter of its results and can be run alone:
 ``python -m benchmarks spark_connector.values_100``. `over_tls` reads with TLS, from an Apache Kafka with the
 options of its own start script, whose compiler knows AES, and from the bundled broker. `many_partitions` has
 a task with little to read for each partition; planning alone is measured at the bundled broker, which has

@@ -16,6 +16,7 @@ from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 ROOT = Path(__file__).parents[3]
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/parity.md", "tests/guarantees.md"]
 PAGES += [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [f"benchmarks/results/{path.name}" for path in sorted((ROOT / "benchmarks/results").glob("*.md"))]
 # Their errors are those of our own code, not a caller's.
 ABOUT_BYTES = ("docs/formats.md", "docs/protocol.md")
 
