@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 
 import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
 from kafkalog_broker.server.dispatch import REGISTRY
@@ -171,6 +172,29 @@ def described(docstring: str) -> tuple[str, str]:
     found = re.search(r"Left out: (.*?)(?:\n\n|\Z)", docstring, re.DOTALL)
     left_out = " ".join(found[1].split()).rstrip(".") if found is not None else "nothing"
     return _text(what.rstrip(".")), _text(left_out)
+
+
+def docstring_table(docstring: str) -> list[dict[str, str]]:
+    """The rows of the table in a docstring, by column.
+
+    The names of the columns are above a line of dashes, and begin where the dashes do. A line without a first
+    cell continues the row above it; an empty line ends the table.
+    """
+    lines = docstring.splitlines()
+    dashes = next(n for n, line in enumerate(lines) if line and not set(line) - set("- "))
+    starts = [match.start() for match in re.finditer("-+", lines[dashes])]
+    columns = list(zip(starts, [*starts[1:], None], strict=True))
+    names, *parts = (
+        [line[start:end].strip() for start, end in columns]
+        for line in (lines[dashes - 1], *takewhile(str.strip, lines[dashes + 1 :]))
+    )
+    rows: list[list[str]] = []
+    for cells in parts:
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [" ".join(filter(None, both)) for both in zip(rows[-1], cells, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _matrix() -> list[str]:

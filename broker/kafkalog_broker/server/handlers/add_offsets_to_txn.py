@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pyspark_kafkalog.protocol.api.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

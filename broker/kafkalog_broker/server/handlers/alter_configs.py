@@ -9,7 +9,7 @@ from functools import partial
 
 from kafkalog_broker.server.configs import altered, replaced
 from kafkalog_broker.server.dispatch import Context, handles
-from pyspark_kafkalog.protocol.api.alter_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,

@@ -12,7 +12,7 @@ from functools import partial
 from kafkalog_broker.security.credentials import Change
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
+from pyspark_kafkalog.protocol.api.logins import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -10,7 +10,7 @@ import re
 
 from kafkalog_broker.server.dispatch import REGISTRY, Context, handles
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.api_versions import (
+from pyspark_kafkalog.protocol.api.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -10,13 +10,13 @@ from kafkalog_broker.group.consumer_group import ConsumerGroup
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.describe_groups import GROUP_OPERATIONS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_describe import (
-    Assignment,
+from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    DescribedAssignment,
     DescribedGroup,
+    DescribedTopicPartitions,
     Member,
-    TopicPartitions,
 )
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
@@ -99,11 +99,11 @@ def _member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> 
     )
 
 
-def _assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> Assignment:
+def _assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> DescribedAssignment:
     """Topics that were deleted meanwhile are left out: they have no name any more."""
-    return Assignment(
+    return DescribedAssignment(
         tuple(
-            TopicPartitions(topic_id, names[topic_id], partitions)
+            DescribedTopicPartitions(topic_id, names[topic_id], partitions)
             for topic_id, partitions in assignors.by_topic(assignment)
             if topic_id in names
         )

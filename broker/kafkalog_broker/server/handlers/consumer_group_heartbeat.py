@@ -10,7 +10,7 @@ from kafkalog_broker.group.classic_rules import CONSUMER
 from kafkalog_broker.group.consumer_group import Client
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
+from pyspark_kafkalog.protocol.api.consumer_groups import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -8,7 +8,7 @@ from kafkalog_broker.security.acl_store import check_new
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.describe_acls import authorizer_of
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.create_acls import (
+from pyspark_kafkalog.protocol.api.acls import (
     AclCreation,
     AclCreationResult,
     CreateAclsRequest,

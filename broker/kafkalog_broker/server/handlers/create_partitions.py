@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     ServerError,
 )
-from pyspark_kafkalog.protocol.api.create_partitions import (
+from pyspark_kafkalog.protocol.api.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

@@ -25,7 +25,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     ServerError,
 )
-from pyspark_kafkalog.protocol.api.create_topics import (
+from pyspark_kafkalog.protocol.api.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,

@@ -7,7 +7,7 @@ from functools import partial
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.describe_acls import authorizer_of, filter_of
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.delete_acls import (
+from pyspark_kafkalog.protocol.api.acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.delete_groups import (
+from pyspark_kafkalog.protocol.api.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -11,7 +11,7 @@ from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.served_logs import TimeAllowance
 from pyspark_kafkalog.errors import ErrorCode, InvalidTopic, KafkaError, OffsetOutOfRange, ServerError
-from pyspark_kafkalog.protocol.api.delete_records import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.delete_topics import (
+from pyspark_kafkalog.protocol.api.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

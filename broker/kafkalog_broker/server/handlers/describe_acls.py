@@ -7,9 +7,9 @@ from itertools import groupby
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter
-from pyspark_kafkalog.protocol.api.describe_acls import (
+from pyspark_kafkalog.protocol.api.acls import (
     AclDescription,
+    DeleteAclsFilter,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.describe_client_quotas import (
+from pyspark_kafkalog.protocol.api.cluster import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.describe_cluster import (
+from pyspark_kafkalog.protocol.api.cluster import (
     BROKERS,
     DescribeClusterBroker,
     DescribeClusterRequest,

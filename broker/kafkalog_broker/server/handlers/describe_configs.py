@@ -12,14 +12,14 @@ from kafkalog_broker.log.generations import check_name
 from kafkalog_broker.server.configs import ConfigEntry, broker_entries, topic_entries
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.describe_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as ConfigResource
+from pyspark_kafkalog.protocol.api.configs import ResourceType as ConfigResource
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalog_broker.group.group import NoSuchGroup
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.describe_groups import (
+from pyspark_kafkalog.protocol.api.groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,

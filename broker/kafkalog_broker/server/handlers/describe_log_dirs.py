@@ -12,7 +12,7 @@ from operator import attrgetter
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.store.manager import DirectoryContents
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.describe_log_dirs import (
+from pyspark_kafkalog.protocol.api.cluster import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

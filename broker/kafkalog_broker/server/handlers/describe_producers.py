@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.describe_producers import (
+from pyspark_kafkalog.protocol.api.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

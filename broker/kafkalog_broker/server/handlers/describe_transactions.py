@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.transaction.states import STATE_NAMES
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.describe_transactions import (
+from pyspark_kafkalog.protocol.api.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,

@@ -7,7 +7,7 @@ from collections import Counter
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.alter_user_scram_credentials import NUMBERS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
+from pyspark_kafkalog.protocol.api.logins import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

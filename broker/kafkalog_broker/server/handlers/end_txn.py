@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest, EndTxnResponse
+from pyspark_kafkalog.protocol.api.transactions import EndTxnRequest, EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 

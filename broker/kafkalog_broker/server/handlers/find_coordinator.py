@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     StorageError,
 )
-from pyspark_kafkalog.protocol.api.find_coordinator import (
+from pyspark_kafkalog.protocol.api.metadata import (
     Coordinator,
     CoordinatorType,
     FindCoordinatorRequest,

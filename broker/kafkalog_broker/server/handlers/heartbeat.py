@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pyspark_kafkalog.protocol.api.groups import HeartbeatRequest, HeartbeatResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 

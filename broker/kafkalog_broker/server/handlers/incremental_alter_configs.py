@@ -9,12 +9,12 @@ from functools import partial
 
 from kafkalog_broker.server.configs import altered, changed
 from kafkalog_broker.server.dispatch import Context, handles
-from pyspark_kafkalog.protocol.api.describe_configs import ResourceType as ConfigResource
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pyspark_kafkalog.protocol.api.configs import ResourceType as ConfigResource
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

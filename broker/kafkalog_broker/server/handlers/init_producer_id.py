@@ -11,7 +11,7 @@ from typing import Any
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from kafkalog_broker.transaction.producer_ids import NoProducerId
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

@@ -8,11 +8,7 @@ from uuid import uuid4
 from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.join_group import (
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-)
+from pyspark_kafkalog.protocol.api.groups import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 

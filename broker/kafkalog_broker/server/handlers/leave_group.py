@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from pyspark_kafkalog.protocol.api.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 

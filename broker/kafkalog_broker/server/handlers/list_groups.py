@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from pyspark_kafkalog.protocol.api.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

@@ -11,7 +11,7 @@ from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.list_transactions import (
+from pyspark_kafkalog.protocol.api.transactions import (
+    ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TransactionState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
@@ -34,7 +34,7 @@ def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[L
             name for name in request.state_filters if name not in STATE_NAMES.values()
         ),
         transaction_states=tuple(
-            TransactionState(
+            ListedTransaction(
                 transactional_id=each.transactional_id,
                 producer_id=each.producer_id,
                 transaction_state=STATE_NAMES[each.state],

@@ -16,14 +16,14 @@ from kafkalog_broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from pyspark_kafkalog.protocol.api.txn_offset_commit import TxnOffsetCommitRequest
+from pyspark_kafkalog.protocol.api.transactions import TxnOffsetCommitRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps

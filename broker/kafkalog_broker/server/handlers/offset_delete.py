@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.handlers.offset_commit import A_STEP
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.offset_delete import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.offset_fetch import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kafkalog_broker.server.dispatch import Context, handles
 from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance, check_leader_epoch
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -44,8 +44,9 @@ from pyspark_kafkalog.protocol.api.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
+    read_single,
+    write_single,
 )
-from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, resume_steps

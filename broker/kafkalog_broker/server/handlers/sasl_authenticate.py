@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from pyspark_kafkalog.protocol.api.logins import SaslAuthenticateRequest, SaslAuthenticateResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 _WORDS = "SaslAuthenticate request received after successful authentication"

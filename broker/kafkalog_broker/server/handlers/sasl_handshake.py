@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkalog_broker.server.dispatch import Context, handles
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.protocol.api.logins import SaslHandshakeRequest, SaslHandshakeResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kafkalog_broker.group.classic_rules import SyncAnswer, SyncRequest
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from pyspark_kafkalog.protocol.api.groups import SyncGroupRequest, SyncGroupResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 

@@ -13,7 +13,7 @@ from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, Context, handles
 from kafkalog_broker.server.handlers.offset_commit import A_STEP, check_offsets
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+from pyspark_kafkalog.protocol.api.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,

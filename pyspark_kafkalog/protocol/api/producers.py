@@ -1,6 +1,11 @@
-"""DescribeProducers, version 0: the producers that the leader of a partition knows.
+"""Producer ids, and the producers of a partition.
 
-Flexible from 0. Source: protocol guide, DescribeProducers; KIP-664.
+API                Versions  Flexible from  Left out
+-----------------  --------  -------------  --------------------
+InitProducerId     0-5       2              6 (two-phase commit)
+DescribeProducers  0         0              nothing
+
+Source: protocol guide; KIP-98 and 360 (InitProducerId), 664 (DescribeProducers).
 """
 
 from __future__ import annotations
@@ -8,7 +13,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
+
+# --- InitProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest:
+    """Null ``transactional_id``: idempotence only. From version 3 a producer may keep its id."""
+
+    transactional_id: str | None = wire(STRING, null_since=0)
+    transaction_timeout_ms: int = wire(INT32)
+    producer_id: int = wire(INT64, 3, default=-1)
+    producer_epoch: int = wire(INT16, 3, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse:
+    """The id, and the epoch that fences older producers with it."""
+
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    producer_id: int = wire(INT64, default=-1)
+    producer_epoch: int = wire(INT16)
+
+
+# --- DescribeProducers
 
 
 @dataclass(frozen=True, slots=True)
