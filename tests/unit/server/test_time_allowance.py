@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.handlers.list_offsets import list_offsets
+from kafkalog_broker.server.handlers.log_offsets import list_offsets
 from kafkalog_broker.server.handlers.produce import produce
 from kafkalog_broker.server.served_logs import LONGEST_SECONDS, ServedLogs
 from pyspark_kafkalog.errors import ErrorCode
