@@ -42,7 +42,7 @@ from pyspark_kafkalog.client.admin import NewTopic, alter_topic_configs, create_
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch

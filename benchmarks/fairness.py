@@ -27,33 +27,33 @@ from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.groups import (
+    DescribeGroupsRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
 )
 from pyspark_kafkalog.protocol.v07 import OffsetsRequest, ProduceRequest
 from pyspark_kafkalog.protocol.v07 import encode_request as encode_request07

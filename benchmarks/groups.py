@@ -47,15 +47,19 @@ from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pyspark_kafkalog.protocol.api.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_response
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition

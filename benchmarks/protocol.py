@@ -15,8 +15,29 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.harness import Row, compare, interleave, repeats, table
-from pyspark_kafkalog.protocol.api import fetch, metadata, produce
-from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
+from pyspark_kafkalog.protocol.api.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from pyspark_kafkalog.protocol.api.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from pyspark_kafkalog.protocol.api.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+    read_single,
+    write_single,
+)
 from pyspark_kafkalog.protocol.codec import codec, table_codec
 from pyspark_kafkalog.protocol.exchange import (
     api_of,
@@ -33,17 +54,17 @@ RECORDS = bytes(100)
 def messages(partitions: int) -> list[Any]:
     """One message of each kind, with so many partitions of one topic."""
     numbers = range(partitions)
-    to_append = tuple(produce.PartitionProduceData(i, RECORDS) for i in numbers)
-    appended = tuple(produce.PartitionProduceResponse(i, base_offset=i) for i in numbers)
-    to_fetch = tuple(fetch.FetchPartition(i, fetch_offset=77, partition_max_bytes=1 << 20) for i in numbers)
-    fetched = tuple(fetch.PartitionData(i, high_watermark=99, records=RECORDS) for i in numbers)
-    known = tuple(metadata.MetadataResponsePartition(partition_index=i, replica_nodes=(0,)) for i in numbers)
+    to_append = tuple(PartitionProduceData(i, RECORDS) for i in numbers)
+    appended = tuple(PartitionProduceResponse(i, base_offset=i) for i in numbers)
+    to_fetch = tuple(FetchPartition(i, fetch_offset=77, partition_max_bytes=1 << 20) for i in numbers)
+    fetched = tuple(PartitionData(i, high_watermark=99, records=RECORDS) for i in numbers)
+    known = tuple(MetadataResponsePartition(partition_index=i, replica_nodes=(0,)) for i in numbers)
     return [
-        produce.ProduceRequest(acks=-1, topic_data=(produce.TopicProduceData("flights", to_append),)),
-        produce.ProduceResponse((produce.TopicProduceResponse("flights", appended),)),
-        fetch.FetchRequest(topics=(fetch.FetchTopic(topic="flights", partitions=to_fetch),)),
-        fetch.FetchResponse(responses=(fetch.FetchableTopicResponse(topic="flights", partitions=fetched),)),
-        metadata.MetadataResponse(topics=(metadata.MetadataResponseTopic(name="flights", partitions=known),)),
+        ProduceRequest(acks=-1, topic_data=(TopicProduceData("flights", to_append),)),
+        ProduceResponse((TopicProduceResponse("flights", appended),)),
+        FetchRequest(topics=(FetchTopic(topic="flights", partitions=to_fetch),)),
+        FetchResponse(responses=(FetchableTopicResponse(topic="flights", partitions=fetched),)),
+        MetadataResponse(topics=(MetadataResponseTopic(name="flights", partitions=known),)),
     ]
 
 
@@ -123,10 +144,10 @@ def single_calls(version: int = 11) -> dict[str, Callable[[], object]]:
 
     def tables() -> list[Any]:
         (topic,) = decode_request(header, frame, pos).topic_data
-        answer = produce.PartitionProduceResponse(
+        answer = PartitionProduceResponse(
             topic.partition_data[0].index, base_offset=9, log_append_time_ms=-1, log_start_offset=0
         )
-        response = produce.ProduceResponse((produce.TopicProduceResponse(topic.name, (answer,)),))
+        response = ProduceResponse((TopicProduceResponse(topic.name, (answer,)),))
         return encode_response(response, version=version, correlation_id=1)
 
     if b"".join(single()) != b"".join(tables()):
@@ -141,7 +162,7 @@ def run(rounds: int = 7) -> list[Row]:
         for message in messages(partitions):
             name = f"{type(message).__name__}, partitions: {partitions}"
             rows += _rows(name, calls(message), ("kafka-python", "kio"), rounds)
-    to_append, fetched = produce.PartitionProduceData(1, RECORDS), fetch.PartitionData(1, records=RECORDS)
+    to_append, fetched = PartitionProduceData(1, RECORDS), PartitionData(1, records=RECORDS)
     for value, version in ((to_append, 11), (fetched, 12)):
         rows += _rows(
             f"one {type(value).__name__}", tuned_calls(value, version), ("table",), rounds, ("writing",)

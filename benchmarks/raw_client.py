@@ -14,10 +14,9 @@ from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.api.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from pyspark_kafkalog.protocol.exchange import api_of, decode_response, encode_request
 from pyspark_kafkalog.types import NewRecord
 

@@ -18,14 +18,14 @@ from benchmarks.harness import Row, compare, interleave
 from benchmarks.raw_client import RawClient
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType, FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    EndTxnRequest,
 )
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType, FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.types import NewRecord
 from tests.support.foreign.apache_kafka import fetch
 

@@ -1,5 +1,6 @@
-"""``docs/compatibility.md``: the APIs that the broker serves, from its registry and the handlers' docstrings;
-which clients were tried with what, by the tests that try it; and what differs from Apache Kafka on purpose.
+"""``docs/compatibility.md``: the APIs that the broker serves, from its registry, its handlers' docstrings and
+the tables that open their files; which clients were tried with what, by the tests that try it; and what
+differs from Apache Kafka on purpose.
 """
 
 from __future__ import annotations
@@ -7,9 +8,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 
-import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
-from kafkalog_broker.server.dispatch import REGISTRY
+from kafkalog_broker.server.dispatch import REGISTRY, Registration
+from kafkalog_broker.server.handlers import NOT_SERVED
+from pyspark_kafkalog.protocol.exchange import APIS
 from tests.peers.scripted.allowed import ALLOWED
 
 INTRODUCTION = """\
@@ -26,21 +29,6 @@ DIFFERENCES = """
 `tests/peers/scripted` sends the same requests to this broker, to Apache Kafka 3.9.1 and to 4.1.1, and
 compares the answers field by field in the versions that both serve. They are the same but for this:
 """
-
-NOT_SERVED: Mapping[str, str] = {
-    "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken":
-        "there are no delegation tokens",
-    "DescribeTopicPartitions": "clients ask Metadata instead",
-    "AlterClientQuotas": "there are no quotas",
-    "ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs":
-        "one copy of each partition, at one broker",
-    "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
-        "what Kafka's brokers and controllers send each other",
-    "DescribeQuorum, UpdateFeatures": "no quorum of controllers, no features to switch",
-    "GetTelemetrySubscriptions, PushTelemetry, ListConfigResources": "clients send no metrics",
-    "share groups, streams groups": "of Kafka 4.1 and later",
-}  # fmt: skip
-"""What Kafka has besides, and why it is not served."""
 
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka (confluent-kafka)", "kafka-python", "aiokafka"
 OLD_PYTHON, OLD_JAVA = "kafka-python 1.4 as Kafka 0.8 to 0.10", "Java 0.9 to 0.11"
@@ -140,7 +128,7 @@ def compatibility() -> str:
             "## APIs\n",
             "| Key | API | Versions | What it does | Left out |",
             "| --- | --- | --- | --- | --- |",
-            *(_row(key) for key in sorted(REGISTRY)),
+            *(_row(REGISTRY[key]) for key in sorted(REGISTRY)),
             "\nNot served: a request closes the connection. Clients see it in ApiVersions before.\n",
             "| API | Why |",
             "| --- | --- |",
@@ -155,22 +143,40 @@ def compatibility() -> str:
     )
 
 
-def _row(key: int) -> str:
-    entry = REGISTRY[key]  # type: ignore[index]  # an IntEnum hashes as its number
-    low, high = entry.versions
-    what, left_out = described(sys.modules[entry.handler.__module__].__doc__ or "")
-    name = entry.key.name.title().replace("_", "")
-    return f"| {int(key)} | {name} | {f'{low}-{high}' if low != high else low} | {what} | {left_out} |"
+def _row(entry: Registration) -> str:
+    row = table_row(entry)
+    what = " ".join((entry.handler.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
+    cells = row["API"], row["Versions"], _text(what), _text(row["Left out"])
+    return f"| {int(entry.key)} | {' | '.join(cells)} |"
 
 
-def described(docstring: str) -> tuple[str, str]:
-    """What a handler's docstring says of its API, and of what is left out: nothing where it says nothing."""
-    head = " ".join(docstring.split("\n\n")[0].split())
-    _, _, what = head.partition(": ")
-    what, _, _ = what.partition(" Left out:")
-    found = re.search(r"Left out: (.*?)(?:\n\n|\Z)", docstring, re.DOTALL)
-    left_out = " ".join(found[1].split()).rstrip(".") if found is not None else "nothing"
-    return _text(what.rstrip(".")), _text(left_out)
+def table_row(entry: Registration) -> dict[str, str]:
+    """What the table at the top of a handler's file says of its API."""
+    rows = docstring_table(sys.modules[entry.handler.__module__].__doc__ or "")
+    return next(row for row in rows if row["API"] == APIS[entry.key].name)
+
+
+def docstring_table(docstring: str) -> list[dict[str, str]]:
+    """The rows of the table in a docstring, by column.
+
+    The names of the columns are above a line of dashes, and begin where the dashes do. A line without a first
+    cell continues the row above it; an empty line ends the table.
+    """
+    lines = docstring.splitlines()
+    dashes = next(n for n, line in enumerate(lines) if line and not set(line) - set("- "))
+    starts = [match.start() for match in re.finditer("-+", lines[dashes])]
+    columns = list(zip(starts, [*starts[1:], None], strict=True))
+    names, *parts = (
+        [line[start:end].strip() for start, end in columns]
+        for line in (lines[dashes - 1], *takewhile(str.strip, lines[dashes + 1 :]))
+    )
+    rows: list[list[str]] = []
+    for cells in parts:
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [" ".join(filter(None, both)) for both in zip(rows[-1], cells, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _matrix() -> list[str]:

@@ -12,7 +12,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribeLogDirsRequest
+from pyspark_kafkalog.protocol.api.cluster import DescribeLogDirsRequest
 from pyspark_kafkalog.status.snapshot import (
     BrokerStatus,
     GroupStatus,

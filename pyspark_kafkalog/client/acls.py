@@ -13,9 +13,13 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, error_for
-from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import (
     Acl,

@@ -14,27 +14,27 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion, error_for
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pyspark_kafkalog.protocol.api.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
+from pyspark_kafkalog.protocol.api.configs import (
+    ConfigOperation,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from pyspark_kafkalog.protocol.api.delete_records import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    ConfigOperation,
-    IncrementalAlterConfigsRequest,
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
@@ -168,9 +168,11 @@ def alter_topic_configs(
     Raises:
         UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
     """
-    changes = [AlterableConfig(key, ConfigOperation.SET, value) for key, value in (set or {}).items()]
-    changes += [AlterableConfig(key, ConfigOperation.DELETE) for key in delete]
-    resource = AlterConfigsResource(_TOPIC_RESOURCE, name, tuple(changes))
+    changes = [
+        IncrementalAlterableConfig(key, ConfigOperation.SET, value) for key, value in (set or {}).items()
+    ]
+    changes += [IncrementalAlterableConfig(key, ConfigOperation.DELETE) for key in delete]
+    resource = IncrementalAlterConfigsResource(_TOPIC_RESOURCE, name, tuple(changes))
     request = IncrementalAlterConfigsRequest(resources=(resource,))
     with cluster_at(where) as cluster:
         answer = _ask_controller(

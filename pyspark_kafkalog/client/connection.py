@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
 from pyspark_kafkalog.security.references import resolved
 

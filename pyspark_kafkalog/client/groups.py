@@ -15,27 +15,26 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
-from pyspark_kafkalog.protocol.api.consumer_group_describe import Assignment, ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroupMember, DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType, FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupDescribeRequest, DescribedAssignment
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType, FindCoordinatorRequest
 from pyspark_kafkalog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
@@ -359,7 +358,7 @@ def _newer_group(connection: Connection, group: str, deadline: Deadline) -> Grou
     )
 
 
-def _named(assignment: Assignment) -> tuple[TopicPartition, ...]:
+def _named(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
     rows = assignment.topic_partitions
     return tuple(sorted(TopicPartition(row.topic_name, number) for row in rows for number in row.partitions))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.client.discovery import Cluster, Leader
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -14,9 +14,8 @@ from pyspark_kafkalog.client.groups import coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import TransactionCoordinator
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTxnState, error_for
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
+from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from pyspark_kafkalog.types import TopicPartition
 
 ONGOING = "Ongoing"

@@ -17,15 +17,13 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset, GroupMetadata, coordinator, find_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
-)
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+    EndTxnRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -25,20 +25,18 @@ from pyspark_kafkalog.consumer.member import (
     refused,
 )
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.join_group import (
+from pyspark_kafkalog.protocol.api.groups import (
+    HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
-)
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
-from pyspark_kafkalog.protocol.api.leave_group import MemberIdentity as Leaver
-from pyspark_kafkalog.protocol.api.sync_group import (
+    LeaveGroupRequest,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from pyspark_kafkalog.protocol.api.groups import MemberIdentity as Leaver
 from pyspark_kafkalog.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,

@@ -24,7 +24,7 @@ from pyspark_kafkalog.consumer.member import (
     refused,
 )
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
+from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,

@@ -23,9 +23,8 @@ from pyspark_kafkalog.consumer.classic_member import ClassicMember
 from pyspark_kafkalog.consumer.epoch_member import EpochMember
 from pyspark_kafkalog.consumer.member import COORDINATOR_MOVED, Member, Rebalance
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.find_coordinator import CoordinatorType
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
+from pyspark_kafkalog.protocol.api.groups import JoinGroupRequest, LeaveGroupRequest
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
 from pyspark_kafkalog.protocol.exchange import ApiKey
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.producer.routing import ProducerMetadata
-from pyspark_kafkalog.protocol.api.produce import (
-    PartitionProduceResponse,
-)
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceResponse
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Rows
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.types import TopicPartition
 
 

@@ -15,7 +15,7 @@ its requests, `common/protocol/Protocol.java`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
@@ -33,7 +33,7 @@ from pyspark_kafkalog.protocol.primitives import Output
 from pyspark_kafkalog.steps import Steps
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
+    from pyspark_kafkalog.protocol.api.metadata import ApiVersionsResponse
 
 _FIXED = Struct(">hhi")
 _FIXED_AND_LENGTH = Struct(">hhih")
@@ -86,6 +86,7 @@ def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -
 
 _SIZE = Struct(">i")
 _MESSAGES = "pyspark_kafkalog.protocol.api"
+_REQUEST, _RESPONSE = "Request", "Response"
 
 
 class _Sized(Protocol):
@@ -158,28 +159,33 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API: its messages, the versions in our tables, and the first flexible version.
+    """One API: the theme that has its messages, the versions in our tables, and the first flexible version.
 
-    The messages are in the module of `protocol.api` with the API's name, which is imported on first use:
-    each costs milliseconds, and a Spark worker needs only four of them for its first row.
+    A theme is a module of `protocol.api`, imported when the first of its messages is needed: each costs
+    milliseconds, and a Spark worker needs only three of them for its first row.
     """
 
     key: ApiKey
+    theme: str
     versions: VersionRange
     first_flexible: int
 
+    @property
+    def name(self) -> str:
+        """Kafka's name, with which the names of its messages begin: ``ListOffsets``."""
+        return self.key.name.title().replace("_", "")
+
     @cached_property
     def request(self) -> type[Any]:
-        return self._message("Request")
+        return self._message(_REQUEST)
 
     @cached_property
     def response(self) -> type[Any]:
-        return self._message("Response")
+        return self._message(_RESPONSE)
 
     def _message(self, kind: str) -> type[Any]:
-        name = self.key.name.lower()
-        found: type[Any] = getattr(import_module(f"{_MESSAGES}.{name}"), name.title().replace("_", "") + kind)
-        return found
+        message: type[Any] = getattr(import_module(f"{_MESSAGES}.{self.theme}"), self.name + kind)
+        return message
 
     def flexible(self, version: int) -> bool:
         """Whether requests and responses of this version have compact lengths and tagged fields."""
@@ -193,51 +199,51 @@ class Api:
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, VersionRange(0, 12), 9),
-        Api(ApiKey.FETCH, VersionRange(0, 13), 12),
-        Api(ApiKey.LIST_OFFSETS, VersionRange(0, 7), 6),
-        Api(ApiKey.METADATA, VersionRange(0, 12), 9),
-        Api(ApiKey.OFFSET_COMMIT, VersionRange(0, 9), 8),
-        Api(ApiKey.OFFSET_FETCH, VersionRange(0, 9), 6),
-        Api(ApiKey.FIND_COORDINATOR, VersionRange(0, 4), 3),
-        Api(ApiKey.JOIN_GROUP, VersionRange(0, 9), 6),
-        Api(ApiKey.HEARTBEAT, VersionRange(0, 4), 4),
-        Api(ApiKey.LEAVE_GROUP, VersionRange(0, 5), 4),
-        Api(ApiKey.SYNC_GROUP, VersionRange(0, 5), 4),
-        Api(ApiKey.DESCRIBE_GROUPS, VersionRange(0, 6), 5),
-        Api(ApiKey.LIST_GROUPS, VersionRange(0, 5), 3),
-        Api(ApiKey.SASL_HANDSHAKE, VersionRange(0, 1), NEVER_FLEXIBLE),
-        Api(ApiKey.API_VERSIONS, VersionRange(0, 4), 3),
-        Api(ApiKey.CREATE_TOPICS, VersionRange(0, 7), 5),
-        Api(ApiKey.DELETE_TOPICS, VersionRange(0, 6), 4),
-        Api(ApiKey.DELETE_RECORDS, VersionRange(0, 2), 2),
-        Api(ApiKey.INIT_PRODUCER_ID, VersionRange(0, 5), 2),
-        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, VersionRange(2, 4), 4),
-        Api(ApiKey.ADD_PARTITIONS_TO_TXN, VersionRange(0, 4), 3),
-        Api(ApiKey.ADD_OFFSETS_TO_TXN, VersionRange(0, 4), 3),
-        Api(ApiKey.END_TXN, VersionRange(0, 5), 3),
-        Api(ApiKey.WRITE_TXN_MARKERS, VersionRange(1, 1), 1),
-        Api(ApiKey.TXN_OFFSET_COMMIT, VersionRange(0, 5), 3),
-        Api(ApiKey.DESCRIBE_ACLS, VersionRange(0, 3), 2),
-        Api(ApiKey.CREATE_ACLS, VersionRange(0, 3), 2),
-        Api(ApiKey.DELETE_ACLS, VersionRange(0, 3), 2),
-        Api(ApiKey.DESCRIBE_CONFIGS, VersionRange(1, 4), 4),
-        Api(ApiKey.ALTER_CONFIGS, VersionRange(0, 2), 2),
-        Api(ApiKey.DESCRIBE_LOG_DIRS, VersionRange(1, 4), 2),
-        Api(ApiKey.SASL_AUTHENTICATE, VersionRange(0, 2), 2),
-        Api(ApiKey.CREATE_PARTITIONS, VersionRange(0, 3), 2),
-        Api(ApiKey.DELETE_GROUPS, VersionRange(0, 2), 2),
-        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, VersionRange(0, 1), 1),
-        Api(ApiKey.OFFSET_DELETE, VersionRange(0, 0), NEVER_FLEXIBLE),
-        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, VersionRange(0, 1), 1),
-        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), 0),
-        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, VersionRange(0, 0), 0),
-        Api(ApiKey.DESCRIBE_CLUSTER, VersionRange(0, 1), 0),
-        Api(ApiKey.DESCRIBE_PRODUCERS, VersionRange(0, 0), 0),
-        Api(ApiKey.DESCRIBE_TRANSACTIONS, VersionRange(0, 0), 0),
-        Api(ApiKey.LIST_TRANSACTIONS, VersionRange(0, 1), 0),
-        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, VersionRange(0, 1), 0),
-        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, VersionRange(0, 1), 0),
+        Api(ApiKey.PRODUCE, "produce", VersionRange(0, 12), 9),
+        Api(ApiKey.FETCH, "fetch", VersionRange(0, 13), 12),
+        Api(ApiKey.LIST_OFFSETS, "log_offsets", VersionRange(0, 7), 6),
+        Api(ApiKey.METADATA, "metadata", VersionRange(0, 12), 9),
+        Api(ApiKey.OFFSET_COMMIT, "group_offsets", VersionRange(0, 9), 8),
+        Api(ApiKey.OFFSET_FETCH, "group_offsets", VersionRange(0, 9), 6),
+        Api(ApiKey.FIND_COORDINATOR, "metadata", VersionRange(0, 4), 3),
+        Api(ApiKey.JOIN_GROUP, "groups", VersionRange(0, 9), 6),
+        Api(ApiKey.HEARTBEAT, "groups", VersionRange(0, 4), 4),
+        Api(ApiKey.LEAVE_GROUP, "groups", VersionRange(0, 5), 4),
+        Api(ApiKey.SYNC_GROUP, "groups", VersionRange(0, 5), 4),
+        Api(ApiKey.DESCRIBE_GROUPS, "groups", VersionRange(0, 6), 5),
+        Api(ApiKey.LIST_GROUPS, "groups", VersionRange(0, 5), 3),
+        Api(ApiKey.SASL_HANDSHAKE, "logins", VersionRange(0, 1), NEVER_FLEXIBLE),
+        Api(ApiKey.API_VERSIONS, "metadata", VersionRange(0, 4), 3),
+        Api(ApiKey.CREATE_TOPICS, "topics", VersionRange(0, 7), 5),
+        Api(ApiKey.DELETE_TOPICS, "topics", VersionRange(0, 6), 4),
+        Api(ApiKey.DELETE_RECORDS, "log_offsets", VersionRange(0, 2), 2),
+        Api(ApiKey.INIT_PRODUCER_ID, "producers", VersionRange(0, 5), 2),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "log_offsets", VersionRange(2, 4), 4),
+        Api(ApiKey.ADD_PARTITIONS_TO_TXN, "transactions", VersionRange(0, 4), 3),
+        Api(ApiKey.ADD_OFFSETS_TO_TXN, "transactions", VersionRange(0, 4), 3),
+        Api(ApiKey.END_TXN, "transactions", VersionRange(0, 5), 3),
+        Api(ApiKey.WRITE_TXN_MARKERS, "transactions", VersionRange(1, 1), 1),
+        Api(ApiKey.TXN_OFFSET_COMMIT, "transactions", VersionRange(0, 5), 3),
+        Api(ApiKey.DESCRIBE_ACLS, "acls", VersionRange(0, 3), 2),
+        Api(ApiKey.CREATE_ACLS, "acls", VersionRange(0, 3), 2),
+        Api(ApiKey.DELETE_ACLS, "acls", VersionRange(0, 3), 2),
+        Api(ApiKey.DESCRIBE_CONFIGS, "configs", VersionRange(1, 4), 4),
+        Api(ApiKey.ALTER_CONFIGS, "configs", VersionRange(0, 2), 2),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", VersionRange(1, 4), 2),
+        Api(ApiKey.SASL_AUTHENTICATE, "logins", VersionRange(0, 2), 2),
+        Api(ApiKey.CREATE_PARTITIONS, "topics", VersionRange(0, 3), 2),
+        Api(ApiKey.DELETE_GROUPS, "groups", VersionRange(0, 2), 2),
+        Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "configs", VersionRange(0, 1), 1),
+        Api(ApiKey.OFFSET_DELETE, "group_offsets", VersionRange(0, 0), NEVER_FLEXIBLE),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "cluster", VersionRange(0, 1), 1),
+        Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "logins", VersionRange(0, 0), 0),
+        Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "logins", VersionRange(0, 0), 0),
+        Api(ApiKey.DESCRIBE_CLUSTER, "cluster", VersionRange(0, 1), 0),
+        Api(ApiKey.DESCRIBE_PRODUCERS, "producers", VersionRange(0, 0), 0),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, "transactions", VersionRange(0, 0), 0),
+        Api(ApiKey.LIST_TRANSACTIONS, "transactions", VersionRange(0, 1), 0),
+        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "consumer_groups", VersionRange(0, 1), 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_groups", VersionRange(0, 1), 0),
     )
 }
 """All APIs that we can read and write. Those that a broker serves are in the broker's registry."""
@@ -245,15 +251,20 @@ APIS: dict[ApiKey, Api] = {
 _FIRST_FLEXIBLE = {int(api.key): api.first_flexible for api in APIS.values()}
 """By number, because it is read for every request, including APIs that we do not know."""
 
+_API_OF_CLASS = {
+    (f"{_MESSAGES}.{api.theme}", api.name + kind): api
+    for api in APIS.values()
+    for kind in (_REQUEST, _RESPONSE)
+}
+"""By the module and name of a message's class, which need not be imported for it."""
 
-def api_of(message: type[Any]) -> Api:
-    """The API of a request or response class."""
-    return _api_in(message.__module__)
+
+def _api_of(message: type[Any]) -> Api:
+    return _API_OF_CLASS[message.__module__, message.__name__]
 
 
-@cache
-def _api_in(module: str) -> Api:
-    return APIS[ApiKey[module.rpartition(".")[2].upper()]]
+api_of: Callable[[type[Any]], Api] = cache(_api_of)  # type: ignore[assignment]  # a class is hashable
+"""The API of a request or response class."""
 
 
 def encode_request(request: Any, *, version: int, correlation_id: int, client_id: str | None) -> list[Part]:

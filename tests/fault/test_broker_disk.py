@@ -11,19 +11,16 @@ import pytest
 from kafkalog_broker.config import BrokerConfig
 from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
 )
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest, MetadataRequest
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.protocol.raw_client import RawClient, batch

@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from tests.support.protocol.raw_client import RawClient, batch, produce_request
 from tests.support.until import until
 

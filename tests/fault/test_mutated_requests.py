@@ -20,98 +20,109 @@ from kafkalog_broker.server import handlers
 from kafkalog_broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
 )
-from pyspark_kafkalog.protocol.api.alter_configs import (
+from pyspark_kafkalog.protocol.api.cluster import (
+    ComponentData,
+    DescribableLogDirTopic,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+)
+from pyspark_kafkalog.protocol.api.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
 )
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pyspark_kafkalog.protocol.api.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
-from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
-from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
-from pyspark_kafkalog.protocol.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+from pyspark_kafkalog.protocol.api.logins import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+    UserName,
+)
+from pyspark_kafkalog.protocol.api.metadata import (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.producers import (
+    DescribeProducersRequest,
+    InitProducerIdRequest,
+    TopicRequest,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    ListTransactionsRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -255,10 +266,10 @@ def good_requests() -> dict[ApiKey, object]:
         ),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: IncrementalAlterConfigsRequest(
             resources=(
-                incremental.AlterConfigsResource(
+                IncrementalAlterConfigsResource(
                     2,
                     "made-by-mutated-requests",
-                    (incremental.AlterableConfig("cleanup.policy", 2, "compact"),),
+                    (IncrementalAlterableConfig("cleanup.policy", 2, "compact"),),
                 ),
             )
         ),

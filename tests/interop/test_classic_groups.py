@@ -16,8 +16,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
+from pyspark_kafkalog.protocol.api.groups import DescribeGroupsRequest, LeaveGroupRequest, MemberIdentity
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.kafka_python_member import KafkaPythonMember
 from tests.support.protocol.raw_client import RawClient

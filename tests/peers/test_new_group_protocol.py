@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from tests.support.foreign.apache_kafka import fetch, java, run_tool
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.protocol.raw_client import RawClient, batch

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog import NewTopic, create_topics
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsRequest
 from tests.peers.test_transactions import ours
 from tests.support.foreign.apache_kafka import fetch, run_tool
 from tests.support.protocol.raw_client import RawClient

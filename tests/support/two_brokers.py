@@ -12,15 +12,15 @@ from types import MappingProxyType
 from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker
 from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponseTopic,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
 )
 from pyspark_kafkalog.zookeeper.session import Session
 from tests.support.protocol.raw_client import RawClient, batch

@@ -25,13 +25,11 @@ from kafkalog_broker.transaction.other_brokers import Refusals
 from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State, Transaction
 from kafkalog_broker.transaction.verified import VerifiedTransactions
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
+from pyspark_kafkalog.protocol.api.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
-)
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
-from pyspark_kafkalog.protocol.api.write_txn_markers import (
+    ListTransactionsRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -33,12 +33,13 @@ from pyspark_kafkalog.errors import (
     StorageError,
     error_for,
 )
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 

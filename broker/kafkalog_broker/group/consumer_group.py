@@ -18,7 +18,7 @@ from uuid import UUID
 from kafkalog_broker.group.assignors import ASSIGNORS, EMPTY, Assignment, Subscriber
 from kafkalog_broker.group.topic_patterns import check_pattern
 from pyspark_kafkalog.errors import ErrorCode, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 
 JOINING = 0
 """The epoch of a member that joins."""

@@ -32,7 +32,7 @@ from kafkalog_broker.scheduler import Handle, Scheduler
 from kafkalog_broker.store.state_topic import Shard, Stored
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import NewRecord
 
 _RETRY_SECONDS = 1.0

@@ -14,8 +14,12 @@ from typing import NamedTuple, Protocol, cast
 
 from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.protocol.api.logins import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pyspark_kafkalog.protocol.exchange import (
     APIS,
     ApiKey,

@@ -14,15 +14,15 @@ from kafkalog_broker.server.dispatch import Context
 from kafkalog_broker.server.served_topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api.alter_configs import AlterableConfig
-from pyspark_kafkalog.protocol.api.describe_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
+    AlterableConfig,
+    ConfigOperation,
     ConfigSource,
     ConfigType,
     DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
     ResourceType,
 )
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import ConfigOperation
 from pyspark_kafkalog.security import acls
 from pyspark_kafkalog.steps import Steps
 
@@ -197,7 +197,7 @@ def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[s
 
 
 def changed(
-    configs: Sequence[incremental.AlterableConfig], defaults: Config, overrides: Mapping[str, str]
+    configs: Sequence[IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
     """A resource's own properties after changes to some of them; ``defaults`` are in force without them.
 

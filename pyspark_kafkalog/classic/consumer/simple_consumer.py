@@ -34,7 +34,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, next_offset_after
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
-from pyspark_kafkalog.protocol.api import fetch, list_offsets
+from pyspark_kafkalog.protocol.api import fetch, log_offsets
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
@@ -220,14 +220,14 @@ class BrokerReader08:
         version = self._connection.version(ApiKey.LIST_OFFSETS)
         many = version < _TIMES_SINCE
         isolation = int(self._isolation) if version >= _TRANSACTIONS_SINCE else 0
-        wanted = list_offsets.ListOffsetsPartition(
+        wanted = log_offsets.ListOffsetsPartition(
             partition_index=request.partition,
             timestamp=timestamp,
             max_num_offsets=request.max_offsets if many else 1,
         )
-        topic = list_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
+        topic = log_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
         answer: Any = self._connection.request(
-            list_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,)), deadline=deadline
+            log_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,)), deadline=deadline
         )
         part = next((part for topic in answer.topics for part in topic.partitions), None)
         if part is None:

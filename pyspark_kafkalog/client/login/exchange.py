@@ -13,8 +13,12 @@ from pyspark_kafkalog.errors import (
     UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.protocol.api.logins import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from pyspark_kafkalog.security.scram import ScramError
 
 

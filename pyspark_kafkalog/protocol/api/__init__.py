@@ -1,1 +1,1 @@
-"""One file per API and its versions: this folder is the support table."""
+"""Requests and responses, one file for each theme. `protocol.exchange.APIS` is the table of all APIs."""

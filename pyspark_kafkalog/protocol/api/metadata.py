@@ -1,21 +1,36 @@
-"""Metadata, versions 0-12: brokers, topics, partitions and their leaders.
+"""What a client asks first: which APIs a broker serves, where partitions and coordinators are.
 
-Flexible from 9. In version 0 an empty list requests all topics; later null requests all and an
-empty list none. Responses have topic ids from 10; requests can use them (name null) from 12.
-A topic's part of the response can be encoded once and sent often (`WrittenTopic`).
-Left out: version 13 (an error code for the whole response). Source: protocol guide, Metadata; KIP-516.
+API              Versions  Flexible from  Left out
+---------------  --------  -------------  --------------------------------------------------
+ApiVersions      0-4       3              nothing
+Metadata         0-12      9              13 (an error code for the whole response)
+FindCoordinator  0-4       3              5 and later (error codes of KIP-890, share groups)
+
+* ApiVersions: the response's header is never flexible. A broker that does not know the requested version
+  responds with version 0 and error 35.
+* Metadata: in version 0 an empty list requests all topics; later null requests all and an empty list none.
+  Responses have topic ids from 10; requests can use them (name null) from 12. A topic's part of the response
+  can be encoded once and sent often (`WrittenTopic`).
+* FindCoordinator: up to version 3 the request has one ``key`` and the response one coordinator; version 4 has
+  ``coordinator_keys`` and ``coordinators``.
+
+Source: protocol guide; KIP-35, 511 and 584 (ApiVersions), 516 (Metadata), 699 (FindCoordinator).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import (
     BOOL,
     ERROR_CODE,
+    INT8,
+    INT16,
     INT32,
+    INT64,
     STRING,
     UUID_TYPE,
     Array,
@@ -25,7 +40,60 @@ from pyspark_kafkalog.protocol.codec import (
 )
 from pyspark_kafkalog.protocol.primitives import Output, Writer
 
-FLEXIBLE_SINCE = 9
+# --- ApiVersions
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest:
+    client_software_name: str = wire(STRING, 3, ignorable=True)
+    client_software_version: str = wire(STRING, 3, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersion:
+    api_key: int = wire(INT16)
+    min_version: int = wire(INT16)
+    max_version: int = wire(INT16)
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedFeatureKey:
+    """The versions of a feature that the broker could use."""
+
+    name: str = wire(STRING, 3)
+    min_version: int = wire(INT16, 3)
+    max_version: int = wire(INT16, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizedFeatureKey:
+    """The versions of a feature that the whole cluster uses."""
+
+    name: str = wire(STRING, 3)
+    max_version_level: int = wire(INT16, 3)
+    min_version_level: int = wire(INT16, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse:
+    """The served APIs; ``finalized_features_epoch`` -1 is unknown."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    api_keys: tuple[ApiVersion, ...] = wire(Array(ApiVersion))
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    supported_features: tuple[SupportedFeatureKey, ...] = wire(
+        Array(SupportedFeatureKey), 3, tag=0, ignorable=True
+    )
+    finalized_features_epoch: int = wire(INT64, 3, tag=1, default=-1, ignorable=True)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = wire(
+        Array(FinalizedFeatureKey), 3, tag=2, ignorable=True
+    )
+    zk_migration_ready: bool = wire(BOOL, 3, tag=3, ignorable=True)
+
+
+# --- Metadata
+
+_METADATA_FLEXIBLE_SINCE = 9
 
 NOT_ASKED = -2147483648
 """The authorized operations if the request did not ask for them."""
@@ -90,7 +158,7 @@ class WrittenTopic:
 def written_topic(topic: MetadataResponseTopic, version: int) -> WrittenTopic:
     """``topic`` encoded in ``version``."""
     out = Output()
-    codec(MetadataResponseTopic, version, version >= FLEXIBLE_SINCE).write(out, topic)
+    codec(MetadataResponseTopic, version, version >= _METADATA_FLEXIBLE_SINCE).write(out, topic)
     return WrittenTopic(bytes(out))
 
 
@@ -113,3 +181,41 @@ class MetadataResponse:
     controller_id: int = wire(INT32, 1, default=-1, ignorable=True)
     topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(INT32, 8, 10, default=NOT_ASKED)
+
+
+# --- FindCoordinator
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorRequest:
+    """A group, or (``key_type`` 1, from version 1) a transactional id."""
+
+    key: str = wire(STRING, 0, 3)
+    key_type: int = wire(INT8, 1)
+    coordinator_keys: tuple[str, ...] = wire(Array(STRING), 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    key: str = wire(STRING, 4)
+    node_id: int = wire(INT32, 4)
+    host: str = wire(STRING, 4)
+    port: int = wire(INT32, 4)
+    error_code: ErrorCode = wire(ERROR_CODE, 4)
+    error_message: str | None = wire(STRING, 4, null_since=4, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE, 0, 3)
+    error_message: str | None = wire(STRING, 1, 3, null_since=1, ignorable=True)
+    node_id: int = wire(INT32, 0, 3)
+    host: str = wire(STRING, 0, 3)
+    port: int = wire(INT32, 0, 3)
+    coordinators: tuple[Coordinator, ...] = wire(Array(Coordinator), 4)

@@ -1,18 +1,28 @@
-"""Produce, versions 0-12: append message sets (0-2: v0 or v1) or record batches (3 and later) to partitions.
+"""Produce: records to append to partitions.
 
-Flexible from 9. ``records`` is not decoded: read as a slice of the frame, sent unchanged.
-The response has a throttle time from version 1 on and an append time from 2 on.
-A batch of version 12 adds its partition to the transaction. Left out: 13 (topic ids).
-Source: protocol guide, Produce.
+API      Versions  Flexible from  Left out
+-------  --------  -------------  --------------
+Produce  0-12      9              13 (topic ids)
+
+Versions 0 to 2 carry message sets of v0 or v1, 3 and later record batches. A batch of version 12 adds its
+partition to the transaction. The response has a throttle time from version 1 and an append time from 2.
+``records`` is not decoded: read as a slice of the frame, sent unchanged.
+
+Most requests have one batch for one partition. `read_single` and `write_single` read and answer them in one
+step, with the same bytes as the tables (tests/property/protocol/test_single_produce.py). The tables create an
+object for each level, which takes six times as long (benchmarks/protocol.py).
+
+Source: protocol guide, Produce; KIP-98, 890.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from struct import error as StructError  # noqa: N812  (it is an exception class)
+from typing import Any, NamedTuple
 
-from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol.codec import (
     ERROR_CODE,
     INT16,
@@ -24,7 +34,7 @@ from pyspark_kafkalog.protocol.codec import (
     tuned,
     wire,
 )
-from pyspark_kafkalog.protocol.primitives import Output, Writer, write_length
+from pyspark_kafkalog.protocol.primitives import Output, Writer, read_length, write_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +137,112 @@ def _partition_writer(table: Writer, flexible: bool) -> Writer:
             out.regions.append((len(out), records))
 
     return write
+
+
+# --- one batch for one partition, in one step
+
+_FIRST_FLEXIBLE = 9
+
+_START = Struct(">hhiih")
+"""Length of the transactional id, acks, timeout, number of topics, length of the name."""
+_PARTITION = Struct(">iii")
+"""Number of partitions, index, length of the records."""
+
+_FLEXIBLE_START = Struct(">BhiBB")
+_FLEXIBLE_PARTITION = Struct(">BiBBB")
+"""Number of partitions, index, and three bytes of the records' length: a varint of up to two MiB."""
+_NO_TAGS = b"\0\0\0"
+"""For the partition, the topic and the request."""
+
+_ANSWER_START = Struct(">iiih")
+"""Size, correlation id, number of topics, length of the name."""
+_FLEXIBLE_ANSWER_START = Struct(">iiBBB")
+"""The same, with the header's tags before the topics."""
+
+# Number of partitions, index, error, base offset, append time, log start, record errors, message, throttle.
+_FLEXIBLE_ANSWER_END = Struct(">BihqqqBBBBiB")  # with the tags of partition and topic before the throttle
+_ANSWER_END_8 = Struct(">iihqqqihi")
+_ANSWER_END_5 = Struct(">iihqqqi")
+_ANSWER_END_3 = Struct(">iihqqi")
+
+
+class SingleProduce(NamedTuple):
+    """A `ProduceRequest` for one partition and without a transactional id."""
+
+    acks: int
+    topic: str
+    name: bytes
+    """``topic`` as it was sent, for the response."""
+    partition: int
+    records: memoryview
+
+
+def read_single(frame: bytearray, pos: int, version: int) -> SingleProduce | None:
+    """The request of ``version`` whose body begins at ``pos``, as `decode_request` reads it.
+
+    None if it has another shape or is damaged; use `decode_request` then.
+    """
+    try:
+        return _read_flexible(frame, pos) if version >= _FIRST_FLEXIBLE else _read_classic(frame, pos)
+    except (StructError, IndexError, UnicodeDecodeError, InvalidRequest):
+        return None
+
+
+def _read_classic(frame: bytearray, pos: int) -> SingleProduce | None:
+    id_length, acks, _, topics, name_length = _START.unpack_from(frame, pos)
+    pos += _START.size
+    end = pos + name_length
+    if id_length != -1 or topics != 1 or name_length < 0:
+        return None
+    partitions, index, length = _PARTITION.unpack_from(frame, end)
+    start = end + _PARTITION.size
+    if partitions != 1 or length < 0 or start + length > len(frame):
+        return None
+    name = bytes(frame[pos:end])
+    return SingleProduce(acks, name.decode(), name, index, memoryview(frame)[start : start + length])
+
+
+def _read_flexible(frame: bytearray, pos: int) -> SingleProduce | None:
+    """Compact lengths are the length plus one, and fit a byte unless the name is uncommonly long."""
+    id_length, acks, _, topics, name_length = _FLEXIBLE_START.unpack_from(frame, pos)
+    pos += _FLEXIBLE_START.size
+    end = pos + name_length - 1
+    if id_length != 0 or topics != 2 or not 1 <= name_length < 0x80:
+        return None
+    partitions, index, low, middle, high = _FLEXIBLE_PARTITION.unpack_from(frame, end)
+    if low >= 0x80 and middle >= 0x80 > high:  # the size of most batches: takes half the time of a call
+        length, start = high << 14 | (middle & 0x7F) << 7 | low & 0x7F, end + _FLEXIBLE_PARTITION.size
+    else:
+        length, start = read_length(frame, end + _FLEXIBLE_PARTITION.size - 3)
+    last = start + length - 1
+    if partitions != 2 or length < 1 or frame[last : last + 3] != _NO_TAGS:
+        return None
+    name = bytes(frame[pos:end])
+    return SingleProduce(acks, name.decode(), name, index, memoryview(frame)[start:last])
+
+
+def write_single(
+    request: SingleProduce,
+    version: int,
+    correlation_id: int,
+    *,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    """The response to a successful request, the same bytes as from `encode_response`."""
+    name, index = request.name, request.partition
+    if version >= _FIRST_FLEXIBLE:
+        end = _FLEXIBLE_ANSWER_END.pack(
+            2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0
+        )
+        size = _FLEXIBLE_ANSWER_START.size - 4 + len(name) + len(end)
+        return _FLEXIBLE_ANSWER_START.pack(size, correlation_id, 0, 2, len(name) + 1) + name + end
+    if version >= 8:
+        end = _ANSWER_END_8.pack(1, index, 0, base_offset, log_append_time_ms, log_start_offset, 0, -1, 0)
+    elif version >= 5:
+        end = _ANSWER_END_5.pack(1, index, 0, base_offset, log_append_time_ms, log_start_offset, 0)
+    else:
+        end = _ANSWER_END_3.pack(1, index, 0, base_offset, log_append_time_ms, 0)
+    size = _ANSWER_START.size - 4 + len(name) + len(end)
+    return _ANSWER_START.pack(size, correlation_id, 1, len(name)) + name + end

@@ -14,14 +14,15 @@ from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.protocol.api.describe_groups import (
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchResponse, OffsetFetchResponseGroup
+from pyspark_kafkalog.protocol.api.groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsResponse,
 )
-from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsResponse
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from pyspark_kafkalog.protocol.api.metadata import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition, encode_id
 from tests.support.client.scripted_log import ScriptedLog, batches, serving

@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.protocol.api.create_topics import CreatableTopicResult, CreateTopicsResponse
+from pyspark_kafkalog.protocol.api.topics import CreatableTopicResult, CreateTopicsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import ScriptedBroker

@@ -23,9 +23,8 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
-from pyspark_kafkalog.protocol.api.list_offsets import ListOffsetsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
+from pyspark_kafkalog.protocol.api.log_offsets import ListOffsetsRequest
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation

@@ -19,19 +19,20 @@ from pyspark_kafkalog.client.groups import (
 )
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError, UnknownTopicOrPartition
-from pyspark_kafkalog.protocol.api.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsResponse,
-)
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorResponse
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsResponse
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetFetchResponse,
 )
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchResponse
+from pyspark_kafkalog.protocol.api.groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsResponse,
+)
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import Layout, ScriptedBroker

@@ -18,9 +18,8 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     UnsupportedSaslMechanism,
 )
+from pyspark_kafkalog.protocol.api.logins import SaslAuthenticateResponse, SaslHandshakeResponse
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateResponse
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.sasl_scripts import accept_logins, refuse_logins, script_scram
 from tests.support.client.scripted_broker import Layout, ScriptedBroker

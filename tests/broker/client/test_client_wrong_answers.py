@@ -19,8 +19,8 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsResponse
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.configs import DescribeConfigsResponse
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,

@@ -13,19 +13,19 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, FindCoordinatorRequest
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
 from tests.support.protocol.raw_client import RawClient, fetch_request, produce_request
 from tests.support.until import until

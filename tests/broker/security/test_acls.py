@@ -24,16 +24,17 @@ from kafkalog_broker.server.broker import Broker
 from kafkalog_broker.server.dispatch import REGISTRY, Need
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
 )
-from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
+from pyspark_kafkalog.protocol.api.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, PatternType, Permission, ResourceType
 from tests.support.protocol import wire07

@@ -21,13 +21,11 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, ErrorCode
-from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
+from pyspark_kafkalog.protocol.api.logins import (
     AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
-)
-from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
     UserName,
 )
 from tests.support.protocol.raw_client import RawClient

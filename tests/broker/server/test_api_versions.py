@@ -4,7 +4,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response
 from tests.support.protocol.raw_client import RawClient, versions
 

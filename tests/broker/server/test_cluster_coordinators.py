@@ -15,9 +15,12 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_broker, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest
+from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_groups import commit
 from tests.support.protocol.raw_transactions import RawTransactions, stored_offset

@@ -8,23 +8,21 @@ import pytest
 
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api.alter_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
-)
-from pyspark_kafkalog.protocol.api.describe_configs import (
+    AlterConfigsResourceResponse,
+    ConfigOperation,
     ConfigSource,
     ConfigType,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
-    ResourceType,
-)
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import (
-    ConfigOperation,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    ResourceType,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
@@ -50,10 +48,10 @@ def change(
     kind: int = ResourceType.TOPIC,
     version: int = 1,
     validate_only: bool = False,
-) -> incremental.AlterConfigsResourceResponse:
-    configs = tuple(incremental.AlterableConfig(*each) for each in changes)
+) -> AlterConfigsResourceResponse:
+    configs = tuple(IncrementalAlterableConfig(*each) for each in changes)
     request = IncrementalAlterConfigsRequest(
-        (incremental.AlterConfigsResource(kind, name, configs),), validate_only
+        (IncrementalAlterConfigsResource(kind, name, configs),), validate_only
     )
     (result,) = client.ask(request, version).responses
     assert (result.resource_type, result.resource_name) == (kind, name)
@@ -120,8 +118,8 @@ def test_what_is_no_topic_is_refused_with_the_reason(client: RawClient, topic: s
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     logger = change(client, "0", ("a", SET, "DEBUG"), kind=8)
     assert (logger.error_code, "type 8" in (logger.error_message or "")) == (ErrorCode.INVALID_REQUEST, True)
-    twice = incremental.AlterConfigsResource(
-        ResourceType.TOPIC, topic, (incremental.AlterableConfig("retention.ms", SET, "1"),)
+    twice = IncrementalAlterConfigsResource(
+        ResourceType.TOPIC, topic, (IncrementalAlterableConfig("retention.ms", SET, "1"),)
     )
     answer = client.ask(IncrementalAlterConfigsRequest((twice, twice)), 1)
     assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2

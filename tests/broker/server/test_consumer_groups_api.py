@@ -10,31 +10,31 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListedGroup,
+    ListGroupsRequest,
 )
 from tests.support.protocol.raw_client import RawClient
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.delete_records import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

@@ -9,19 +9,20 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
-from pyspark_kafkalog.protocol.api.describe_log_dirs import (
+from pyspark_kafkalog.protocol.api.cluster import (
+    ComponentData,
     DescribableLogDirTopic,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED, MetadataRequest
-from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED, MetadataRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
 

@@ -11,14 +11,14 @@ import pytest
 from kafkalog_broker.cli import main
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.describe_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ResourceType,
 )
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from tests.support.command_line import kafkalog
 from tests.support.protocol.raw_client import RawClient, batch, decode
 from tests.support.protocol.wire07 import EARLIEST, LATEST, Wire07, entry, fetch, offsets, offsets_in, produce

@@ -11,8 +11,11 @@ import pytest
 import kafkalog_broker
 from kafkalog_broker.embedded import EmbeddedCluster
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.raw_groups import commit, committed
 from tests.support.two_brokers import await_all

@@ -14,8 +14,8 @@ from kafkalog_broker.server.broker import Broker
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import (
     RawClient,

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.cli import main
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
+from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest
 from tests.support.protocol.raw_client import batch
 from tests.support.stopping import stop_process
 from tests.support.two_brokers import SOON_MISSED, Two, leaders, write_everywhere

@@ -12,13 +12,13 @@ from kafkalog_broker.config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ResourceType,
 )
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import (
     LATEST,

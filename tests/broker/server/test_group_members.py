@@ -10,32 +10,29 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroup, DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from pyspark_kafkalog.protocol.api.sync_group import (
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,

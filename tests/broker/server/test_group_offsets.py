@@ -9,18 +9,19 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import Record, TopicPartition

@@ -8,10 +8,14 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_groups import DescribedGroup, DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListedGroup, ListGroupsRequest
+from pyspark_kafkalog.protocol.api.groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    ListedGroup,
+    ListGroupsRequest,
+)
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, versions
 from tests.support.protocol.raw_groups import commit

@@ -4,7 +4,7 @@ import pytest
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

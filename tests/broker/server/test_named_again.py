@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
+from pyspark_kafkalog.protocol.api.configs import DescribeConfigsRequest, DescribeConfigsResource
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from pyspark_kafkalog.protocol.api.groups import DescribeGroupsRequest
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pyspark_kafkalog.protocol.api.producers import DescribeProducersRequest, TopicRequest
+from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsRequest
 from tests.support.protocol.raw_client import RawClient
 from tests.support.protocol.raw_groups import commit
 

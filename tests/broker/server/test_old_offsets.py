@@ -11,19 +11,20 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer

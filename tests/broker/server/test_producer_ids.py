@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
 from tests.support.until import until

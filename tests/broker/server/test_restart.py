@@ -8,15 +8,19 @@ import pytest
 
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_configs import (
+from pyspark_kafkalog.protocol.api.configs import (
     ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     ResourceType,
 )
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataResponse
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.support.protocol.raw_client import RawClient, batch
 
 

@@ -11,9 +11,12 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.write_txn_markers import (
+from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -8,9 +8,12 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest, TopicData
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
+from pyspark_kafkalog.protocol.api.producers import DescribeProducersRequest, TopicRequest
+from pyspark_kafkalog.protocol.api.transactions import (
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicData,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import IsolationLevel
 from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request, versions

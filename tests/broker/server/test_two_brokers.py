@@ -17,19 +17,23 @@ import pytest
 
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.alter_configs import (
+from pyspark_kafkalog.protocol.api.cluster import DescribeClusterRequest
+from pyspark_kafkalog.protocol.api.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
 )
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest
-from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
 )
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.raw_transactions import RawTransactions

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import consumer_group_heartbeat as beat
-from pyspark_kafkalog.protocol.api import offset_commit as commit
-from pyspark_kafkalog.protocol.api import offset_fetch as committed
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import Session, script
 
@@ -31,9 +42,9 @@ class Members:
     ) -> None:
         topics = None
         if owned is not None:
-            topics = (beat.TopicPartitions(self.topic_id, owned),) if owned else ()
+            topics = (TopicPartitions(self.topic_id, owned),) if owned else ()
         fields = {"group_id": self.group, "topic_partitions": topics, **fields}
-        request = beat.ConsumerGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields)
+        request = ConsumerGroupHeartbeatRequest(member_id=member, member_epoch=epoch, **fields)
         self.session.ask(step, request, self.version)
 
     def join(self, step: str, member: str, **fields: Any) -> None:
@@ -124,14 +135,14 @@ def groups_of_the_newer_protocol(session: Session) -> None:
         session.ask(step, ConsumerGroupDescribeRequest((m.group,)))
 
     def store(step: str, member: str, epoch: int, version: int) -> None:
-        topics = (commit.OffsetCommitRequestTopic(m.topic, (commit.OffsetCommitRequestPartition(0, 3),)),)
-        request = commit.OffsetCommitRequest(m.group, epoch, member, topics=topics)
+        topics = (OffsetCommitRequestTopic(m.topic, (OffsetCommitRequestPartition(0, 3),)),)
+        request = OffsetCommitRequest(m.group, epoch, member, topics=topics)
         session.ask(f"{step}, in {version}", request, version)
 
     def read(step: str, member: str | None, epoch: int) -> None:
-        topics = (committed.OffsetFetchRequestTopics(m.topic, (0, 1)),)
-        group = committed.OffsetFetchRequestGroup(m.group, member, epoch, topics)
-        session.ask(step, committed.OffsetFetchRequest(groups=(group,)), 9)
+        topics = (OffsetFetchRequestTopics(m.topic, (0, 1)),)
+        group = OffsetFetchRequestGroup(m.group, member, epoch, topics)
+        session.ask(step, OffsetFetchRequest(groups=(group,)), 9)
 
     session.ask("none and one without a name", ConsumerGroupDescribeRequest((m.group, "")))
     m.join("the first joins", "m1", rack_id="r")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import offset_commit as commit
-from pyspark_kafkalog.protocol.api import offset_fetch as committed
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from pyspark_kafkalog.protocol.api.groups import DescribeGroupsRequest, ListGroupsRequest
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import (
     Session,
@@ -21,9 +27,9 @@ def committing_offsets(session: Session) -> None:
     topic, group = session.topic(), session.name
 
     def ask(step: str, name: str, partition: int = 0, text: str | None = "m", **fields: Any) -> None:
-        partitions = (commit.OffsetCommitRequestPartition(partition, 3, committed_metadata=text),)
-        topics = (commit.OffsetCommitRequestTopic(name, partitions),)
-        session.ask(step, commit.OffsetCommitRequest(**{"group_id": group, "topics": topics} | fields))
+        partitions = (OffsetCommitRequestPartition(partition, 3, committed_metadata=text),)
+        topics = (OffsetCommitRequestTopic(name, partitions),)
+        session.ask(step, OffsetCommitRequest(**{"group_id": group, "topics": topics} | fields))
 
     if session.version < 2:
         return  # of clients that ask ZooKeeper, and others that are gone
@@ -43,10 +49,8 @@ def committing_offsets(session: Session) -> None:
     session.ask("what was stored", _stored(group, topic), 7)
 
 
-def _stored(group: str, topic: str) -> committed.OffsetFetchRequest:
-    return committed.OffsetFetchRequest(
-        group_id=group, topics=(committed.OffsetFetchRequestTopic(topic, (0, 7)),)
-    )
+def _stored(group: str, topic: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(group_id=group, topics=(OffsetFetchRequestTopic(topic, (0, 7)),))
 
 
 @script(ApiKey.OFFSET_FETCH)
@@ -54,28 +58,20 @@ def fetching_offsets(session: Session) -> None:
     if session.version < 2:
         return
     topic, group = session.topic(), session.name
-    partitions = (commit.OffsetCommitRequestPartition(0, 3, committed_metadata="m"),)
-    request = commit.OffsetCommitRequest(
-        group_id=group, topics=(commit.OffsetCommitRequestTopic(topic, partitions),)
-    )
+    partitions = (OffsetCommitRequestPartition(0, 3, committed_metadata="m"),)
+    request = OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(topic, partitions),))
     session.ask("stored", request, 8)
 
     def ask(step: str, name: str, topics: tuple[str, ...] | None) -> None:
         if session.version >= 8:
             several = (
-                None
-                if topics is None
-                else tuple(committed.OffsetFetchRequestTopics(each, (0, 7)) for each in topics)
+                None if topics is None else tuple(OffsetFetchRequestTopics(each, (0, 7)) for each in topics)
             )
-            groups = (committed.OffsetFetchRequestGroup(group_id=name, topics=several),)
-            session.ask(step, committed.OffsetFetchRequest(groups=groups))
+            groups = (OffsetFetchRequestGroup(group_id=name, topics=several),)
+            session.ask(step, OffsetFetchRequest(groups=groups))
         else:
-            one = (
-                None
-                if topics is None
-                else tuple(committed.OffsetFetchRequestTopic(t, (0, 7)) for t in topics)
-            )
-            session.ask(step, committed.OffsetFetchRequest(group_id=name, topics=one))
+            one = None if topics is None else tuple(OffsetFetchRequestTopic(t, (0, 7)) for t in topics)
+            session.ask(step, OffsetFetchRequest(group_id=name, topics=one))
 
     ask("of a topic", group, (topic,))
     ask("of a topic that is not there", group, (f"{topic}-never",))
@@ -103,12 +99,10 @@ def finding_coordinators(session: Session) -> None:
 @script(ApiKey.DESCRIBE_GROUPS)
 def describing_groups(session: Session) -> None:
     topic, group = session.topic(), session.name
-    partitions = (commit.OffsetCommitRequestPartition(0, 3),)
+    partitions = (OffsetCommitRequestPartition(0, 3),)
     session.ask(
         "stored",
-        commit.OffsetCommitRequest(
-            group_id=group, topics=(commit.OffsetCommitRequestTopic(topic, partitions),)
-        ),
+        OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(topic, partitions),)),
         8,
     )
     session.ask("one with offsets and none", DescribeGroupsRequest((group, f"{group}-never")))

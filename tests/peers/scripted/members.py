@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import join_group as join
-from pyspark_kafkalog.protocol.api import leave_group as leave
-from pyspark_kafkalog.protocol.api import offset_commit as commit
-from pyspark_kafkalog.protocol.api import offset_delete as delete
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import Session, script
 
@@ -35,15 +46,15 @@ class Classic:
         kind: str = "consumer",
         instance: str | None = None,
         text: bytes = b"m",
-    ) -> join.JoinGroupRequest:
-        return join.JoinGroupRequest(
+    ) -> JoinGroupRequest:
+        return JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             member_id=member,
             group_instance_id=instance,
             protocol_type=kind,
-            protocols=tuple(join.JoinGroupRequestProtocol(name, text) for name in names or ("range",)),
+            protocols=tuple(JoinGroupRequestProtocol(name, text) for name in names or ("range",)),
         )
 
     def enter(self, step: str, word: str, **fields: Any) -> str:
@@ -80,14 +91,14 @@ class Classic:
 
     def leave(self, step: str, member: str, instance: str | None = None) -> None:
         if self.leave_version >= 3:
-            request = leave.LeaveGroupRequest(self.group, "", (leave.MemberIdentity(member, instance),))
+            request = LeaveGroupRequest(self.group, "", (MemberIdentity(member, instance),))
         else:
-            request = leave.LeaveGroupRequest(self.group, member)
+            request = LeaveGroupRequest(self.group, member)
         self.session.ask(step, request, self.leave_version)
 
     def commit(self, step: str, topic: str, member: str, generation: int) -> None:
-        topics = (commit.OffsetCommitRequestTopic(topic, (commit.OffsetCommitRequestPartition(0, 3),)),)
-        request = commit.OffsetCommitRequest(
+        topics = (OffsetCommitRequestTopic(topic, (OffsetCommitRequestPartition(0, 3),)),)
+        request = OffsetCommitRequest(
             group_id=self.group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
         )
         self.session.ask(step, request, 8)
@@ -96,9 +107,9 @@ class Classic:
         self.session.ask(step, DescribeGroupsRequest((self.group,)), 5)
 
     def forget(self, step: str, topic: str) -> None:
-        partitions = (delete.OffsetDeleteRequestPartition(0),)
-        topics = (delete.OffsetDeleteRequestTopic(topic, partitions),)
-        self.session.ask(step, delete.OffsetDeleteRequest(self.group, topics), 0)
+        partitions = (OffsetDeleteRequestPartition(0),)
+        topics = (OffsetDeleteRequestTopic(topic, partitions),)
+        self.session.ask(step, OffsetDeleteRequest(self.group, topics), 0)
 
     def delete(self, step: str) -> None:
         self.session.ask(step, DeleteGroupsRequest((self.group,)), 2)
@@ -117,9 +128,9 @@ def a_group_of_one(session: Session) -> None:
     session.ask("join without a name", Classic(session, "").joining())
     session.ask(
         "join without protocols",
-        join.JoinGroupRequest(group.group, SESSION_MS, REBALANCE_MS, "", None, "consumer"),
+        JoinGroupRequest(group.group, SESSION_MS, REBALANCE_MS, "", None, "consumer"),
     )
-    short = join.JoinGroupRequest(group.group, 10, REBALANCE_MS, "", None, "consumer")
+    short = JoinGroupRequest(group.group, 10, REBALANCE_MS, "", None, "consumer")
     session.ask("join for too short", short)
     member = group.enter("join", "m1")
     group.beat("beat before the sync", member, 1)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_kafkalog.protocol.api import alter_configs as alter
-from pyspark_kafkalog.protocol.api import describe_client_quotas as quotas
-from pyspark_kafkalog.protocol.api import describe_configs as describe
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
-from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from pyspark_kafkalog.protocol.api.cluster import (
+    ComponentData,
+    DescribableLogDirTopic,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+)
+from pyspark_kafkalog.protocol.api.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import (
     APPEND,
@@ -29,8 +40,8 @@ def describing_properties(session: Session) -> None:
     topic = session.topic(retention_ms="60000")
 
     def ask(step: str, kind: int, name: str, *keys: str, synonyms: bool = True) -> None:
-        resource = describe.DescribeConfigsResource(kind, name, keys or None)
-        session.ask(step, describe.DescribeConfigsRequest((resource,), synonyms))
+        resource = DescribeConfigsResource(kind, name, keys or None)
+        session.ask(step, DescribeConfigsRequest((resource,), synonyms))
 
     ask("a topic's own", TOPIC, topic, "retention.ms")
     for key in TOPIC_KEYS:
@@ -71,9 +82,9 @@ def replacing_properties(session: Session) -> None:
     topic = session.topic(retention_ms="60000")
 
     def ask(step: str, kind: int, name: str, validate_only: bool = False, **configs: str | None) -> None:
-        given = tuple(alter.AlterableConfig(key.replace("_", "."), value) for key, value in configs.items())
-        resource = alter.AlterConfigsResource(kind, name, given)
-        session.ask(step, alter.AlterConfigsRequest((resource,), validate_only))
+        given = tuple(AlterableConfig(key.replace("_", "."), value) for key, value in configs.items())
+        resource = AlterConfigsResource(kind, name, given)
+        session.ask(step, AlterConfigsRequest((resource,), validate_only))
 
     ask("all of a topic's", TOPIC, topic, segment_bytes="1048576")
     ask("only validated", TOPIC, topic, True, segment_bytes="2097152")
@@ -93,15 +104,13 @@ def replacing_properties(session: Session) -> None:
     ask("another broker's", BROKER, str(NODE + 1), log_retention_ms="50000")
 
 
-def _of_topic(topic: str) -> describe.DescribeConfigsRequest:
+def _of_topic(topic: str) -> DescribeConfigsRequest:
     keys = ("retention.ms", "segment.bytes", "cleanup.policy")
-    return describe.DescribeConfigsRequest((describe.DescribeConfigsResource(TOPIC, topic, keys),), True)
+    return DescribeConfigsRequest((DescribeConfigsResource(TOPIC, topic, keys),), True)
 
 
-def _of_broker(name: str, *keys: str) -> describe.DescribeConfigsRequest:
-    return describe.DescribeConfigsRequest(
-        (describe.DescribeConfigsResource(BROKER, name, keys or None),), True
-    )
+def _of_broker(name: str, *keys: str) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest((DescribeConfigsResource(BROKER, name, keys or None),), True)
 
 
 @script(ApiKey.INCREMENTAL_ALTER_CONFIGS)
@@ -111,9 +120,9 @@ def changing_properties(session: Session) -> None:
     def ask(
         step: str, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
     ) -> None:
-        given = tuple(incremental.AlterableConfig(*each) for each in changes)
-        resource = incremental.AlterConfigsResource(kind, name, given)
-        session.ask(step, incremental.IncrementalAlterConfigsRequest((resource,), validate_only))
+        given = tuple(IncrementalAlterableConfig(*each) for each in changes)
+        resource = IncrementalAlterConfigsResource(kind, name, given)
+        session.ask(step, IncrementalAlterConfigsRequest((resource,), validate_only))
 
     ask("set and delete", TOPIC, topic, ("segment.bytes", SET, "1048576"), ("retention.ms", DELETE, None))
     ask("append", TOPIC, topic, ("cleanup.policy", APPEND, "compact"))
@@ -162,19 +171,19 @@ def the_cluster(session: Session) -> None:
 @script(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 def quotas_of_clients(session: Session) -> None:
     for step, components in _filters():
-        session.ask(step, quotas.DescribeClientQuotasRequest(components))
+        session.ask(step, DescribeClientQuotasRequest(components))
 
 
-def _filters() -> Iterator[tuple[str, tuple[quotas.ComponentData, ...]]]:
-    user, ip = quotas.ComponentData("user", 2, None), quotas.ComponentData("ip", 2, None)
+def _filters() -> Iterator[tuple[str, tuple[ComponentData, ...]]]:
+    user, ip = ComponentData("user", 2, None), ComponentData("ip", 2, None)
     yield "all", ()
     yield "of users", (user,)
-    yield "of one user", (quotas.ComponentData("user", 0, "u"),)
-    yield "of the default", (quotas.ComponentData("client-id", 1, None),)
+    yield "of one user", (ComponentData("user", 0, "u"),)
+    yield "of the default", (ComponentData("client-id", 1, None),)
     yield "of users twice", (user, user)
-    yield "of a kind that is none", (quotas.ComponentData("group", 2, None),)
-    yield "of no kind", (quotas.ComponentData("", 2, None),)
-    yield "a match that is none", (quotas.ComponentData("user", 9, None),)
-    yield "exactly nothing", (quotas.ComponentData("user", 0, None),)
-    yield "a default with a name", (quotas.ComponentData("user", 1, "u"),)
+    yield "of a kind that is none", (ComponentData("group", 2, None),)
+    yield "of no kind", (ComponentData("", 2, None),)
+    yield "a match that is none", (ComponentData("user", 9, None),)
+    yield "exactly nothing", (ComponentData("user", 0, None),)
+    yield "a default with a name", (ComponentData("user", 1, "u"),)
     yield "of users and addresses", (user, ip)

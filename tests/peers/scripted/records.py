@@ -5,11 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import delete_records as purge
-from pyspark_kafkalog.protocol.api import fetch
-from pyspark_kafkalog.protocol.api import list_offsets as ends
-from pyspark_kafkalog.protocol.api import offset_for_leader_epoch as epochs
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.fetch import FetchRequest
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import (
     NEVER,
@@ -84,7 +92,7 @@ def fetching(session: Session) -> None:
     ask("no such topic", 0, never=True)
     if session.version >= 7:
         ask("a session that is none", 0, session_id=77, session_epoch=1)
-        session.ask("no topics", fetch.FetchRequest(max_wait_ms=0))
+        session.ask("no topics", FetchRequest(max_wait_ms=0))
     if session.version >= 9:
         ask("an epoch to come", 0, epoch=9)
         ask("this epoch", 0, epoch=0)
@@ -103,9 +111,9 @@ def looking_up_offsets(session: Session) -> None:
     def ask(
         step: str, name: str, timestamp: int, partition: int = 0, epoch: int = -1, isolation: int = 0
     ) -> None:
-        want = ends.ListOffsetsPartition(partition, epoch, timestamp)
-        topics = (ends.ListOffsetsTopic(name, (want,)),)
-        session.ask(step, ends.ListOffsetsRequest(-1, isolation, topics))
+        want = ListOffsetsPartition(partition, epoch, timestamp)
+        topics = (ListOffsetsTopic(name, (want,)),)
+        session.ask(step, ListOffsetsRequest(-1, isolation, topics))
 
     for step, timestamp in names.items():
         if step != "no time":
@@ -128,8 +136,8 @@ def deleting_records(session: Session) -> None:
     )
 
     def ask(step: str, name: str, *wanted: tuple[int, int]) -> None:
-        partitions = tuple(purge.DeleteRecordsPartition(*each) for each in wanted)
-        session.ask(step, purge.DeleteRecordsRequest((purge.DeleteRecordsTopic(name, partitions),), 5000))
+        partitions = tuple(DeleteRecordsPartition(*each) for each in wanted)
+        session.ask(step, DeleteRecordsRequest((DeleteRecordsTopic(name, partitions),), 5000))
 
     ask("two of five", topic, (0, 2))
     ask("fewer", topic, (0, 1))
@@ -148,14 +156,14 @@ def deleting_records(session: Session) -> None:
     session.ask("of the offsets topic", _internal(), session.version)
 
 
-def _internal() -> purge.DeleteRecordsRequest:
-    partitions = (purge.DeleteRecordsPartition(0, 0),)
-    return purge.DeleteRecordsRequest((purge.DeleteRecordsTopic("__consumer_offsets", partitions),), 5000)
+def _internal() -> DeleteRecordsRequest:
+    partitions = (DeleteRecordsPartition(0, 0),)
+    return DeleteRecordsRequest((DeleteRecordsTopic("__consumer_offsets", partitions),), 5000)
 
 
-def _offset_of(topic: str, timestamp: int) -> ends.ListOffsetsRequest:
-    want = ends.ListOffsetsPartition(0, -1, timestamp)
-    return ends.ListOffsetsRequest(-1, 0, (ends.ListOffsetsTopic(topic, (want,)),))
+def _offset_of(topic: str, timestamp: int) -> ListOffsetsRequest:
+    want = ListOffsetsPartition(0, -1, timestamp)
+    return ListOffsetsRequest(-1, 0, (ListOffsetsTopic(topic, (want,)),))
 
 
 @script(ApiKey.OFFSET_FOR_LEADER_EPOCH)
@@ -169,8 +177,8 @@ def ends_of_epochs(session: Session) -> None:
         "an epoch to come": (0, 9, 0),
         "no such partition": (7, -1, 0),
     }.items():
-        partitions = (epochs.OffsetForLeaderPartition(*wanted),)
-        request = epochs.OffsetForLeaderEpochRequest(-1, (epochs.OffsetForLeaderTopic(topic, partitions),))
+        partitions = (OffsetForLeaderPartition(*wanted),)
+        request = OffsetForLeaderEpochRequest(-1, (OffsetForLeaderTopic(topic, partitions),))
         session.ask(step, request)
 
 

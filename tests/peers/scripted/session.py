@@ -13,11 +13,15 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from pyspark_kafkalog.protocol.api import fetch
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api import offset_commit as commit
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.configs import ConfigOperation
+from pyspark_kafkalog.protocol.api.fetch import PartitionData
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, decode
 from tests.support.until import until
@@ -29,7 +33,7 @@ TRANSACTIONS = 1
 NO_ID, NEVER = UUID(int=0), UUID(int=7)
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = incremental.ConfigOperation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
 Answers = dict[str, Any]
 """What a broker said to each step: a tree of plain values, `CLOSED` where it closed the connection."""
@@ -92,11 +96,11 @@ class Session:
     def settle(self) -> None:
         """Wait until the broker coordinates groups and transactions: Kafka makes the topics for that late."""
         topic = self.topic("first")
-        topics = (commit.OffsetCommitRequestTopic(topic, (commit.OffsetCommitRequestPartition(0, 1),)),)
+        topics = (OffsetCommitRequestTopic(topic, (OffsetCommitRequestPartition(0, 1),)),)
 
         def coordinated() -> bool:
             self._client.ask(FindCoordinatorRequest("g"), 3)
-            request = commit.OffsetCommitRequest(group_id="g", topics=topics)
+            request = OffsetCommitRequest(group_id="g", topics=topics)
             codes = {self._client.ask(request, 8).topics[0].partitions[0].error_code}
             for name in (None, "first"):
                 self._client.ask(FindCoordinatorRequest("first", TRANSACTIONS), 3)
@@ -170,7 +174,7 @@ class Session:
 
     def _plain(self, value: Any, field: str = "") -> Any:
         """``value`` without what always differs. Lists of structs whose order says nothing are sorted."""
-        if isinstance(value, fetch.PartitionData):
+        if isinstance(value, PartitionData):
             found = {f.name: self._plain(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
             found["records"] = [(r.offset, r.key, r.value, r.timestamp) for r in decode(value)]
             return found

@@ -14,11 +14,14 @@ import pytest
 from kafkalog_broker.embedded import start_broker
 from kafkalog_broker.server import handlers  # noqa: F401  (importing them fills the registry)
 from kafkalog_broker.server.dispatch import REGISTRY, Need
-from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from pyspark_kafkalog.protocol.api.logins import SaslAuthenticateRequest, SaslHandshakeRequest
 from pyspark_kafkalog.protocol.exchange import api_of
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tests.peers.scripted.session import NODE, Answers, Session

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafkalog_broker.embedded import start_broker
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 from tests.peers.scripted import (  # noqa: F401  (they fill the table)
     consumer_groups,

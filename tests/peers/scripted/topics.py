@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from pyspark_kafkalog.protocol.api import create_partitions as widen
-from pyspark_kafkalog.protocol.api import create_topics as create
-from pyspark_kafkalog.protocol.api import delete_topics as delete
-from pyspark_kafkalog.protocol.api import metadata
+from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import (
     NEVER,
@@ -17,23 +25,21 @@ from tests.peers.scripted.session import (
 )
 
 
-def created(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> create.CreatableTopic:
-    return create.CreatableTopic(
+def created(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:
+    return CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=factor,
-        configs=tuple(
-            create.CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()
-        ),
+        configs=tuple(CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()),
     )
 
 
 @script(ApiKey.CREATE_TOPICS)
 def creating_topics(session: Session) -> None:
-    def ask(step: str, *topics: create.CreatableTopic, validate_only: bool = False) -> None:
+    def ask(step: str, *topics: CreatableTopic, validate_only: bool = False) -> None:
         if validate_only and not session.version:
             return
-        request = create.CreateTopicsRequest(topics=topics, timeout_ms=5000, validate_only=validate_only)
+        request = CreateTopicsRequest(topics=topics, timeout_ms=5000, validate_only=validate_only)
         session.ask(step, request)
 
     name = session.name
@@ -51,11 +57,11 @@ def creating_topics(session: Session) -> None:
     ask("twice in a request", created(f"{name}-g"), created(f"{name}-g"))
     ask("only validated", created(f"{name}-h"), validate_only=True)
     ask("only validated, and there", created(name), validate_only=True)
-    assigned = create.CreatableReplicaAssignment(0, (NODE,))
+    assigned = CreatableReplicaAssignment(0, (NODE,))
     topic = created(f"{name}-i", -1, -1)
     ask("assigned", dataclasses.replace(topic, assignments=(assigned,)))
     ask("assigned with a count", dataclasses.replace(created(f"{name}-j", 1, 1), assignments=(assigned,)))
-    wrong = create.CreatableReplicaAssignment(0, (NODE + 1,))
+    wrong = CreatableReplicaAssignment(0, (NODE + 1,))
     ask("assigned to none", dataclasses.replace(created(f"{name}-k", -1, -1), assignments=(wrong,)))
     if session.version >= 4:
         ask("as the broker has it", created(f"{name}-l", -1, -1))
@@ -66,18 +72,18 @@ def deleting_topics(session: Session) -> None:
     topic, other = session.topic(), session.topic("-other")
     by_id = session.version >= 6
 
-    def named(*names: str) -> delete.DeleteTopicsRequest:
-        states = tuple(delete.DeleteTopicState(name=name) for name in names) if by_id else ()
-        return delete.DeleteTopicsRequest(states, () if by_id else names, 5000)
+    def named(*names: str) -> DeleteTopicsRequest:
+        states = tuple(DeleteTopicState(name=name) for name in names) if by_id else ()
+        return DeleteTopicsRequest(states, () if by_id else names, 5000)
 
     session.ask("one that is there and one that is not", named(topic, f"{topic}-never"))
     session.ask("once more", named(topic))
     if by_id:
         states = (
-            delete.DeleteTopicState(topic_id=session.id_of(other)),
-            delete.DeleteTopicState(topic_id=NEVER),
+            DeleteTopicState(topic_id=session.id_of(other)),
+            DeleteTopicState(topic_id=NEVER),
         )
-        session.ask("by id", delete.DeleteTopicsRequest(states, (), 5000))
+        session.ask("by id", DeleteTopicsRequest(states, (), 5000))
 
 
 @script(ApiKey.CREATE_PARTITIONS)
@@ -85,9 +91,9 @@ def widening_topics(session: Session) -> None:
     topic = session.topic(partitions=2)
 
     def ask(step: str, name: str, count: int, *assigned: int, validate_only: bool = False) -> None:
-        to = tuple(widen.CreatePartitionsAssignment((each,)) for each in assigned) or None
-        wanted = widen.CreatePartitionsTopic(name, count, to)
-        session.ask(step, widen.CreatePartitionsRequest((wanted,), 5000, validate_only))
+        to = tuple(CreatePartitionsAssignment((each,)) for each in assigned) or None
+        wanted = CreatePartitionsTopic(name, count, to)
+        session.ask(step, CreatePartitionsRequest((wanted,), 5000, validate_only))
 
     ask("to as many", topic, 2)
     ask("to fewer", topic, 1)
@@ -105,9 +111,9 @@ def describing_topics(session: Session) -> None:
     topic = session.topic(partitions=2)
 
     def ask(step: str, *names: str) -> None:
-        wanted = tuple(metadata.MetadataRequestTopic(name=name) for name in names)
+        wanted = tuple(MetadataRequestTopic(name=name) for name in names)
         flags = {"allow_auto_topic_creation": False} if session.version >= 4 else {}
-        session.ask(step, metadata.MetadataRequest(wanted, **flags))
+        session.ask(step, MetadataRequest(wanted, **flags))
 
     ask("two topics and none", topic, f"{topic}-never")
     ask("a name that is none", f"{topic}/")
@@ -115,11 +121,9 @@ def describing_topics(session: Session) -> None:
         ask("no topics")
     if session.version >= 10:
         wanted = tuple(
-            metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (session.id_of(topic), NEVER)
+            MetadataRequestTopic(name=None, topic_id=each) for each in (session.id_of(topic), NEVER)
         )
-        session.ask("by id", metadata.MetadataRequest(wanted))
+        session.ask("by id", MetadataRequest(wanted))
     if session.version >= 8:
-        asked = metadata.MetadataRequest(
-            (metadata.MetadataRequestTopic(name=topic),), include_topic_authorized_operations=True
-        )
+        asked = MetadataRequest((MetadataRequestTopic(name=topic),), include_topic_authorized_operations=True)
         session.ask("with operations", asked)

@@ -5,20 +5,28 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import add_partitions_to_txn as add
-from pyspark_kafkalog.protocol.api import describe_producers as producers
-from pyspark_kafkalog.protocol.api import txn_offset_commit as offsets
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.producers import (
+    DescribeProducersRequest,
+    InitProducerIdRequest,
+    TopicRequest,
+)
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    ListTransactionsRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import Session, script
 from tests.support.protocol.raw_client import batch, fetch_request, produce_request
@@ -47,8 +55,8 @@ class Producer:
         topics: dict[str, tuple[int, ...]] = {}
         for topic, number in partitions:
             topics[topic] = (*topics.get(topic, ()), number)
-        request = add.AddPartitionsToTxnRequest(
-            (), *self._who(other), tuple(add.AddPartitionsToTxnTopic(*each) for each in topics.items())
+        request = AddPartitionsToTxnRequest(
+            (), *self._who(other), tuple(AddPartitionsToTxnTopic(*each) for each in topics.items())
         )
         self.session.ask(step, request, self.add_version, until_not=CONCURRENT)
 
@@ -57,10 +65,10 @@ class Producer:
         self.session.ask(step, request, self.version, until_not=CONCURRENT)
 
     def commit_offsets(self, step: str, group: str, topic: str, offset: int, **other: Any) -> None:
-        partitions = (offsets.TxnOffsetCommitRequestPartition(0, offset),)
+        partitions = (TxnOffsetCommitRequestPartition(0, offset),)
         name, number, epoch = self._who(other)
-        request = offsets.TxnOffsetCommitRequest(
-            name, group, number, epoch, topics=(offsets.TxnOffsetCommitRequestTopic(topic, partitions),)
+        request = TxnOffsetCommitRequest(
+            name, group, number, epoch, topics=(TxnOffsetCommitRequestTopic(topic, partitions),)
         )
         self.session.ask(step, request, self.add_version)
 
@@ -171,8 +179,8 @@ def _stored(group: str, topic: str, *, stable: bool = False) -> Any:
     )
 
 
-def _producers(topic: str) -> producers.DescribeProducersRequest:
-    return producers.DescribeProducersRequest((producers.TopicRequest(topic, (0, 7)),))
+def _producers(topic: str) -> DescribeProducersRequest:
+    return DescribeProducersRequest((TopicRequest(topic, (0, 7)),))
 
 
 @script(ApiKey.LIST_TRANSACTIONS)

@@ -20,7 +20,7 @@ from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffse
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples

@@ -45,10 +45,7 @@ from kafkalog_broker.group.consumer_group_records import (
 from kafkalog_broker.group.topic_patterns import matching
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    TopicPartitions,
-)
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.support.examples import examples
 
 SETTINGS = Settings(session_timeout_ms=45_000)

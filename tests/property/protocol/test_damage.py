@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsResponse
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, decode_request, decode_response
 from tests.support.protocol.messages import CASES, Case, messages
 

@@ -15,8 +15,9 @@ from pyspark_kafkalog.protocol.api.produce import (
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
+    read_single,
+    write_single,
 )
-from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import decode_header, decode_request, encode_request, encode_response
 
 versions = st.integers(3, 11)

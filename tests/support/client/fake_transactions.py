@@ -6,22 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnResponse
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnResponse
-from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
-from pyspark_kafkalog.protocol.api.offset_fetch import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+from pyspark_kafkalog.protocol.api.metadata import Coordinator, FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    EndTxnResponse,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,

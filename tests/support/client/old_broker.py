@@ -34,7 +34,7 @@ def run_as(release: str) -> None:
     known = {**APIS, **{key: replace(APIS[key], versions=versions) for key, versions in spoken.items()}}
     with (
         patch("kafkalog_broker.server.dispatch.REGISTRY", served),
-        patch("kafkalog_broker.server.handlers.api_versions.REGISTRY", served),
+        patch("kafkalog_broker.server.handlers.metadata.REGISTRY", served),
         patch("kafkalog_broker.security.authentication.APIS", known),
     ):
         run_child()

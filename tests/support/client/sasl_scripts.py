@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateResponse
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeResponse
+from pyspark_kafkalog.protocol.api.logins import SaslAuthenticateResponse, SaslHandshakeResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.scram import ScramCredential, ScramServer
 from tests.support.client.scripted_broker import ScriptedBroker

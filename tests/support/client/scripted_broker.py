@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsResponse
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
 from pyspark_kafkalog.protocol.api.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import (
     APIS,
     ApiKey,

@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.api.fetch import (
     FetchResponse,
     PartitionData,
 )
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -5,92 +5,100 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark_kafkalog.protocol.api import incremental_alter_configs as incremental
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
 )
-from pyspark_kafkalog.protocol.api.alter_configs import (
+from pyspark_kafkalog.protocol.api.cluster import (
+    ComponentData,
+    DescribableLogDirTopic,
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeLogDirsRequest,
+)
+from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from pyspark_kafkalog.protocol.api.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
 )
-from pyspark_kafkalog.protocol.api.consumer_group_describe import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pyspark_kafkalog.protocol.api.create_acls import AclCreation, CreateAclsRequest
-from pyspark_kafkalog.protocol.api.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
-from pyspark_kafkalog.protocol.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from pyspark_kafkalog.protocol.api.delete_groups import DeleteGroupsRequest
-from pyspark_kafkalog.protocol.api.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from pyspark_kafkalog.protocol.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pyspark_kafkalog.protocol.api.describe_acls import DescribeAclsRequest
-from pyspark_kafkalog.protocol.api.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from pyspark_kafkalog.protocol.api.describe_cluster import DescribeClusterRequest
-from pyspark_kafkalog.protocol.api.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from pyspark_kafkalog.protocol.api.describe_producers import DescribeProducersRequest, TopicRequest
-from pyspark_kafkalog.protocol.api.describe_transactions import DescribeTransactionsRequest
-from pyspark_kafkalog.protocol.api.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-)
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest
-from pyspark_kafkalog.protocol.api.incremental_alter_configs import IncrementalAlterConfigsRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
-from pyspark_kafkalog.protocol.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from pyspark_kafkalog.protocol.api.list_transactions import ListTransactionsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from pyspark_kafkalog.protocol.api.offset_for_leader_epoch import (
+from pyspark_kafkalog.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pyspark_kafkalog.protocol.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
+from pyspark_kafkalog.protocol.api.logins import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
 )
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+from pyspark_kafkalog.protocol.api.metadata import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.api.producers import (
+    DescribeProducersRequest,
+    InitProducerIdRequest,
+    TopicRequest,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    ListTransactionsRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-)
-from pyspark_kafkalog.protocol.api.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -181,7 +189,7 @@ def _of_topics(topic: str, node: int) -> Iterator[tuple[str, int, Any]]:
         "alter single configs",
         1,
         IncrementalAlterConfigsRequest(
-            tuple(incremental.AlterConfigsResource(kind, name, ()) for kind, name in resources),
+            tuple(IncrementalAlterConfigsResource(kind, name, ()) for kind, name in resources),
             validate_only=True,
         ),
     )

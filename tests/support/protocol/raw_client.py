@@ -12,14 +12,8 @@ from uuid import UUID
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import records
-from pyspark_kafkalog.protocol.api.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -31,6 +25,12 @@ from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
 )
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, api_of, decode_response, encode_request
 from pyspark_kafkalog.types import NewRecord, Record

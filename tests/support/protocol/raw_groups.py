@@ -8,15 +8,16 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.leave_group import LeaveGroupRequest, MemberIdentity
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.groups import LeaveGroupRequest, MemberIdentity
+from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until
 

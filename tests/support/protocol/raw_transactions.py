@@ -6,14 +6,7 @@ import time
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pyspark_kafkalog.protocol.api.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.offset_fetch import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -24,7 +17,12 @@ from pyspark_kafkalog.protocol.api.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from pyspark_kafkalog.protocol.api.txn_offset_commit import (
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

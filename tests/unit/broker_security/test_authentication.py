@@ -12,10 +12,13 @@ from kafkalog_broker.security.authentication import Accepted, Challenge, Login, 
 from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
 from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
-from pyspark_kafkalog.protocol.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from pyspark_kafkalog.protocol.api.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from pyspark_kafkalog.protocol.api.logins import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog.protocol.exchange import api_of, decode_response, encode_request
 from pyspark_kafkalog.security.scram import ScramClient, ScramCredential
 

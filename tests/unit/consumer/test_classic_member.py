@@ -13,13 +13,15 @@ from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
 from pyspark_kafkalog.consumer.member import Change
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pyspark_kafkalog.protocol.api.join_group import (
+from pyspark_kafkalog.protocol.api.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
 )
-from pyspark_kafkalog.protocol.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from pyspark_kafkalog.protocol.consumer_protocol import (
     Subscription,
     decode_assignment,

@@ -11,7 +11,7 @@ from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.consumer.epoch_member import EpochMember
 from pyspark_kafkalog.consumer.member import Change
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
+from pyspark_kafkalog.protocol.api.consumer_groups import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -23,13 +23,11 @@ from kafkalog_broker.store.manager import LogManager
 from kafkalog_broker.store.state_topic import partition_for
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.offset_commit import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from pyspark_kafkalog.protocol.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponsePartition,

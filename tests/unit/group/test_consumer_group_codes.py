@@ -31,10 +31,7 @@ from kafkalog_broker.group.consumer_group_records import (
 from kafkalog_broker.group.topic_patterns import matching
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    TopicPartitions,
-)
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 A, B = UUID(int=1), UUID(int=2)
 TOPICS = {"a": StoredTopic(A, (0, 1, 2, 3)), "b": StoredTopic(B, (0, 1))}

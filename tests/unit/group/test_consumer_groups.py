@@ -12,7 +12,7 @@ import pytest
 from kafkalog_broker.group.consumer_group import Client, ConsumerGroup, GroupState
 from kafkalog_broker.group.group import NoSuchGroup
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from tests.support.group.coordinators import Coordinators
 
 

@@ -12,7 +12,7 @@ from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncReq
 from kafkalog_broker.group.consumer_group import Client
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.group.coordinators import Coordinators
 from tests.support.placement import ShiftingPlacement

@@ -55,6 +55,14 @@ IGNORABLE = {
 }
 
 
+RENAMED = {
+    "IncrementalAlterConfigsResource": "AlterConfigsResource",
+    "IncrementalAlterableConfig": "AlterableConfig",
+    "ListedTransaction": "TransactionState",
+}
+"""Structs whose name in Kafka is that of another one of their theme."""
+
+
 def definition(cls: Any) -> Any:
     text = (files("kafka.protocol.schemas.resources") / f"{cls.__name__}.json").read_text("utf-8")
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
@@ -77,7 +85,7 @@ def type_name(kind: Any) -> str:
         return "[]" + type_name(kind.element)
     if kind is ERROR_CODE:
         return "int16"
-    return TYPES.get(kind) or str(kind.__name__)
+    return TYPES.get(kind) or RENAMED.get(kind.__name__, str(kind.__name__))
 
 
 def default_of(row: Any) -> Any:

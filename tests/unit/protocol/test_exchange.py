@@ -6,8 +6,6 @@ from uuid import UUID
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersion, ApiVersionsResponse
-from pyspark_kafkalog.protocol.api.create_topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.api.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -17,15 +15,21 @@ from pyspark_kafkalog.protocol.api.fetch import (
     PartitionData,
     SnapshotId,
 )
-from pyspark_kafkalog.protocol.api.find_coordinator import FindCoordinatorRequest
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
-from pyspark_kafkalog.protocol.api.offset_fetch import (
+from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from pyspark_kafkalog.protocol.api.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.api.topics import CreatableTopic, CreateTopicsRequest
 from pyspark_kafkalog.protocol.exchange import (
     ApiKey,
     RequestHeader,

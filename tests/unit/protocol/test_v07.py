@@ -9,8 +9,7 @@ import pytest
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol import exchange
-from pyspark_kafkalog.protocol.api.api_versions import ApiVersionsRequest
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, TopicProduceData
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest as ModernProduceRequest
 from pyspark_kafkalog.protocol.v07 import (

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import kafkalog_broker.server.handlers  # noqa: F401  (fills the registry)
+from docs.compatibility import docstring_table
 from kafkalog_broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol import api as protocol_api
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, Array, specs
 from pyspark_kafkalog.protocol.exchange import APIS, NEVER_FLEXIBLE, ApiKey, VersionRange
 
@@ -31,12 +35,23 @@ def documented() -> dict[int, tuple[str, tuple[int, int], int]]:
 
 
 def test_the_documentation_has_these_apis_in_these_versions() -> None:
-    held = {
-        int(api.key): (api.key.name.title().replace("_", ""), (*api.versions,), api.first_flexible)
-        for api in APIS.values()
-    }
+    held = {int(api.key): (api.name, (*api.versions,), api.first_flexible) for api in APIS.values()}
     assert documented() == held
     assert list(ApiKey) == sorted(held)
+
+
+def test_a_themes_docstring_has_its_apis_and_their_versions() -> None:
+    held: dict[str, set[tuple[str, str, str]]] = {}
+    for api in APIS.values():
+        low, high = api.versions
+        flexible = "never" if api.first_flexible == NEVER_FLEXIBLE else str(api.first_flexible)
+        row = api.name, f"{low}-{high}" if low != high else f"{low}", flexible
+        held.setdefault(api.theme, set()).add(row)
+    for theme, rows in held.items():
+        table = docstring_table(import_module(f"{protocol_api.__name__}.{theme}").__doc__ or "")
+        assert all(row["Left out"] for row in table)
+        assert sorted((row["API"], row["Versions"], row["Flexible from"]) for row in table) == sorted(rows)
+    assert {module.name for module in iter_modules(protocol_api.__path__)} == held.keys()
 
 
 def test_the_broker_serves_what_the_documentation_says() -> None:

@@ -7,7 +7,7 @@ from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.configs import broker_entries, topic_entries
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.config.definition import describe
-from pyspark_kafkalog.protocol.api.describe_configs import ConfigSource, ConfigType, DescribeConfigsSynonym
+from pyspark_kafkalog.protocol.api.configs import ConfigSource, ConfigType, DescribeConfigsSynonym
 
 
 def settings(config: BrokerConfig | None = None) -> BrokerSettings:

@@ -5,13 +5,11 @@ from typing import Any, NoReturn
 
 from kafkalog_broker.group.coordinator import Description
 from kafkalog_broker.offsets.offset_records import CommittedOffset
-from kafkalog_broker.server.handlers.describe_groups import describe_groups
-from kafkalog_broker.server.handlers.list_groups import list_groups
-from kafkalog_broker.server.handlers.offset_fetch import offset_fetch
+from kafkalog_broker.server.handlers.group_offsets import offset_fetch
+from kafkalog_broker.server.handlers.groups import describe_groups, list_groups
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.describe_groups import DescribeGroupsRequest
-from pyspark_kafkalog.protocol.api.list_groups import ListGroupsRequest
-from pyspark_kafkalog.protocol.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from pyspark_kafkalog.protocol.api.groups import DescribeGroupsRequest, ListGroupsRequest
 from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 

@@ -6,14 +6,20 @@ import pytest
 
 import kafkalog_broker.server.handlers
 from kafkalog_broker.server.dispatch import REGISTRY, handles
-from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.protocol.exchange import APIS, ApiKey
 
 
-def test_every_handler_has_a_file_of_its_own_name() -> None:
+def test_a_handler_has_its_apis_name_in_the_file_of_its_theme() -> None:
+    for key, served in REGISTRY.items():
+        assert served.handler.__name__ == key.name.lower()
+        assert served.handler.__module__ == f"{kafkalog_broker.server.handlers.__name__}.{APIS[key].theme}"
+
+
+def test_the_handlers_have_the_themes_of_the_messages() -> None:
     folder = Path(kafkalog_broker.server.handlers.__file__).parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert files == {key.name.lower() for key in REGISTRY}
-    assert set(kafkalog_broker.server.handlers.__all__) == files
+    assert files == {api.theme for api in APIS.values()}
+    assert set(kafkalog_broker.server.handlers.__all__) == {*files, "NOT_SERVED"}
 
 
 def test_an_api_cannot_have_two_handlers() -> None:

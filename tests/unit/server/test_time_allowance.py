@@ -10,11 +10,11 @@ import pytest
 
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.handlers.list_offsets import list_offsets
+from kafkalog_broker.server.handlers.log_offsets import list_offsets
 from kafkalog_broker.server.handlers.produce import produce
 from kafkalog_broker.server.served_logs import LONGEST_SECONDS, ServedLogs
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.list_offsets import (
+from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

@@ -1,9 +1,11 @@
-"""Fetch 0-13: slices of the logs, sent from the files without being read; logs of 0.7 through a view.
+"""Read records of partitions.
 
-What a version before 10 may not see is `old_fetch`'s work.
+API    Versions  Left out
+-----  --------  ---------------------------------------------------------------------------------------------
+Fetch  0-13      incremental fetch sessions (the answer's session id is always 0, so clients continue with
+                 full requests), replicas and racks
 
-Waiting for ``min_bytes`` is `delayed_fetch`'s work. Left out: incremental fetch sessions (the answer's
-session id is always 0, so clients go on with full requests), replicas and racks.
+`delayed_fetch` waits for ``min_bytes``; `views.old_fetch` shows versions before 10 what they can read.
 
 An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
 `LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
@@ -91,7 +93,10 @@ class _Answer:
 
 @handles(ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),))
 def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
-    """Answer now if there is enough, an error, or no time to wait; else park the request."""
+    """Send slices of the logs from their files, without reading them; logs of 0.7 through a view.
+
+    Answer now if there is enough, an error, or no time to wait; else park the request.
+    """
     if request.session_id != 0 or request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     request = _each_once(request)

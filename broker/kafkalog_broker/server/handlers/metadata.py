@@ -1,34 +1,96 @@
-"""Metadata 0-12: the brokers of the cluster that are there, and its topics by name or by id (10+/12).
+"""What a client asks first: APIs, brokers, topics, coordinators.
 
-Asking for an unknown topic makes it where ``auto.create.topics.enable`` and the request (4+) allow. Topics
-of 0.7 are described like all others: a client that gets an error here only asks again, and never hears why.
-Left out: replicas and racks; a partition is led by its owner, with leader epoch 0, and has no leader while
-that one is away. Every broker answers for all, the one with the smallest id as the controller.
+API              Versions  Left out
+---------------  --------  ------------------
+ApiVersions      0-4       nothing
+Metadata         0-12      replicas and racks
+FindCoordinator  0-4       share groups
+
+* ApiVersions: an unknown version is answered in version 0, as every client expects. The only feature is
+  ``transaction.version`` 2: Produce 12, TxnOffsetCommit 5 and EndTxn 5 together (KIP-890).
+* Metadata: a request for an unknown topic creates it if ``auto.create.topics.enable`` and, from version 4,
+  the request allow it. Topics of 0.7 are described like all others: after an error here a client would only
+  ask again, and never report it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import cast
-from uuid import UUID
 
+from kafkalog_broker.cluster.ownership import RegisteredElsewhere
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import REGISTRY, Context, handles
 from kafkalog_broker.store.topic_store import StoredTopic
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    ServerError,
+    StorageError,
+    UnknownTopicOrPartition,
+)
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Coordinator,
+    CoordinatorType,
+    FinalizedFeatureKey,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
+    SupportedFeatureKey,
     WrittenTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, run_steps
 
-_NO_ID = UUID(int=0)
+# --- ApiVersions
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+_TRANSACTION_VERSION = "transaction.version"
+
+
+def _unknown_version() -> ApiVersionsResponse:
+    """The answer, to be encoded as version 0, for a version of ApiVersions that we do not know."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions())
+
+
+@handles(ApiKey.API_VERSIONS, versions=(0, 4), needs=(), unknown_version=_unknown_version)
+def api_versions(request: ApiVersionsRequest, ctx: Context) -> ApiVersionsResponse:
+    """List the APIs that this broker serves, with their versions.
+
+    From version 3 the client must name itself in legal characters (KIP-511).
+    """
+    named = _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
+    if ctx.version >= 3 and not named:
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(
+        api_keys=_served_versions(),
+        supported_features=(SupportedFeatureKey(_TRANSACTION_VERSION, 1, 2),),
+        finalized_features_epoch=0,
+        finalized_features=(FinalizedFeatureKey(_TRANSACTION_VERSION, 2, 2),),
+    )
+
+
+def _served_versions() -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(api_key=int(entry.key), min_version=entry.versions[0], max_version=entry.versions[1])
+        for entry in sorted(REGISTRY.values(), key=lambda entry: entry.key)
+    )
+
+
+# --- Metadata
+
 _FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -51,12 +113,6 @@ def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
     return dict(sorted(found.items()))
 
 
-def _operations(name: str, request: MetadataRequest, ctx: Context) -> int:
-    if not request.include_topic_authorized_operations:
-        return NOT_ASKED
-    return ctx.operations(_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
-
-
 @handles(
     ApiKey.METADATA,
     versions=(0, 12),
@@ -68,19 +124,22 @@ def _operations(name: str, request: MetadataRequest, ctx: Context) -> int:
     ),
 )
 def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps[MetadataResponse]:
-    """The broker and the topics asked for; one bad topic does not fail the others.
+    """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
+    requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
+    partition is led by its owner, with leader epoch 0, and has no leader while the owner is away.
 
-    In steps where a topic may have to be made, or there are many: that takes time, the rest does not.
+    One bad topic does not fail the others. In steps if a topic may have to be created, or if there are many:
+    that takes time, the rest does not.
     """
     known = ctx.services.topics.all()
     wanted = request.topics or ()
-    answering = _in_steps(request, ctx)
+    answering = _metadata_in_steps(request, ctx)
     if len(wanted or known) <= _FEW and all(topic.name is None or topic.name in known for topic in wanted):
         return run_steps(answering)
     return answering
 
 
-def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]:
+def _metadata_in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]:
     services = ctx.services
     brokers = live_brokers(ctx)
     ids = frozenset(brokers)
@@ -89,12 +148,12 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
     if everything or request.topics is None:
         for name, topic in services.topics.all().items():
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                operations = _operations(name, request, ctx)
+                operations = _topic_operations(name, request, ctx)
                 topics.append(services.written_topics.of(name, topic, ctx.version, operations, ids))
             yield None
     else:
         for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
-            topics.append((yield from _answer(wanted, request, ctx, ids)))
+            topics.append((yield from _describe_topic(wanted, request, ctx, ids)))
             yield None
     return MetadataResponse(
         brokers=tuple(
@@ -110,11 +169,11 @@ def _in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]
     )
 
 
-def _answer(
+def _describe_topic(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, brokers: frozenset[int]
 ) -> Steps[MetadataResponseTopic | WrittenTopic]:
     try:
-        name, topic = yield from _find(wanted, request, ctx)
+        name, topic = yield from _find_topic(wanted, request, ctx)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
         return MetadataResponseTopic(
@@ -123,16 +182,22 @@ def _answer(
             topic_id=wanted.topic_id,
             is_internal=wanted.name in INTERNAL_TOPICS and e.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
-    operations = _operations(name, request, ctx)
+    operations = _topic_operations(name, request, ctx)
     return ctx.services.written_topics.of(name, topic, ctx.version, operations, brokers)
 
 
-def _find(
+def _topic_operations(name: str, request: MetadataRequest, ctx: Context) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return ctx.operations(_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+
+
+def _find_topic(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
 ) -> Steps[tuple[str, StoredTopic]]:
     services = ctx.services
     topics = services.topics
-    if wanted.name is None or wanted.topic_id != _NO_ID:
+    if wanted.name is None or wanted.topic_id != ZERO_UUID:
         if ctx.version < 12:
             raise InvalidRequest("topics are asked for by id from Metadata version 12 only")
         name = topics.name_of(wanted.topic_id)
@@ -151,3 +216,74 @@ def _find(
     if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
         ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
     return wanted.name, (yield from topics.getting_or_creating(wanted.name))
+
+
+# --- FindCoordinator
+
+_SEVERAL_KEYS_SINCE = 4
+_COORDINATORS_A_STEP = 100
+"""How many coordinators are found before others have their turn."""
+
+
+@handles(
+    ApiKey.FIND_COORDINATOR,
+    versions=(0, 4),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+)
+def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[FindCoordinatorResponse]:
+    """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
+    of ``__transaction_state`` that keeps the transactional id.
+
+    One coordinator before version 4, one for each key from then on.
+    """
+    if ctx.version >= _SEVERAL_KEYS_SINCE:
+        found = []
+        for key in request.coordinator_keys:
+            found.append((yield from _find_coordinator(key, request.key_type, ctx)))
+            if not len(found) % _COORDINATORS_A_STEP:
+                yield None
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    one = yield from _find_coordinator(request.key, request.key_type, ctx)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find_coordinator(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
+    services = ctx.services
+    number, brokers = services.config.node_id, live_brokers(ctx)
+    try:
+        if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+            raise InvalidRequest(
+                f"key type {key_type}: this broker coordinates groups (0) and transactions (1) only"
+            )
+        kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
+        ctx.demand(Operation.DESCRIBE, kind, key)
+        keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
+        if services.brought_offsets is not None and key_type == CoordinatorType.GROUP:
+            services.brought_offsets.check_tried(key)
+        try:
+            if not keeper.opened:
+                yield keeper.open  # in a cluster it asks ZooKeeper
+            partition = keeper.partition_of(key)
+            if services.ownership is not None:
+                number = services.ownership.owner_of(partition)
+                if number == services.config.node_id:
+                    services.ownership.check(partition)
+        except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
+            # Clients ask again after this code; a storage error they take for final.
+            raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
+        if number not in brokers:
+            raise ServerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {number}, who coordinates {key!r}, is away"
+            )
+    except KafkaError as e:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
+        )
+    host, port = brokers[number]
+    return Coordinator(key=key, node_id=number, host=host, port=port)

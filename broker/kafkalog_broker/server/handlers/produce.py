@@ -1,9 +1,14 @@
-"""Produce 0-12: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on.
+"""Append records to partitions.
 
-acks 0 has no answer, and an error then closes the connection, as in Kafka, because nothing else can tell
-the producer. acks 1 and -1 are the same here: there is one copy, and the answer comes after it is written.
+API      Versions  Left out
+-------  --------  --------
+Produce  0-12      nothing
+
+acks 1 and -1 are the same here: there is one copy, and the response is sent after it is written. acks 0 has
+no response; an error then closes the connection, as in Kafka, because nothing else can tell the producer.
+
 A transactional batch is appended only while its partition is in the producer's open transaction; from version
-12 on it is made to be. Where another broker coordinates the transaction, that one is asked first.
+12 the broker adds the partition itself. If another broker coordinates the transaction, it is asked first.
 """
 
 from __future__ import annotations
@@ -44,8 +49,9 @@ from pyspark_kafkalog.protocol.api.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
+    read_single,
+    write_single,
 )
-from pyspark_kafkalog.protocol.api.single_produce import read_single, write_single
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.steps import Steps, resume_steps
@@ -109,7 +115,11 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     short_cut=produce_single,
 )
 def produce(request: ProduceRequest, ctx: Context) -> Any:
-    """Append each partition's batch; one that is refused does not fail the others."""
+    """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
+    version 3 on.
+
+    A partition that is refused does not fail the others.
+    """
     asked = _to_verify(request, ctx)
     if asked is None:
         return _produce(request, ctx, {})

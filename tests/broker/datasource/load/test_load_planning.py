@@ -24,7 +24,7 @@ from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import ErrorCode, ForeignCluster, InvalidConfig, OffsetsAgedOut, TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.metadata import Coordinator, FindCoordinatorResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import ScriptedBroker

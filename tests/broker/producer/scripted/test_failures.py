@@ -23,8 +23,8 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
 )
 from pyspark_kafkalog.producer.producer import Producer
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
 from pyspark_kafkalog.protocol.api.produce import ProduceRequest, ProduceResponse
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog, refusal
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation

@@ -18,10 +18,9 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
 )
 from pyspark_kafkalog.producer.producer import Producer
-from pyspark_kafkalog.protocol.api.add_offsets_to_txn import AddOffsetsToTxnResponse
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnResponse
-from pyspark_kafkalog.protocol.api.find_coordinator import Coordinator, FindCoordinatorResponse
-from pyspark_kafkalog.protocol.api.init_producer_id import InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.metadata import Coordinator, FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.producers import InitProducerIdResponse
+from pyspark_kafkalog.protocol.api.transactions import AddOffsetsToTxnResponse, EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.fake_log import FakeLog, refusal

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
 )
 from pyspark_kafkalog.producer.producer import Producer
-from pyspark_kafkalog.protocol.api.end_txn import EndTxnResponse
+from pyspark_kafkalog.protocol.api.transactions import EndTxnResponse
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.fake_log import FakeLog

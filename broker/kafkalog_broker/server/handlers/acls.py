@@ -1,0 +1,214 @@
+"""Describe, create and delete ACLs. Without an authorizer all three answer SECURITY_DISABLED.
+
+API           Versions  Left out
+------------  --------  --------
+DescribeAcls  0-3       nothing
+CreateAcls    0-3       nothing
+DeleteAcls    0-3       nothing
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+
+from kafkalog_broker.security.acl_store import check_new
+from kafkalog_broker.security.authorizer import Authorizer
+from kafkalog_broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    AclCreationResult,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from pyspark_kafkalog.steps import Steps
+
+# --- DescribeAcls
+
+_ACLS_A_STEP = 1_000
+"""How many ACLs are compared before others have their turn."""
+
+
+@handles(ApiKey.DESCRIBE_ACLS, versions=(0, 3), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
+def describe_acls(request: DescribeAclsRequest, ctx: Context) -> Steps[DescribeAclsResponse]:
+    """List the ACLs that a filter matches, together for each pattern of resources.
+
+    Answered from memory.
+    """
+    try:
+        authorizer = _authorizer_of(ctx)
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        wanted = _filter_of(request)
+    except KafkaError as e:
+        return DescribeAclsResponse(error_code=ctx.refused(e), error_message=str(e))
+    found = []
+    for number, acl in enumerate(authorizer.acls, 1):
+        if wanted.matches(acl):
+            found.append(acl)
+        if not number % _ACLS_A_STEP:
+            yield None
+    by_pattern = groupby(sorted(found), key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
+    return DescribeAclsResponse(
+        error_code=ErrorCode.NONE,
+        resources=tuple(
+            DescribeAclsResource(
+                resource_type=kind,
+                resource_name=name,
+                pattern_type=pattern,
+                acls=tuple(
+                    AclDescription(acl.principal, acl.host, acl.operation, acl.permission) for acl in acls
+                ),
+            )
+            for (kind, name, pattern), acls in by_pattern
+        ),
+    )
+
+
+def _authorizer_of(ctx: Context) -> Authorizer:
+    """Raises `ServerError`: this broker has none."""
+    authorizer = ctx.services.authorizer
+    if authorizer is None:
+        raise ServerError(
+            ErrorCode.SECURITY_DISABLED, "No Authorizer is configured: set authorizer.class.name"
+        )
+    return authorizer
+
+
+def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """Raises `InvalidRequest`: one of its numbers is none that Kafka has."""
+    try:
+        return AclFilter(
+            ResourceType(request.resource_type_filter),
+            request.resource_name_filter,
+            PatternType(request.pattern_type_filter),
+            request.principal_filter,
+            request.host_filter,
+            Operation(request.operation),
+            Permission(request.permission_type),
+        )
+    except ValueError as e:
+        raise InvalidRequest(f"the filter has an unknown element: {e}") from e
+
+
+# --- CreateAcls
+
+
+@handles(ApiKey.CREATE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),))
+def create_acls(request: CreateAclsRequest, ctx: Context) -> Steps[CreateAclsResponse]:
+    """Add ACLs, which are in force, and on the disk, before the response is sent.
+
+    One that can mean nothing is refused, and does not fail the others.
+    """
+    results = [AclCreationResult(ErrorCode.NONE, None)] * len(request.creations)
+    wanted: dict[int, Acl] = {}
+    failed = partial(_creation_failed, ctx=ctx)
+    try:
+        authorizer = _authorizer_of(ctx)
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return CreateAclsResponse(results=tuple(failed(e) for _ in results))
+    for number, creation in enumerate(request.creations):
+        try:
+            wanted[number] = _new_acl(creation)
+        except InvalidRequest as e:
+            results[number] = failed(e)
+    try:
+        # It waits for the disk, or for ZooKeeper.
+        yield partial(authorizer.add, tuple(wanted.values()))
+    except KafkaError as e:
+        for number in wanted:
+            results[number] = failed(e)
+    return CreateAclsResponse(results=tuple(results))
+
+
+def _new_acl(creation: AclCreation) -> Acl:
+    try:
+        acl = Acl(
+            ResourceType(creation.resource_type),
+            creation.resource_name,
+            PatternType(creation.resource_pattern_type),
+            creation.principal,
+            creation.host,
+            Operation(creation.operation),
+            Permission(creation.permission_type),
+        )
+        check_new(acl)
+    except ValueError as e:
+        raise InvalidRequest(str(e)) from e
+    return acl
+
+
+def _creation_failed(error: KafkaError, ctx: Context) -> AclCreationResult:
+    return AclCreationResult(ctx.refused(error), str(error))
+
+
+# --- DeleteAcls
+
+
+@handles(ApiKey.DELETE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),))
+def delete_acls(request: DeleteAclsRequest, ctx: Context) -> Steps[DeleteAclsResponse]:
+    """Delete what filters match, on the disk too, before the response is sent.
+
+    A filter that cannot be read does not fail the others.
+    """
+    results = [DeleteAclsFilterResult(ErrorCode.NONE, None)] * len(request.filters)
+    failed = partial(_deletion_failed, ctx=ctx)
+    try:
+        authorizer = _authorizer_of(ctx)
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return DeleteAclsResponse(filter_results=tuple(failed(e) for _ in results))
+    wanted: dict[int, AclFilter] = {}
+    for number, each in enumerate(request.filters):
+        try:
+            wanted[number] = _filter_of(each)
+        except KafkaError as e:
+            results[number] = failed(e)
+    try:
+        # It waits for the disk, or for ZooKeeper.
+        found: list[list[Acl]] = yield partial(authorizer.remove, tuple(wanted.values()))
+    except KafkaError as e:
+        for number in wanted:
+            results[number] = failed(e)
+    else:
+        for number, acls in zip(wanted, found, strict=True):
+            results[number] = DeleteAclsFilterResult(ErrorCode.NONE, None, tuple(map(_deleted_acl, acls)))
+    return DeleteAclsResponse(filter_results=tuple(results))
+
+
+def _deleted_acl(acl: Acl) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _deletion_failed(error: KafkaError, ctx: Context) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(ctx.refused(error), str(error))

@@ -1,0 +1,173 @@
+"""Describe the cluster, its brokers' data directories, and quotas.
+
+API                   Versions  Left out
+--------------------  --------  ---------------------------------------------
+DescribeCluster       0-1       the addresses of controllers (KRaft's), racks
+DescribeLogDirs       1-4       nothing
+DescribeClientQuotas  0-1       setting any (AlterClientQuotas)
+
+* DescribeLogDirs: a directory that is offline has an error and no partitions. Replicas are never moved
+  between directories.
+* DescribeClientQuotas: the filter is checked as Kafka checks it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from itertools import groupby
+from operator import attrgetter
+
+from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
+from kafkalog_broker.store.manager import DirectoryContents
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, UnsupportedVersion
+from pyspark_kafkalog.protocol.api.cluster import (
+    BROKERS,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
+
+# --- DescribeCluster
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
+def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeClusterResponse:
+    """Describe the cluster's id and its brokers; the one with the smallest id is its controller.
+
+    As Metadata does, without topics.
+    """
+    services = ctx.services
+    try:
+        if request.endpoint_type != BROKERS:
+            raise ServerError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                f"endpoint type {request.endpoint_type} was asked for; this is one of brokers ({BROKERS})",
+            )
+    except KafkaError as e:
+        return DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
+    brokers = live_brokers(ctx)
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=services.cluster_id,
+        controller_id=min(brokers),
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=number, host=host, port=port)
+            for number, (host, port) in brokers.items()
+        ),
+        cluster_authorized_operations=cluster_operations(ctx) if asked else NOT_ASKED,
+    )
+
+
+# --- DescribeLogDirs
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
+def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Steps[DescribeLogDirsResponse]:
+    """List the data directories, their disks' sizes, and the bytes of each partition in them.
+
+    Every directory is listed, with those of the requested partitions that it has.
+    """
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return DescribeLogDirsResponse(error_code=ctx.refused(e))
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
+    results = []
+    for each in ctx.services.logs.directories(wanted):
+        yield None
+        results.append(_describe_directory(each))
+    return DescribeLogDirsResponse(results=tuple(results))
+
+
+def _describe_directory(directory: DirectoryContents) -> DescribeLogDirsResult:
+    try:
+        disk = shutil.disk_usage(directory.path)
+        total_bytes, usable_bytes = disk.total, disk.free
+    except OSError:
+        total_bytes = usable_bytes = -1
+    if not directory.online:
+        return DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path),
+            total_bytes=total_bytes, usable_bytes=usable_bytes,
+        )  # fmt: skip
+    by_topic = groupby(sorted(directory.sizes), key=attrgetter("topic"))
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=str(directory.path),
+        topics=tuple(
+            DescribeLogDirsTopic(
+                name=topic,
+                partitions=tuple(
+                    DescribeLogDirsPartition(
+                        partition_index=each.partition, partition_size=directory.sizes[each]
+                    )
+                    for each in partitions
+                ),
+            )
+            for topic, partitions in by_topic
+        ),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+# --- DescribeClientQuotas
+
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_ENTITY_TYPES = ("user", "client-id", "ip")
+
+
+@handles(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    versions=(0, 1),
+    needs=((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),),
+)
+def describe_client_quotas(
+    request: DescribeClientQuotasRequest, ctx: Context
+) -> DescribeClientQuotasResponse:
+    """Return an empty list: this broker has no quotas, so nothing matches."""
+    try:
+        ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        _check_filter(request.components)
+    except KafkaError as e:
+        return DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=())
+
+
+def _check_filter(components: tuple[ComponentData, ...]) -> None:
+    """Raises `InvalidRequest`, and `UnsupportedVersion` for what has no quotas in Kafka."""
+    seen: set[str] = set()
+    for each in components:
+        kind = each.entity_type
+        if not kind:
+            raise InvalidRequest("an entity type is empty")
+        if kind not in _ENTITY_TYPES:
+            raise UnsupportedVersion(f"entity type {kind!r}; there are {', '.join(_ENTITY_TYPES)}")
+        if kind in seen:
+            raise InvalidRequest(f"entity type {kind!r} is in the filter more than once")
+        seen.add(kind)
+        if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise InvalidRequest(
+                f"match type {each.match_type}; there are exact (0), default (1) and any specified (2)"
+            )
+        if (each.match is None) == (each.match_type == _EXACT):
+            raise InvalidRequest(f"{kind}: a name is given with match type exact (0), and only with that")
+    if "ip" in seen and len(seen) > 1:
+        raise InvalidRequest("quotas of addresses cannot be combined with those of users or client ids")

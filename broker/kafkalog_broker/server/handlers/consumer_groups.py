@@ -1,0 +1,171 @@
+"""Groups of the newer protocol (KIP-848).
+
+API                     Versions  Left out
+----------------------  --------  -------------------------------------------------
+ConsumerGroupHeartbeat  0-1       members of the classic protocol in the same group
+ConsumerGroupDescribe   0-1       nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from kafkalog_broker.group import assignors
+from kafkalog_broker.group.assignors import EMPTY, by_topic
+from kafkalog_broker.group.classic_rules import CONSUMER
+from kafkalog_broker.group.consumer_group import Client, ConsumerGroup
+from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.handlers.groups import GROUP_OPERATIONS
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedAssignment,
+    DescribedGroup,
+    DescribedTopicPartitions,
+    Member,
+    TopicPartitions,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+
+# --- ConsumerGroupHeartbeat
+
+
+@handles(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    needs=((Operation.READ, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
+def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, ctx: Context
+) -> ConsumerGroupHeartbeatResponse:
+    """Let a member of the newer protocol join, stay, give up partitions, or leave.
+
+    Answered at once. The assignment is sent if it changed, and if the member sent all its fields.
+    """
+    groups = ctx.services.groups.consumers
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if CONSUMER not in ctx.services.config.group_coordinator_rebalance_protocols:
+            raise ServerError(
+                ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols does not name consumer"
+            )
+        client = Client(ctx.header.client_id or "", ctx.client_host, ctx.version)
+        beat = groups.heartbeat(request, client)
+    except KafkaError as e:
+        return ConsumerGroupHeartbeatResponse(error_code=ctx.refused(e), error_message=str(e))
+    assignment = None
+    if beat.assignment is not None:
+        assignment = Assignment(
+            tuple(TopicPartitions(topic_id, numbers) for topic_id, numbers in by_topic(beat.assignment))
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=beat.member_id,
+        member_epoch=beat.epoch,
+        heartbeat_interval_ms=groups.settings.heartbeat_interval_ms if beat.epoch >= 0 else 0,
+        assignment=assignment,
+    )
+
+
+# --- ConsumerGroupDescribe
+
+_NEWER_PROTOCOL = 1
+"""The type of a member."""
+
+
+@handles(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, ctx: Context
+) -> Steps[ConsumerGroupDescribeResponse]:
+    """Describe states, members and assignments of groups of the newer protocol.
+
+    Answered from memory. An error of one group does not fail the others; a group that is named twice is
+    described once.
+    """
+    names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        groups.append(
+            (yield from _describe_group(group_id, names, request.include_authorized_operations, ctx))
+        )
+    return ConsumerGroupDescribeResponse(groups=tuple(groups))
+
+
+def _describe_group(
+    group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context
+) -> Steps[DescribedGroup]:
+    try:
+        if not group_id:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        group = ctx.services.groups.consumers.get(group_id)
+        for name in _topics_of(group, names):
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
+    members = []
+    for member_id in group.members:
+        members.append(_describe_member(group, member_id, names))
+        yield None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor(ctx.services.groups.consumers.settings),
+        members=tuple(members),
+        authorized_operations=(
+            ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group_id) if asked else NOT_ASKED
+        ),
+    )
+
+
+def _topics_of(group: ConsumerGroup, names: Mapping[UUID, str]) -> set[str]:
+    """Those that its description names."""
+    found: set[str] = set()
+    for member_id, member in group.members.items():
+        found.update(member.names)
+        for each in (group.progress[member_id].assigned, group.target.get(member_id, EMPTY)):
+            found.update(names[topic_id] for topic_id, _ in by_topic(each) if topic_id in names)
+    return found
+
+
+def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> Member:
+    member, progress = group.members[member_id], group.progress[member_id]
+    return Member(
+        member_id=member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=progress.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.names,
+        subscribed_topic_regex=member.pattern,
+        assignment=_describe_assignment(progress.assigned, names),
+        target_assignment=_describe_assignment(group.target.get(member_id, EMPTY), names),
+        member_type=_NEWER_PROTOCOL,
+    )
+
+
+def _describe_assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> DescribedAssignment:
+    """Topics that were deleted meanwhile are left out: they have no name any more."""
+    return DescribedAssignment(
+        tuple(
+            DescribedTopicPartitions(topic_id, names[topic_id], partitions)
+            for topic_id, partitions in by_topic(assignment)
+            if topic_id in names
+        )
+    )

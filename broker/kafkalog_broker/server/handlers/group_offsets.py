@@ -1,0 +1,425 @@
+"""Store, fetch and delete committed offsets of groups.
+
+API           Versions  Left out
+------------  --------  --------
+OffsetCommit  0-9       nothing
+OffsetFetch   0-9       nothing
+OffsetDelete  0         nothing
+
+Version 0 of OffsetCommit and OffsetFetch uses ZooKeeper if this broker has one, otherwise the same place as
+the other versions. A partition without an offset has offset -1 and no error, in version 0 error 3.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.group.group_offsets import encode_offsets
+from kafkalog_broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
+from kafkalog_broker.server.dispatch import LATER, Context, handles
+from pyspark_kafkalog.config.definition import LONG_MAX
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from pyspark_kafkalog.protocol.api.transactions import TxnOffsetCommitRequest
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server.registration import ZooKeeperOffsets
+
+A_STEP = 100
+"""How many partitions are handled before others have their turn."""
+
+# --- OffsetCommit
+
+_NO_GROUP_SINCE = 9
+"""Before, a member of a group that does not exist is told that its generation does not."""
+
+
+@handles(
+    ApiKey.OFFSET_COMMIT,
+    versions=(0, 9),
+    needs=((Operation.READ, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+)
+def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
+    """Store what a group has read: its members may, or anybody while it has none.
+
+    Partitions that do not exist get error 3.
+    """
+    now = ctx.services.clock.time_ms()
+    retention_ms = request.retention_time_ms
+    # Clients ask for 2**63 - 1 if they mean "forever"; the sum must fit its field.
+    expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return _commit_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
+
+    def value(commit: OffsetCommitRequestPartition) -> CommittedOffset:
+        return CommittedOffset(
+            commit.committed_offset,
+            commit.committed_leader_epoch,
+            commit.committed_metadata or "",
+            commit.commit_timestamp if commit.commit_timestamp >= 0 else now,
+            expires,
+        )
+
+    accepted, codes = yield from check_offsets(request, value, ctx)
+    zookeeper = ctx.services.zookeeper_offsets
+    if ctx.version == 0 and zookeeper is not None:
+        zookeeper.in_turn(ctx.later(lambda: _commit_to_zookeeper(request, accepted, codes, zookeeper, ctx)))
+        return LATER
+    encoded = None
+    if len(accepted) > A_STEP:
+        encoded = yield from encode_offsets(request.group_id, accepted, now)
+    try:
+        ctx.services.groups.offsets.commit(
+            request.group_id,
+            accepted,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id_or_member_epoch,
+            version=ctx.version,
+            encoded=encoded,
+        )
+    except KafkaError as e:
+        code = ctx.refused(e)
+        if isinstance(e, NoSuchGroup) and ctx.version < _NO_GROUP_SINCE:
+            code = ErrorCode.ILLEGAL_GENERATION
+        codes.update(dict.fromkeys(accepted, code))
+    return _commit_response(request, codes)
+
+
+def _commit_to_zookeeper(
+    request: OffsetCommitRequest,
+    accepted: Mapping[TopicPartition, CommittedOffset],
+    codes: dict[TopicPartition, ErrorCode],
+    zookeeper: ZooKeeperOffsets,
+    ctx: Context,
+) -> OffsetCommitResponse:
+    """Metadata have no place there. Once ZooKeeper does not answer, nothing further is tried."""
+    lost: ErrorCode | None = None
+    for partition, value in accepted.items():
+        if lost is None:
+            try:
+                zookeeper.write(request.group_id, partition, value.offset)
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+                lost = e.code if e.code is ErrorCode.REQUEST_TIMED_OUT else None
+        else:
+            codes[partition] = lost
+    return _commit_response(request, codes)
+
+
+def _commit_response(
+    request: OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=commit.partition_index,
+                        error_code=codes[TopicPartition(topic.name, commit.partition_index)],
+                    )
+                    for commit in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def check_offsets(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    value: Callable[[Any], CommittedOffset],
+    ctx: Context,
+) -> Steps[tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]]:
+    """What may be stored: the ``value`` of each partition's commit; and the codes of all partitions."""
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for commit in topic.partitions:
+            partition = TopicPartition(topic.name, commit.partition_index)
+            offset = value(commit)
+            try:
+                _check_offset(partition, offset, ctx)
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+            else:
+                accepted[partition], codes[partition] = offset, ErrorCode.NONE
+            if not len(codes) % A_STEP:
+                yield None
+    return accepted, codes
+
+
+def _check_offset(partition: TopicPartition, offset: CommittedOffset, ctx: Context) -> None:
+    services = ctx.services
+    ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
+    services.logs.check_exists(partition)
+    limit = services.config.offset_metadata_max_bytes
+    if len(offset.metadata.encode()) > limit:
+        raise ServerError(
+            ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
+        )
+
+
+# --- OffsetFetch
+
+_GROUP_ERROR_SINCE = 2
+_SEVERAL_GROUPS_SINCE = 8
+_NO_OFFSET = CommittedOffset(-1)
+
+_Wanted = Collection[tuple[str, Sequence[int]]]
+_Fetch = Callable[..., Mapping[TopicPartition, CommittedOffset]]
+
+
+class _Found(NamedTuple):
+    """One group's answer, before it takes the form of a version."""
+
+    error: ErrorCode
+    wanted: _Wanted
+    stored: Mapping[TopicPartition, CommittedOffset]
+    unstable: Collection[TopicPartition] = ()
+    """Offsets of open transactions, which the client wants to wait for."""
+    denied: Mapping[str, ErrorCode] = MappingProxyType({})
+    """Topics that the client may not see."""
+
+
+@handles(
+    ApiKey.OFFSET_FETCH,
+    versions=(0, 9),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
+def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
+    """Return the offsets that groups have stored; from version 8 of several groups at once.
+
+    Null topics (from version 2) ask for all offsets. Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while
+    the group is still being read.
+    """
+    if ctx.version == 0:
+        return _fetch_version_0(request, ctx)
+    if ctx.version >= _SEVERAL_GROUPS_SINCE:
+        groups, fetch, done = [], cache(ctx.services.groups.offsets.fetch), set[str]()
+        for number, group in enumerate(request.groups, 1):
+            if not number % A_STEP:
+                yield None
+            if group.topics is None:
+                if group.group_id in done:  # all that it has is answered once
+                    continue
+                done.add(group.group_id)
+            wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
+            member = group.member_id, group.member_epoch
+            found = _look_up(group.group_id, wanted, request.require_stable, ctx, fetch, member)
+            topics = yield from _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            groups.append(
+                OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
+            )
+        return OffsetFetchResponse(groups=tuple(groups))
+    wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+    found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.offsets.fetch)
+    in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
+    topics = yield from _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
+    return OffsetFetchResponse(
+        error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE, topics=topics
+    )
+
+
+def _fetch_version_0(request: OffsetFetchRequest, ctx: Context) -> Any:
+    """Version 0: from ZooKeeper, later, or from where the others are."""
+    group, zookeeper = request.group_id, ctx.services.zookeeper_offsets
+    if zookeeper is not None:
+        zookeeper.in_turn(
+            ctx.later(lambda: _fetch_each(request, ctx, lambda partition: zookeeper.read(group, partition)))
+        )
+        return LATER
+    stored = cache(lambda: ctx.services.groups.offsets.fetch(group))  # once: it is all that the group has
+    return _fetch_each(request, ctx, lambda partition: stored().get(partition))
+
+
+def _fetch_each(
+    request: OffsetFetchRequest, ctx: Context, find: Callable[[TopicPartition], CommittedOffset | None]
+) -> OffsetFetchResponse:
+    """One offset after the other. Once ZooKeeper does not answer, nothing further is tried."""
+    topics, lost = [], ErrorCode.NONE
+    for topic in request.topics or ():
+        partitions = []
+        for index in topic.partition_indexes:
+            partition, found, code = TopicPartition(topic.name, index), None, lost
+            if not lost:
+                try:
+                    ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, request.group_id)
+                    ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    ctx.services.logs.check_exists(partition)
+                    found = find(partition)
+                except KafkaError as e:
+                    code = ctx.refused(e)
+                    lost = code if code is ErrorCode.REQUEST_TIMED_OUT else lost
+                else:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else code
+            stored = found or _NO_OFFSET
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=stored.offset,
+                    metadata=stored.metadata,
+                    error_code=code,
+                )
+            )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
+    return OffsetFetchResponse(topics=tuple(topics))
+
+
+def _topics(
+    found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
+) -> Steps[tuple[Any, ...]]:
+    """The topics in the types of a version; ``code`` goes into each partition."""
+    topics, done = [], 0
+    for name, indexes in found.wanted:
+        partitions = []
+        for index in indexes:
+            where, error = TopicPartition(name, index), found.denied.get(name, code)
+            stored = _NO_OFFSET if name in found.denied else found.stored.get(where, _NO_OFFSET)
+            if where in found.unstable and name not in found.denied:
+                stored, error = _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT
+            partitions.append(
+                partition_type(
+                    partition_index=index,
+                    committed_offset=stored.offset,
+                    committed_leader_epoch=stored.leader_epoch,
+                    metadata=stored.metadata,
+                    error_code=error,
+                )
+            )
+            done += 1
+            if not done % A_STEP:
+                yield None
+        topics.append(topic_type(name=name, partitions=tuple(partitions)))
+    return tuple(topics)
+
+
+def _look_up(
+    group_id: str,
+    wanted: _Wanted | None,
+    require_stable: bool,
+    ctx: Context,
+    fetch: _Fetch,
+    member: tuple[str | None, int] = (None, -1),
+) -> _Found:
+    error, stored = ErrorCode.NONE, cast("Mapping[TopicPartition, CommittedOffset]", {})
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        stored = fetch(group_id, *member)
+    except KafkaError as e:
+        error = ctx.refused(e)
+        denied = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version >= _GROUP_ERROR_SINCE
+        if ctx.version >= _SEVERAL_GROUPS_SINCE or denied:
+            wanted = ()
+    if wanted is None:
+        wanted = _everything({at: each for at, each in stored.items() if _may_see(at.topic, ctx)})
+    hidden = {} if error else _denied_topics(wanted, ctx)
+    unstable: Collection[TopicPartition] = ()
+    if require_stable and not error:
+        named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
+        unstable = ctx.services.groups.offsets.unstable(group_id, named)
+    return _Found(error, wanted, stored, unstable, hidden)
+
+
+def _may_see(topic: str, ctx: Context) -> bool:
+    return ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _denied_topics(wanted: _Wanted, ctx: Context) -> dict[str, ErrorCode]:
+    codes = {}
+    for name, _ in wanted:
+        try:
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        except KafkaError as e:
+            codes[name] = ctx.refused(e)
+    return codes
+
+
+def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
+    topics: dict[str, list[int]] = {}
+    for where in sorted(stored):
+        topics.setdefault(where.topic, []).append(where.partition)
+    return list(topics.items())
+
+
+# --- OffsetDelete
+
+
+@handles(
+    ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    needs=((Operation.DELETE, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+)
+def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDeleteResponse]:
+    """Delete a group's offsets, except of topics that a member reads.
+
+    Partitions that do not exist get error 3.
+    """
+    codes: dict[TopicPartition, ErrorCode] = {}
+    present: list[TopicPartition] = []
+    try:
+        ctx.demand(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return OffsetDeleteResponse(error_code=ctx.refused(e))
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            partition = TopicPartition(topic.name, wanted.partition_index)
+            try:
+                ctx.demand(Operation.READ, ResourceType.TOPIC, topic.name)
+                ctx.services.logs.check_exists(partition)
+                present.append(partition)
+            except KafkaError as e:
+                codes[partition] = ctx.refused(e)
+            if not (len(present) + len(codes)) % A_STEP:
+                yield None
+    try:
+        if not request.group_id:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "offsets are deleted of a group with a name")
+        codes.update(ctx.services.groups.offsets.delete(request.group_id, present))
+    except KafkaError as e:
+        return OffsetDeleteResponse(error_code=ctx.refused(e))
+    return OffsetDeleteResponse(
+        error_code=ErrorCode.NONE,
+        topics=tuple(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )

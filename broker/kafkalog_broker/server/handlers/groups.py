@@ -1,0 +1,319 @@
+"""Groups of the classic protocol, and the calls that describe, list and delete groups.
+
+API             Versions  Left out
+--------------  --------  --------
+JoinGroup       0-9       nothing
+SyncGroup       0-5       nothing
+Heartbeat       0-4       nothing
+LeaveGroup      0-5       nothing
+DescribeGroups  0-6       nothing
+ListGroups      0-5       nothing
+DeleteGroups    0-2       nothing
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.server.dispatch import LATER, Context, handles
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.protocol.api.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+
+# --- JoinGroup
+
+_MEMBER_ID_FIRST_SINCE = 4
+_NULL_PROTOCOL_SINCE = 7
+_SKIPPED_ASSIGNMENT_SINCE = 9
+
+
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), needs=((Operation.READ, ResourceType.GROUP),))
+def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
+    """Let a member join, and answer when the others have joined.
+
+    If the connection ends before, a member without an id leaves.
+    """
+    given_name = request.group_instance_id if request.group_instance_id is not None else ctx.header.client_id
+    rebalance_ms = request.rebalance_timeout_ms  # 0 has none
+    member = JoinRequest(
+        member_id=request.member_id,
+        new_id=f"{given_name or ''}-{uuid4()}",
+        instance_id=request.group_instance_id,
+        client_id=ctx.header.client_id or "",
+        client_host=ctx.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=rebalance_ms if rebalance_ms >= 0 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+        names_first=ctx.version >= _MEMBER_ID_FIRST_SINCE,
+        can_skip=ctx.version >= _SKIPPED_ASSIGNMENT_SINCE,
+    )
+
+    def answer(given: JoinAnswer) -> None:
+        ctx.later(lambda: _join_response(given, ctx.version))()
+
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        abandon = ctx.services.groups.join(request.group_id, member, answer)
+    except KafkaError as e:
+        denied = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return _join_response(JoinAnswer(ctx.refused(e), "" if denied else request.member_id), ctx.version)
+    ctx.reply.on_close(abandon)
+    return LATER
+
+
+def _join_response(given: JoinAnswer, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=given.error,
+        generation_id=given.generation,
+        protocol_type=given.protocol_type,
+        protocol_name=given.protocol if version >= _NULL_PROTOCOL_SINCE else given.protocol or "",
+        leader=given.leader,
+        skip_assignment=given.skip_assignment,
+        member_id=given.member_id,
+        members=tuple(
+            JoinGroupResponseMember(
+                member_id=m.member_id, group_instance_id=m.instance_id, metadata=m.metadata
+            )
+            for m in given.members
+        ),
+    )
+
+
+# --- SyncGroup
+
+_PROTOCOL_IN_SYNC_SINCE = 5
+
+
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
+def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
+    """Give members their assignments once the leader has sent them.
+
+    From version 5 a request without the protocol is refused before anything else.
+    """
+    if ctx.version >= _PROTOCOL_IN_SYNC_SINCE and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    member = SyncRequest(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+
+    def answer(given: SyncAnswer) -> None:
+        ctx.later(
+            lambda: SyncGroupResponse(
+                error_code=given.error,
+                protocol_type=given.protocol_type,
+                protocol_name=given.protocol,
+                assignment=given.assignment,
+            )
+        )()
+
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        ctx.services.groups.sync(request.group_id, member, answer)
+    except KafkaError as e:
+        return SyncGroupResponse(error_code=ctx.refused(e))
+    return LATER
+
+
+# --- Heartbeat
+
+
+@handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=((Operation.READ, ResourceType.GROUP),))
+def heartbeat(request: HeartbeatRequest, ctx: Context) -> HeartbeatResponse:
+    """Note that a member is alive, and tell it when to join again."""
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        code = ctx.services.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return HeartbeatResponse(error_code=code)
+
+
+# --- LeaveGroup
+
+_SEVERAL_LEAVE_SINCE = 3
+
+
+@handles(ApiKey.LEAVE_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
+def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
+    """Let members leave; from version 3 several at once, static ones by their instance.
+
+    From version 3 each member has an error code of its own.
+    """
+    if ctx.version < _SEVERAL_LEAVE_SINCE:
+        members: list[tuple[str, str | None]] = [(request.member_id, None)]
+    else:
+        members = [(each.member_id, each.group_instance_id) for each in request.members]
+    try:
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        codes = ctx.services.groups.leave(request.group_id, members)
+    except KafkaError as e:
+        code = ctx.refused(e)
+        if ctx.version < _SEVERAL_LEAVE_SINCE or code is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return LeaveGroupResponse(error_code=code)
+        codes = [code] * len(members)
+    if ctx.version < _SEVERAL_LEAVE_SINCE:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=tuple(
+            MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+            for (member_id, instance_id), code in zip(members, codes, strict=True)
+        ),
+    )
+
+
+# --- DescribeGroups
+
+_DEAD = "Dead"
+"""The state of an unknown group, with an error only in the newest version."""
+
+_UNKNOWN_GROUP_ERROR_SINCE = 6
+
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
+"""Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
+
+
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=((Operation.DESCRIBE, ResourceType.GROUP),))
+def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> Steps[DescribeGroupsResponse]:
+    """Describe states and members of classic groups. An unknown group is "Dead".
+
+    Answered from memory. An error of one group does not fail the others; a group that is named twice is
+    described once.
+    """
+    groups = []
+    for name in dict.fromkeys(request.groups):
+        groups.append(_describe_group(name, request.include_authorized_operations, ctx))
+        yield None
+    return DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _describe_group(group: str, asked: bool, ctx: Context) -> DescribedGroup:
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group)
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), group_id=group)
+    if asked:
+        operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group)
+    else:
+        operations = NOT_ASKED
+    try:
+        found = ctx.services.groups.describe(group)
+    except NoSuchGroup as e:
+        if ctx.version < _UNKNOWN_GROUP_ERROR_SINCE:
+            return DescribedGroup(group_id=group, group_state=_DEAD, authorized_operations=operations)
+        return DescribedGroup(
+            error_code=ctx.refused(e), error_message=str(e), group_id=group, group_state=_DEAD
+        )
+    except KafkaError as e:
+        return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=_DEAD)
+    return DescribedGroup(
+        group_id=group,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ),
+        authorized_operations=operations,
+    )
+
+
+# --- ListGroups
+
+
+@handles(
+    ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),
+)
+def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsResponse]:
+    """List all groups, with their states (from version 4) and types (from 5).
+
+    Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read.
+    """
+    states = {word.lower() for word in request.states_filter}
+    kinds = {word.lower() for word in request.types_filter}  # unknown words are no error: they match nothing
+    try:
+        groups = ctx.services.groups.groups()
+    except KafkaError as e:
+        return ListGroupsResponse(error_code=ctx.refused(e))
+    yield None
+    everything = ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return ListGroupsResponse(
+        groups=tuple(
+            ListedGroup(each.group, each.protocol_type, each.state, each.kind)
+            for each in groups
+            if (not states or each.state.lower() in states)
+            and (not kinds or each.kind in kinds)
+            and (everything or ctx.allows(Operation.DESCRIBE, ResourceType.GROUP, each.group))
+        )
+    )
+
+
+# --- DeleteGroups
+
+
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),))
+def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGroupsResponse]:
+    """Delete groups without members, with their offsets.
+
+    The results are in the order of the request.
+    """
+    results = []
+    for name in request.groups_names:
+        results.append(_delete_group(name, ctx))
+        yield None
+    return DeleteGroupsResponse(results=tuple(results))
+
+
+def _delete_group(name: str, ctx: Context) -> DeletableGroupResult:
+    code = ErrorCode.NONE
+    try:
+        ctx.demand(Operation.DELETE, ResourceType.GROUP, name)
+        ctx.services.groups.delete(name)
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return DeletableGroupResult(group_id=name, error_code=code)

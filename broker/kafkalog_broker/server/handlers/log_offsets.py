@@ -1,0 +1,247 @@
+"""Look up offsets of logs, and delete the records before an offset.
+
+API                   Versions  Left out
+--------------------  --------  ------------------------------------
+ListOffsets           0-7       nothing
+OffsetForLeaderEpoch  2-4       requests of replicas: there are none
+DeleteRecords         0-2       nothing
+
+* ListOffsets: timestamp -1 is the latest offset (with read_committed: the last stable one), -2 the earliest,
+  -3 the record with the greatest timestamp (version 7 and later); any other is the first record at or after
+  that time in milliseconds. Version 0 goes by when segments were last changed, and returns several offsets.
+* DeleteRecords: a segment is deleted once all of it is below the new start; records below the start in the
+  first segment that remains can no longer be read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kafkalog_broker.log.retention import offsets_before
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    OffsetOutOfRange,
+    ServerError,
+    UnsupportedVersion,
+)
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    IsolationLevel,
+    TopicPartition,
+)
+
+# --- ListOffsets
+
+_ONE_OFFSET_SINCE = 1
+_MAX_TIMESTAMP_SINCE = 7
+_NO_OFFSET = (-1, -1)
+"""Timestamp and offset where no record qualifies."""
+
+
+@handles(ApiKey.LIST_OFFSETS, versions=(0, 7), needs=((Operation.DESCRIBE, ResourceType.TOPIC),))
+def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsetsResponse]:
+    """Return where a partition begins, ends, or stood at a time.
+
+    An error in one partition does not fail the others.
+    """
+    topics = []
+    time = TimeAllowance(ctx.services.clock)
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partition = TopicPartition(topic.name, want.partition_index)
+            if ctx.version >= _ONE_OFFSET_SINCE:
+                partitions.append((yield from _one_offset(partition, want, request, ctx, time)))
+            else:
+                partitions.append(_several_offsets(partition, want, ctx))
+            yield None
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _one_offset(
+    partition: TopicPartition,
+    want: ListOffsetsPartition,
+    request: ListOffsetsRequest,
+    ctx: Context,
+    time: TimeAllowance,
+) -> Steps[ListOffsetsPartitionResponse]:
+    try:
+        time.check()
+        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
+        check_leader_epoch(partition, want.current_leader_epoch)
+        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        timestamp, offset = yield from _find_offset(partition, want.timestamp, committed, ctx)
+    except KafkaError as e:
+        return ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=ctx.refused(e))
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+    )
+
+
+def _several_offsets(
+    partition: TopicPartition, want: ListOffsetsPartition, ctx: Context
+) -> ListOffsetsPartitionResponse:
+    found: tuple[int, ...] = ()
+    code = ErrorCode.NONE
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
+        if want.max_num_offsets < 0:
+            raise InvalidRequest(f"{partition}: {want.max_num_offsets} offsets are asked for")
+        log = ctx.services.logs.readable(partition, Allowance())
+        now_ms = ctx.services.clock.time_ms()
+        found = offsets_before(log.facts(), log.readable_end, now_ms, want.timestamp, want.max_num_offsets)
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition, error_code=code, old_style_offsets=found
+    )
+
+
+def _find_offset(
+    partition: TopicPartition, timestamp: int, committed: bool, ctx: Context
+) -> Steps[tuple[int, int]]:
+    log = ctx.services.logs.readable(partition, Allowance())
+    end = log.last_stable_offset if committed else log.readable_end
+    if timestamp == LATEST_TIMESTAMP:
+        return -1, end
+    if timestamp == EARLIEST_TIMESTAMP:
+        return -1, log.start_offset
+    if timestamp == MAX_TIMESTAMP:
+        if ctx.version < _MAX_TIMESTAMP_SINCE:
+            raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets {_MAX_TIMESTAMP_SINCE}")
+        found = yield from log.max_timestamp_in_steps()
+    elif timestamp < 0:
+        raise InvalidRequest(f"{partition}: timestamp {timestamp} is neither a time nor a name for an offset")
+    else:
+        found = yield from log.offset_for_timestamp_in_steps(timestamp)
+    # A record that read_committed cannot see yet counts as none.
+    return found if found is not None and found[1] < end else _NO_OFFSET
+
+
+# --- OffsetForLeaderEpoch
+
+_PARTITIONS_A_STEP = 100
+"""How many partitions are handled before others have their turn."""
+
+
+@handles(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    needs=((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, ctx: Context
+) -> Steps[OffsetForLeaderEpochResponse]:
+    """Return where a leader's epoch ends: the only one is 0, and it ends where the log does.
+
+    For any other epoch the answer is -1 and -1. An error in one partition does not fail the others.
+    """
+    topics, done = [], 0
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partitions.append(_end_of_epoch(topic.topic, want, ctx))
+            done += 1
+            if not done % _PARTITIONS_A_STEP:
+                yield None
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _end_of_epoch(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> EpochEndOffset:
+    partition = TopicPartition(topic, want.partition)
+    try:
+        if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        check_leader_epoch(partition, want.current_leader_epoch)
+        log = ctx.services.logs.readable(partition, Allowance())
+    except KafkaError as e:
+        return EpochEndOffset(partition=want.partition, error_code=ctx.refused(e))
+    if want.leader_epoch != LEADER_EPOCH:
+        return EpochEndOffset(partition=want.partition)
+    return EpochEndOffset(partition=want.partition, leader_epoch=LEADER_EPOCH, end_offset=log.readable_end)
+
+
+# --- DeleteRecords
+
+_END_OF_LOG = -1
+
+
+@handles(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),))
+def delete_records(request: DeleteRecordsRequest, ctx: Context) -> Steps[DeleteRecordsResponse]:
+    """Have logs begin at an offset, durably; -1 is the end of the log.
+
+    An error in one partition does not fail the others.
+    """
+    time = TimeAllowance(ctx.services.clock)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for want in topic.partitions:
+            partitions.append((yield from _delete_records(topic.name, want, ctx, time)))
+            yield None
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+    return DeleteRecordsResponse(topics=tuple(topics))
+
+
+def _delete_records(
+    topic: str, want: DeleteRecordsPartition, ctx: Context, time: TimeAllowance
+) -> Steps[DeleteRecordsPartitionResult]:
+    partition, logs = TopicPartition(topic, want.partition_index), ctx.services.logs
+    try:
+        time.check()
+        ctx.demand(Operation.DELETE, ResourceType.TOPIC, topic)
+        log = logs.log(partition)
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {topic!r} is internal: its records are not to be deleted")
+        if "delete" not in log.config.cleanup_policy:
+            raise ServerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{partition}: records can be deleted only where delete is in cleanup.policy, which is"
+                f" {','.join(log.config.cleanup_policy)}",
+            )
+        offset = log.readable_end if want.offset == _END_OF_LOG else want.offset
+        if offset < 0:
+            raise OffsetOutOfRange(str(partition), offset, log.start_offset, log.readable_end)
+        # It waits for the disk.
+        start_offset: int = yield partial(logs.delete_records, partition, offset)
+    except KafkaError as e:
+        return DeleteRecordsPartitionResult(
+            partition_index=want.partition_index, low_watermark=-1, error_code=ctx.refused(e)
+        )
+    return DeleteRecordsPartitionResult(
+        partition_index=want.partition_index, low_watermark=start_offset, error_code=ErrorCode.NONE
+    )

@@ -1,0 +1,216 @@
+"""Refuse logins where they have no place; describe and alter the users of SCRAM.
+
+API                           Versions  Left out
+----------------------------  --------  --------
+SaslHandshake                 0-1       nothing
+SaslAuthenticate              0-2       nothing
+DescribeUserScramCredentials  0         nothing
+AlterUserScramCredentials     0         nothing
+
+`kafkalog_broker.security.authentication` answers the requests of a login.
+
+As in Kafka with ZooKeeper, one request may alter both mechanisms of a user. An error in one change of a user
+refuses all changes of that user, and of no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.server.dispatch import Context, handles
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.protocol.api.logins import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential
+from pyspark_kafkalog.steps import Steps
+
+# --- SaslHandshake
+
+
+@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=())
+def sasl_handshake(request: SaslHandshakeRequest, ctx: Context) -> SaslHandshakeResponse:  # noqa: ARG001
+    """Refuse a handshake on a listener without SASL, or after a login. Those that begin or renew a login are
+    answered by the listener's authentication.
+    """
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())
+
+
+# --- SaslAuthenticate
+
+_ALREADY_LOGGED_IN = "SaslAuthenticate request received after successful authentication"
+
+
+@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=())
+def sasl_authenticate(request: SaslAuthenticateRequest, ctx: Context) -> SaslAuthenticateResponse:  # noqa: ARG001
+    """Refuse a message of a login on a listener without SASL, or after a login. Those of a login are answered
+    by the listener's authentication.
+    """
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _ALREADY_LOGGED_IN, b"", 0)
+
+
+# --- DescribeUserScramCredentials
+
+_MECHANISM_NUMBERS = {name: number for number, name in enumerate(MECHANISMS, 1)}
+"""The mechanisms as the wire numbers them."""
+
+
+@handles(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
+)
+def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, ctx: Context
+) -> DescribeUserScramCredentialsResponse:
+    """List the users with SCRAM credentials, and their iterations; no keys.
+
+    All users, or those that are named, each of which must exist, and be in the request once.
+    """
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return DescribeUserScramCredentialsResponse(
+            error_code=ctx.refused(e), error_message=str(e), results=()
+        )
+    kept = ctx.services.credentials.all()
+    named = [each.name for each in request.users or ()] or sorted(kept)
+    times = Counter(named)
+    results = []
+    for user in dict.fromkeys(named):
+        if times[user] > 1:
+            results.append(
+                DescribeUserScramCredentialsResult(
+                    user,
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
+                )
+            )
+        elif user not in kept:
+            results.append(
+                DescribeUserScramCredentialsResult(
+                    user,
+                    ErrorCode.RESOURCE_NOT_FOUND,
+                    f"Attempt to describe a user credential that does not exist: {user}",
+                )
+            )
+        else:
+            found = kept[user].items()
+            infos = tuple(
+                sorted((_MECHANISM_NUMBERS[name], credential.iterations) for name, credential in found)
+            )
+            results.append(
+                DescribeUserScramCredentialsResult(
+                    user, ErrorCode.NONE, None, tuple(CredentialInfo(*info) for info in infos)
+                )
+            )
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE, error_message=None, results=tuple(results)
+    )
+
+
+# --- AlterUserScramCredentials
+
+_MECHANISM_NAMES = {number: name for name, number in _MECHANISM_NUMBERS.items()}
+_MAX_ITERATIONS = 16_384
+_MAX_SALT_BYTES = 1024
+
+
+class _RefusedChange(KafkaError):
+    """A change that is not made, in Kafka's words."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@handles(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), needs=((Operation.ALTER, ResourceType.CLUSTER),)
+)
+def alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, ctx: Context
+) -> Steps[AlterUserScramCredentialsResponse]:
+    """Set and remove SCRAM credentials, durably before the response is sent.
+
+    One result for each user. Another thread waits for the disk.
+    """
+    wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion]
+    wanted = [*request.deletions, *request.upsertions]
+    times = Counter((each.name, each.mechanism) for each in wanted)
+    refused: dict[str, KafkaError] = {}
+    changes: list[Change] = []
+    try:
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        users = dict.fromkeys(each.name for each in wanted)
+        return AlterUserScramCredentialsResponse(results=tuple(_altered(user, e, ctx) for user in users))
+    for each in wanted:
+        try:
+            if times[each.name, each.mechanism] > 1:
+                raise _RefusedChange(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            changes.append(_scram_change(each, ctx))
+        except KafkaError as e:
+            refused.setdefault(each.name, e)
+    changes = [change for change in changes if change.user not in refused]
+    if changes:
+        try:
+            yield partial(ctx.services.credentials.change, changes)
+        except KafkaError as e:
+            refused |= {change.user: e for change in changes}
+    return AlterUserScramCredentialsResponse(
+        results=tuple(
+            _altered(user, refused.get(user), ctx) for user in dict.fromkeys(e.name for e in wanted)
+        )
+    )
+
+
+def _scram_change(wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ctx: Context) -> Change:
+    """Raises `_RefusedChange`, with Kafka's codes and words."""
+    user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
+    if not user:
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if mechanism is None:
+        raise _RefusedChange(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(wanted, ScramCredentialDeletion):
+        if mechanism not in ctx.services.credentials.all().get(user, {}):
+            raise _RefusedChange(
+                ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+            )
+        return Change(user, mechanism, None)
+    if wanted.iterations < MIN_ITERATIONS:
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if wanted.iterations > _MAX_ITERATIONS:
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if not wanted.salted_password or not 0 < len(wanted.salt) <= _MAX_SALT_BYTES:
+        raise _RefusedChange(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL, f"salt of 1 to {_MAX_SALT_BYTES} bytes and a salted password"
+        )
+    credential = ScramCredential.of_salted(
+        mechanism, bytes(wanted.salted_password), bytes(wanted.salt), wanted.iterations
+    )
+    return Change(user, mechanism, credential)
+
+
+def _altered(user: str, error: KafkaError | None, ctx: Context) -> AlterUserScramCredentialsResult:
+    if error is None:
+        return AlterUserScramCredentialsResult(user, ErrorCode.NONE, None)
+    return AlterUserScramCredentialsResult(user, ctx.refused(error), str(error))

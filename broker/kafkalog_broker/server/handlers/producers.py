@@ -1,0 +1,154 @@
+"""Assign producer ids, and describe the producers of partitions.
+
+API                Versions  Left out
+-----------------  --------  --------
+InitProducerId     0-5       nothing
+DescribeProducers  0         nothing
+
+As in Kafka, a producer without a transactional id always gets a new producer id with epoch 0, even if it
+names the one it had. A producer with a transactional id fences the producer that had it before, whose
+transaction is aborted first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.transaction.producer_ids import NoProducerId
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.protocol.api.producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
+
+# --- InitProducerId
+
+_NOT_GIVEN = -1
+
+
+@handles(
+    ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 5),
+    needs=(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+        (Operation.WRITE, ResourceType.TOPIC),
+    ),
+)
+def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[Any]:
+    """Assign a producer id and epoch.
+
+    CONCURRENT_TRANSACTIONS asks the client to try again. If no id is at hand, the request waits for the next
+    block of them, and other requests do not.
+    """
+    services = ctx.services
+    transactional_id = request.transactional_id
+    try:
+        if transactional_id is None:
+            _demand_idempotent_write(ctx)
+        elif not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        else:
+            ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            has = (request.producer_id, request.producer_epoch)
+            if (has[0] == _NOT_GIVEN) != (has[1] == _NOT_GIVEN):
+                raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
+            if not services.transactions.opened:
+                yield services.transactions.open  # in a cluster it asks ZooKeeper
+        return _init(request, ctx)
+    except NoProducerId:
+        services.producer_ids.reserve(ctx.later(lambda: _init_or_fail(request, ctx)))
+        return LATER
+    except KafkaError as e:
+        return _init_failed(ctx.refused(e))
+
+
+def _init(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+    services = ctx.services
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
+    has = (request.producer_id, request.producer_epoch)
+    producer_id, epoch = services.transactions.initialize(
+        request.transactional_id, request.transaction_timeout_ms, None if has[0] == _NOT_GIVEN else has
+    )
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+def _init_or_fail(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+    try:
+        return _init(request, ctx)
+    except KafkaError as e:
+        return _init_failed(ctx.refused(e))
+
+
+def _demand_idempotent_write(ctx: Context) -> None:
+    """Who may write to any topic at all may do it with a producer id."""
+    if not (
+        ctx.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        or ctx.allows_any(Operation.WRITE, ResourceType.TOPIC)
+    ):
+        ctx.demand(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _init_failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+# --- DescribeProducers
+
+_COORDINATOR_EPOCH = 0
+"""There is one coordinator, and it never moves."""
+
+
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), needs=((Operation.READ, ResourceType.TOPIC),))
+def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps[DescribeProducersResponse]:
+    """List who writes to a partition, and since which offset a transaction is open there.
+
+    An error in one partition does not fail the others; a partition that is named twice is described once.
+    """
+    topics, described = [], set[TopicPartition]()
+    for topic in request.topics:
+        partitions = []
+        for number in topic.partition_indexes:
+            partition = TopicPartition(topic.name, number)
+            if partition not in described:
+                described.add(partition)
+                partitions.append(_describe_partition(partition, ctx))
+            yield None
+        topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return DescribeProducersResponse(topics=tuple(topics))
+
+
+def _describe_partition(partition: TopicPartition, ctx: Context) -> PartitionResponse:
+    try:
+        ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
+        known = ctx.services.logs.log(partition).known_producers()
+    except KafkaError as e:
+        return PartitionResponse(
+            partition_index=partition.partition, error_code=ctx.refused(e), error_message=str(e)
+        )
+    return PartitionResponse(
+        partition_index=partition.partition,
+        error_message=None,
+        active_producers=tuple(
+            ProducerState(
+                producer_id=each.producer_id,
+                producer_epoch=each.epoch,
+                last_sequence=each.last_sequence,
+                last_timestamp=each.last_timestamp_ms,
+                coordinator_epoch=_COORDINATOR_EPOCH,
+                current_txn_start_offset=each.open_offset,
+            )
+            for each in known
+        ),
+    )

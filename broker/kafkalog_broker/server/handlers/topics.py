@@ -1,0 +1,302 @@
+"""Create and delete topics, and add partitions to them.
+
+API               Versions  Left out
+----------------  --------  ---------------------------------
+CreateTopics      0-7       more than one copy of a partition
+DeleteTopics      0-6       nothing
+CreatePartitions  0-3       nothing
+
+A partition is on one broker: replication factor 1 or -1, or an assignment that names one live broker for each
+partition. Without an assignment the live brokers get the partitions in turn. Partition count -1 means
+``num.partitions``. The property ``generation`` (ours; 0.7 or 0.8) says which messages a topic will hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.server.configs import topic_entries
+from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.handlers.metadata import live_brokers
+from kafkalog_broker.server.served_topics import family_and_properties
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    ServerError,
+)
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+
+# --- CreateTopics
+
+_BROKERS_DEFAULT = -1
+
+
+@handles(
+    ApiKey.CREATE_TOPICS,
+    versions=(0, 7),
+    needs=(
+        (Operation.CREATE, ResourceType.CLUSTER),
+        (Operation.CREATE, ResourceType.TOPIC),
+        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    ),
+)
+def create_topics(request: CreateTopicsRequest, ctx: Context) -> Steps[CreateTopicsResponse]:
+    """Create topics; one that cannot be created does not fail the others.
+
+    A name that is in the request twice is refused, as in Kafka.
+    """
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        results.append((yield from _create_topic(topic, times[topic.name], request.validate_only, ctx)))
+        yield None
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+def _create_topic(
+    wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context
+) -> Steps[CreatableTopicResult]:
+    topics = ctx.services.topics
+    try:
+        if times > 1:
+            raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
+        if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
+        if wanted.name in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {wanted.name!r} is internal: the broker makes it itself")
+        count, owners = _placement(wanted, ctx)
+        overrides = _overrides(wanted)
+        if validate_only:
+            topics.check_new(wanted.name, count, overrides)
+            topic_id = None
+        else:
+            topic_id = (yield from topics.creating(wanted.name, count, overrides, owners)).topic_id
+    except KafkaError as e:
+        return CreatableTopicResult(
+            name=wanted.name,
+            error_code=ctx.refused(e),
+            error_message=str(e),
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+    if not ctx.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        hidden = CreatableTopicResult(
+            name=wanted.name,
+            error_code=ErrorCode.NONE,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+        return hidden if topic_id is None else replace(hidden, topic_id=topic_id)
+    family, properties = family_and_properties(overrides)
+    result = CreatableTopicResult(
+        name=wanted.name,
+        error_code=ErrorCode.NONE,
+        num_partitions=count,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in topic_entries(ctx.services.settings, properties, family.generation)
+        ),
+    )
+    return result if topic_id is None else replace(result, topic_id=topic_id)
+
+
+def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
+    """How many partitions the topic gets, and the brokers they are assigned to, if the client says so."""
+    if wanted.assignments:
+        if wanted.num_partitions != _BROKERS_DEFAULT or wanted.replication_factor != _BROKERS_DEFAULT:
+            raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
+        owners = _assigned_owners(wanted.assignments, live_brokers(ctx))
+        return len(owners), owners
+    if wanted.replication_factor not in (_BROKERS_DEFAULT, 1):
+        alone = "with 1 broker" if len(live_brokers(ctx)) == 1 else "as a partition is on 1 broker,"
+        raise ServerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {wanted.replication_factor}; {alone} it can be 1 or -1 only",
+        )
+    default = wanted.num_partitions == _BROKERS_DEFAULT
+    return ctx.services.config.num_partitions if default else wanted.num_partitions, None
+
+
+def _assigned_owners(
+    assignments: tuple[CreatableReplicaAssignment, ...], brokers: Collection[int]
+) -> tuple[int, ...]:
+    """The brokers of partitions 0 to n-1, each of which is on one of ``brokers``."""
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    if indexes != list(range(len(indexes))):
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions must be 0 to their count - 1"
+        )
+    in_order = sorted(assignments, key=attrgetter("partition_index"))
+    return _owners_of([each.broker_ids for each in in_order], brokers)
+
+
+def _overrides(wanted: CreatableTopic) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for item in wanted.configs:
+        if item.value is None:
+            raise InvalidConfig(f"topic property {item.name} has no value")
+        if item.name in overrides:
+            raise InvalidConfig(f"topic property {item.name} is given twice")
+        overrides[item.name] = item.value
+    return overrides
+
+
+# --- DeleteTopics
+
+_BY_ID_SINCE = 6
+_DISABLED_SINCE = 3
+
+
+@handles(
+    ApiKey.DELETE_TOPICS,
+    versions=(0, 6),
+    needs=(
+        (Operation.DELETE, ResourceType.CLUSTER),
+        (Operation.DELETE, ResourceType.TOPIC),
+        (Operation.DESCRIBE, ResourceType.TOPIC),
+    ),
+)
+def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> Steps[DeleteTopicsResponse]:
+    """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them.
+
+    The results are in the order of the request.
+    """
+    if ctx.version >= _BY_ID_SINCE:
+        wanted = request.topics
+    else:
+        wanted = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    responses = []
+    for topic in wanted:
+        responses.append((yield from _delete_topic(topic, ctx)))
+        yield None
+    return DeleteTopicsResponse(responses=tuple(responses))
+
+
+def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopicResult]:
+    services = ctx.services
+    name, topic_id = wanted.name, wanted.topic_id
+    answered = name
+    try:
+        if not services.config.delete_topic_enable:
+            old = ctx.version < _DISABLED_SINCE
+            code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
+            raise ServerError(code, "delete.topic.enable is false")
+        everything = ctx.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
+        if name is not None and topic_id != ZERO_UUID:
+            raise InvalidRequest("a topic is deleted by its name or by its id, not by both")
+        if name is None:
+            name = services.topics.name_of(topic_id)
+            # The name of a topic that it knows by its id only is for those who may see it.
+            answered = name if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name) else None
+        if not everything:
+            ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
+        topic_id = services.topics.get(name).topic_id
+        yield from services.topics.deleting(name, partial(_forget_topic, name, ctx))
+    except KafkaError as e:
+        return DeletableTopicResult(
+            name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
+        )
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+
+
+def _forget_topic(name: str, ctx: Context) -> Steps[None]:
+    ctx.services.fetches.changed(name)
+    yield from ctx.services.groups.offsets.forgetting_topic(name)
+
+
+# --- CreatePartitions
+
+
+@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.TOPIC),))
+def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> Steps[CreatePartitionsResponse]:
+    """Add partitions to topics; ``count`` is the new total. Partitions are never taken away.
+
+    A topic that is in the request twice is refused.
+    """
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        results.append((yield from _add_partitions(topic, times[topic.name], request.validate_only, ctx)))
+        yield None
+    return CreatePartitionsResponse(results=tuple(results))
+
+
+def _add_partitions(
+    wanted: CreatePartitionsTopic, times: int, validate_only: bool, ctx: Context
+) -> Steps[CreatePartitionsTopicResult]:
+    topics = ctx.services.topics
+    try:
+        if times > 1:
+            raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
+        ctx.demand(Operation.ALTER, ResourceType.TOPIC, wanted.name)
+        if wanted.name in INTERNAL_TOPICS:
+            # A group's partition follows from their number: with another one its offsets could not be found.
+            raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")
+        present = len(topics.get(wanted.name).partitions)
+        owners = _added_owners(wanted, wanted.count - present, ctx)
+        yield from topics.adding_partitions(wanted.name, wanted.count, owners, validate_only=validate_only)
+    except KafkaError as e:
+        return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
+
+
+def _added_owners(wanted: CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
+    """The brokers of the added partitions, if the client says so."""
+    if wanted.assignments is None or added <= 0:
+        return None
+    if len(wanted.assignments) != added:
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} new partitions need {added} assignments, not {len(wanted.assignments)}",
+        )
+    return _owners_of([each.broker_ids for each in wanted.assignments], live_brokers(ctx))
+
+
+def _owners_of(assignments: Sequence[Sequence[int]], brokers: Collection[int]) -> tuple[int, ...]:
+    """The one broker that each assignment names, of those that are there.
+    Raises `ServerError`: one names another, or several.
+    """
+    if any(len(each) != 1 or each[0] not in brokers for each in assignments):
+        names = ", ".join(map(str, sorted(brokers)))
+        raise ServerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"each partition can be assigned to one broker, one of those that are there: {names}",
+        )
+    return tuple(each[0] for each in assignments)

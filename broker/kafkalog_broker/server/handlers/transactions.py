@@ -1,0 +1,531 @@
+"""Add to transactions, end and describe them.
+
+API                   Versions  Left out
+--------------------  --------  --------
+AddPartitionsToTxn    0-4       nothing
+AddOffsetsToTxn       0-4       nothing
+EndTxn                0-5       nothing
+TxnOffsetCommit       0-5       nothing
+WriteTxnMarkers       1         nothing
+DescribeTransactions  0         nothing
+ListTransactions      0-1       nothing
+
+* AddPartitionsToTxn: version 4 is for brokers. Before they append to a partition, they ask whether it is in a
+  transaction, or have it added.
+* EndTxn: the response is sent when all markers are written, so a client reads what it has just committed. If
+  a disk refuses a marker, or the broker that owns a partition is away, the decision stands, and the next
+  transaction waits for it.
+* WriteTxnMarkers: writing a marker twice is harmless; a marker of an epoch before the producer's present one
+  is refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.group.group_offsets import encode_offsets
+from kafkalog_broker.offsets.offset_records import CommittedOffset
+from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.handlers.group_offsets import A_STEP, check_offsets
+from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TopicData,
+    TransactionState,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from pyspark_kafkalog.steps import Steps
+from pyspark_kafkalog.types import TopicPartition
+
+# --- AddPartitionsToTxn
+
+_BROKERS_SINCE = 4
+
+
+@handles(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 4),
+    needs=(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.WRITE, ResourceType.TOPIC),
+        (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ),
+)
+def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, ctx: Context
+) -> Steps[AddPartitionsToTxnResponse]:
+    """Add the partitions that a transaction is about to write to; all of them, or none.
+
+    One that cannot be written to has its error, and the others OPERATION_NOT_ATTEMPTED.
+    """
+    if ctx.version >= _BROKERS_SINCE:
+        return (yield from _answer_broker(request.transactions, ctx))
+    services, topics = ctx.services, request.v3_and_below_topics
+    codes: dict[TopicPartition, ErrorCode] = {}
+    try:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    except KafkaError as e:
+        return _response_before_4(topics, defaultdict(partial(ErrorCode, ctx.refused(e))))
+    for partition in _partitions_of(topics):
+        try:
+            ctx.demand(Operation.WRITE, ResourceType.TOPIC, partition.topic)
+            services.logs.check_writable(partition)
+            codes[partition] = ErrorCode.NONE
+        except KafkaError as e:
+            codes[partition] = ctx.refused(e)
+        if not len(codes) % A_STEP:
+            yield None
+    if any(codes.values()):
+        codes = {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
+    else:
+        try:
+            if not request.v3_and_below_transactional_id:
+                raise InvalidRequest("the transactional id is empty")
+            services.transactions.add(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                codes,
+            )
+        except KafkaError as e:
+            codes = dict.fromkeys(codes, ctx.refused(e))
+    return _response_before_4(topics, codes)
+
+
+def _answer_broker(
+    transactions: Iterable[AddPartitionsToTxnTransaction], ctx: Context
+) -> Steps[AddPartitionsToTxnResponse]:
+    try:
+        ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return AddPartitionsToTxnResponse(error_code=ctx.refused(e))
+    results = []
+    for each in transactions:
+        codes = _verify_partitions(each, ctx) if each.verify_only else _add_partitions(each, ctx)
+        results.append(
+            AddPartitionsToTxnResult(each.transactional_id, _partition_results(each.topics, codes))
+        )
+        yield None
+    return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+
+
+def _verify_partitions(
+    wanted: AddPartitionsToTxnTransaction, ctx: Context
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions = _partitions_of(wanted.topics)
+    try:
+        found = ctx.services.transactions.check(
+            wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions
+        )
+    except KafkaError as e:
+        return dict.fromkeys(partitions, ctx.refused(e))
+    return {each: ErrorCode.NONE if error is None else ctx.refused(error) for each, error in found.items()}
+
+
+def _add_partitions(
+    wanted: AddPartitionsToTxnTransaction, ctx: Context
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions, code = _partitions_of(wanted.topics), ErrorCode.NONE
+    try:
+        ctx.services.transactions.add(
+            wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions
+        )
+    except KafkaError as e:
+        code = ctx.refused(e)
+    return dict.fromkeys(partitions, code)
+
+
+def _partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _response_before_4(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
+
+
+def _partition_results(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number,
+                    partition_error_code=codes[TopicPartition(topic.name, number)],
+                )
+                for number in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
+
+
+# --- AddOffsetsToTxn
+
+
+@handles(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.READ, ResourceType.GROUP)),
+)
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> Steps[AddOffsetsToTxnResponse]:
+    """Have the offsets of a group change with a transaction.
+
+    The partition of the offsets topic that keeps them is added to the transaction.
+    """
+    services = ctx.services
+    try:
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+        if not services.groups.opened:
+            yield services.groups.open  # it asks ZooKeeper
+        services.transactions.add(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [services.groups.partition_of(request.group_id)],
+        )
+    except KafkaError as e:
+        return AddOffsetsToTxnResponse(error_code=ctx.refused(e))
+    return AddOffsetsToTxnResponse()
+
+
+# --- EndTxn
+
+_OWN_EPOCHS_SINCE = 5
+
+
+@handles(ApiKey.END_TXN, versions=(0, 5), needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID),))
+def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
+    """Commit or abort a transaction.
+
+    The decision is made here. Another thread writes the markers if there are many, or if partitions belong to
+    other brokers.
+    """
+    services = ctx.services
+    try:
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        ending = services.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            commit=request.committed,
+            own_epochs=ctx.version >= _OWN_EPOCHS_SINCE,
+        )
+    except KafkaError as e:
+        return EndTxnResponse(error_code=ctx.refused(e))
+
+    def answer() -> EndTxnResponse:
+        return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
+
+    if ending.takes_long:
+        services.transaction_work.after(0.0, partial(ending.run, ctx.later(answer)))
+        return LATER
+    ending.run()
+    return answer()
+
+
+# --- TxnOffsetCommit
+
+_OFFSETS_ABORTABLE_SINCE = 4
+_OFFSETS_ADD_GROUP_SINCE = 5
+
+
+@handles(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    needs=(
+        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        (Operation.READ, ResourceType.GROUP),
+        (Operation.READ, ResourceType.TOPIC),
+    ),
+)
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[Any]:
+    """Store what a group has read, if the transaction is committed.
+
+    Partitions that do not exist get error 3. If another broker coordinates the transaction, it is asked
+    first.
+    """
+    services = ctx.services
+    now = services.clock.time_ms()
+    try:
+        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as e:
+        return _offsets_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
+
+    def value(commit: TxnOffsetCommitRequestPartition) -> CommittedOffset:
+        metadata = commit.committed_metadata or ""
+        return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now)
+
+    accepted, codes = yield from check_offsets(request, value, ctx)
+    producer = request.producer_id, request.producer_epoch
+    encoded = None
+    if len(accepted) > A_STEP:
+        encoded = yield from encode_offsets(request.group_id, accepted, now, producer)
+    finish = partial(_finish_offsets, request, accepted, encoded, codes, ctx)
+    if not request.group_id or not services.transactions.is_elsewhere(request.transactional_id):
+        return finish(None)
+    if not services.groups.opened:
+        yield services.groups.open  # it asks ZooKeeper
+    offsets = services.groups.partition_of(request.group_id)
+    if not services.transactions.to_verify(*producer, [offsets]):
+        return finish(None)
+    services.transactions.verify(
+        request.transactional_id,
+        *producer,
+        [offsets],
+        lambda refusals: ctx.later(partial(finish, refusals.get(offsets)))(),
+        abortable=ctx.version >= _OFFSETS_ABORTABLE_SINCE,
+        adding=ctx.version >= _OFFSETS_ADD_GROUP_SINCE,
+    )
+    return LATER
+
+
+def _finish_offsets(
+    request: TxnOffsetCommitRequest,
+    accepted: dict[TopicPartition, CommittedOffset],
+    encoded: bytearray | None,
+    codes: dict[TopicPartition, ErrorCode],
+    ctx: Context,
+    refusal: KafkaError | None,
+) -> TxnOffsetCommitResponse:
+    """The answer, once the offsets are stored; ``refusal`` is another coordinator's."""
+    try:
+        if refusal is not None:
+            raise refusal
+        _store_offsets(request, accepted, encoded, ctx)
+    except KafkaError as e:
+        code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # clients ask again after this one
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        codes.update(dict.fromkeys(accepted, code))
+    return _offsets_response(request, codes)
+
+
+def _offsets_response(
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=commit.partition_index,
+                        error_code=codes[TopicPartition(topic.name, commit.partition_index)],
+                    )
+                    for commit in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _store_offsets(
+    request: TxnOffsetCommitRequest,
+    offsets: dict[TopicPartition, CommittedOffset],
+    encoded: bytearray | None,
+    ctx: Context,
+) -> None:
+    services = ctx.services
+    if not request.transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    if not request.group_id:
+        raise ServerError(ErrorCode.INVALID_GROUP_ID, "the group's name is empty")
+    with services.transactions.writing(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        services.groups.partition_of(request.group_id),
+        abortable=ctx.version >= _OFFSETS_ABORTABLE_SINCE,
+        adding=ctx.version >= _OFFSETS_ADD_GROUP_SINCE,
+    ):
+        services.groups.offsets.commit(
+            request.group_id,
+            offsets,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id,
+            producer=(request.producer_id, request.producer_epoch),
+            encoded=encoded,
+        )
+
+
+# --- WriteTxnMarkers
+
+
+@handles(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 1),
+    needs=((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+)
+def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> Steps[WriteTxnMarkersResponse]:
+    """End a transaction in partitions of this broker, for another broker or an administrator.
+
+    An error in one partition does not fail the others.
+    """
+    results = []
+    for marker in request.markers:
+        topics = []
+        for topic in marker.topics:
+            codes = []
+            for number in topic.partition_indexes:
+                code = yield from _write_marker(marker, TopicPartition(topic.name, number), ctx)
+                codes.append(WritableTxnMarkerPartitionResult(number, code))
+            topics.append(WritableTxnMarkerTopicResult(topic.name, tuple(codes)))
+        results.append(WritableTxnMarkerResult(marker.producer_id, tuple(topics)))
+    return WriteTxnMarkersResponse(tuple(results))
+
+
+def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -> Steps[ErrorCode]:
+    services = ctx.services
+    try:
+        if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+            ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        services.logs.log(partition)
+        write = partial(
+            services.transactions.markers.write_here,
+            partition,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.transaction_result,
+        )
+        if services.config.transaction_flush_before_end:
+            yield write  # the disk may take its time
+        else:
+            write()
+            yield None
+    except KafkaError as e:
+        return ctx.refused(e)
+    return ErrorCode.NONE
+
+
+# --- DescribeTransactions
+
+
+@handles(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), (Operation.DESCRIBE, ResourceType.TOPIC)),
+)
+def describe_transactions(
+    request: DescribeTransactionsRequest, ctx: Context
+) -> Steps[DescribeTransactionsResponse]:
+    """Describe transactional ids with their state, producer and partitions.
+
+    An id that is named twice is described once; an unknown one is TRANSACTIONAL_ID_NOT_FOUND.
+    """
+    found = []
+    for each in dict.fromkeys(request.transactional_ids):
+        found.append(_describe_transaction(each, ctx))
+        yield None
+    return DescribeTransactionsResponse(transaction_states=tuple(found))
+
+
+def _describe_transaction(transactional_id: str, ctx: Context) -> TransactionState:
+    try:
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        ctx.demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        known = ctx.services.transactions.find(transactional_id)
+    except KafkaError as e:
+        return TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, number, *_ in known.partitions:
+        topics.setdefault(topic, []).append(number)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[known.state],
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=tuple(
+            TopicData(topic=topic, partitions=tuple(sorted(numbers)))
+            for topic, numbers in sorted(topics.items())
+            if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ),
+    )
+
+
+# --- ListTransactions
+
+_OPEN_STATES = (State.ONGOING, *PREPARED)
+
+
+@handles(
+    ApiKey.LIST_TRANSACTIONS, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)
+)
+def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[ListTransactionsResponse]:
+    """List all transactional ids, or those in some states, of some producers, open for long.
+
+    In the order of their names. Unknown states are named in the response, and match nothing.
+    """
+    now_ms = ctx.services.clock.time_ms()
+    wanted, producers = set(request.state_filters), set(request.producer_id_filters)
+    try:
+        known = ctx.services.transactions.all()
+    except KafkaError as e:
+        return ListTransactionsResponse(error_code=ctx.refused(e))
+    yield None
+    return ListTransactionsResponse(
+        unknown_state_filters=tuple(
+            name for name in request.state_filters if name not in STATE_NAMES.values()
+        ),
+        transaction_states=tuple(
+            ListedTransaction(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=STATE_NAMES[each.state],
+            )
+            for each in known
+            if ctx.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+            and (not wanted or STATE_NAMES[each.state] in wanted)
+            and (not producers or each.producer_id in producers)
+            and (
+                request.duration_filter < 0
+                or (each.state in _OPEN_STATES and now_ms - each.started_ms > request.duration_filter)
+            )
+        ),
+    )

@@ -1,0 +1,139 @@
+"""ACLs: described, created, deleted.
+
+API           Versions  Flexible from  Left out
+------------  --------  -------------  --------
+DescribeAcls  0-3       2              nothing
+CreateAcls    0-3       2              nothing
+DeleteAcls    0-3       2              nothing
+
+In a filter null and 1 (ANY) match all. Version 1 added pattern types.
+
+Source: protocol guide; KIP-140, 290.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, wire
+
+LITERAL = 3
+"""The pattern type of versions without one: the resource's name itself."""
+
+# --- DescribeAcls
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAclsRequest:
+    resource_type_filter: int = wire(INT8)
+    resource_name_filter: str | None = wire(STRING, null_since=0)
+    pattern_type_filter: int = wire(INT8, 1, default=LITERAL)
+    principal_filter: str | None = wire(STRING, null_since=0)
+    host_filter: str | None = wire(STRING, null_since=0)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class AclDescription:
+    principal: str = wire(STRING)
+    host: str = wire(STRING)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAclsResource:
+    """A pattern, with all ACLs of it that are meant."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    pattern_type: int = wire(INT8, 1, default=LITERAL)
+    acls: tuple[AclDescription, ...] = wire(Array(AclDescription))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAclsResponse:
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    resources: tuple[DescribeAclsResource, ...] = wire(Array(DescribeAclsResource))
+
+
+# --- CreateAcls
+
+
+@dataclass(frozen=True, slots=True)
+class AclCreation:
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    resource_pattern_type: int = wire(INT8, 1, default=LITERAL)
+    principal: str = wire(STRING)
+    host: str = wire(STRING)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAclsRequest:
+    creations: tuple[AclCreation, ...] = wire(Array(AclCreation))
+
+
+@dataclass(frozen=True, slots=True)
+class AclCreationResult:
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAclsResponse:
+    """In the order of the request."""
+
+    throttle_time_ms: int = wire(INT32)
+    results: tuple[AclCreationResult, ...] = wire(Array(AclCreationResult))
+
+
+# --- DeleteAcls
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsFilter:
+    resource_type_filter: int = wire(INT8)
+    resource_name_filter: str | None = wire(STRING, null_since=0)
+    pattern_type_filter: int = wire(INT8, 1, default=LITERAL)
+    principal_filter: str | None = wire(STRING, null_since=0)
+    host_filter: str | None = wire(STRING, null_since=0)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsRequest:
+    filters: tuple[DeleteAclsFilter, ...] = wire(Array(DeleteAclsFilter))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsMatchingAcl:
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    pattern_type: int = wire(INT8, 1, default=LITERAL)
+    principal: str = wire(STRING)
+    host: str = wire(STRING)
+    operation: int = wire(INT8)
+    permission_type: int = wire(INT8)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsFilterResult:
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    matching_acls: tuple[DeleteAclsMatchingAcl, ...] = wire(Array(DeleteAclsMatchingAcl))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAclsResponse:
+    throttle_time_ms: int = wire(INT32)
+    filter_results: tuple[DeleteAclsFilterResult, ...] = wire(Array(DeleteAclsFilterResult))

@@ -1,0 +1,187 @@
+"""Properties of topics and brokers: their values and where they come from, and changes.
+
+API                      Versions  Flexible from  Left out
+-----------------------  --------  -------------  --------
+DescribeConfigs          1-4       4              0
+AlterConfigs             0-2       2              nothing
+IncrementalAlterConfigs  0-1       1              nothing
+
+AlterConfigs replaces all the properties that a resource sets for itself; IncrementalAlterConfigs changes
+single ones.
+
+Source: protocol guide; KIP-133, 226 and 569 (DescribeConfigs), 133 (AlterConfigs), 339
+(IncrementalAlterConfigs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, wire
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+# --- DescribeConfigs
+
+
+class ConfigSource(IntEnum):
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigType(IntEnum):
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResource:
+    """A topic, or a broker by its id in decimals; null keys are all keys."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configuration_keys: tuple[str, ...] | None = wire(Array(STRING), null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsRequest:
+    resources: tuple[DescribeConfigsResource, ...] = wire(Array(DescribeConfigsResource))
+    include_synonyms: bool = wire(BOOL, 1)
+    include_documentation: bool = wire(BOOL, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsSynonym:
+    """A property that the value can come from, in order of precedence."""
+
+    name: str = wire(STRING, 1)
+    value: str | None = wire(STRING, 1, null_since=0)
+    source: int = wire(INT8, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResourceResult:
+    """One property; the value of a secret is null."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, null_since=0)
+    read_only: bool = wire(BOOL)
+    config_source: int = wire(INT8, 1, default=-1, ignorable=True)
+    is_sensitive: bool = wire(BOOL)
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire(Array(DescribeConfigsSynonym), 1, ignorable=True)
+    config_type: int = wire(INT8, 3, ignorable=True)
+    documentation: str | None = wire(STRING, 3, null_since=0, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResult:
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: tuple[DescribeConfigsResourceResult, ...] = wire(Array(DescribeConfigsResourceResult))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResponse:
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))
+
+
+# --- AlterConfigs
+
+
+@dataclass(frozen=True, slots=True)
+class AlterableConfig:
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsResource:
+    """A topic, or a broker by its id in decimals."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: tuple[AlterableConfig, ...] = wire(Array(AlterableConfig))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsRequest:
+    resources: tuple[AlterConfigsResource, ...] = wire(Array(AlterConfigsResource))
+    validate_only: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsResourceResponse:
+    """The result for one resource, of IncrementalAlterConfigs as well."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigsResponse:
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))
+
+
+# --- IncrementalAlterConfigs
+
+
+class ConfigOperation(IntEnum):
+    """What happens to a property; the last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterableConfig:
+    """``value`` is null where the property is deleted."""
+
+    name: str = wire(STRING)
+    config_operation: int = wire(INT8)
+    value: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsResource:
+    """A topic, or a broker by its id in decimals."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: tuple[IncrementalAlterableConfig, ...] = wire(Array(IncrementalAlterableConfig))
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsRequest:
+    resources: tuple[IncrementalAlterConfigsResource, ...] = wire(Array(IncrementalAlterConfigsResource))
+    validate_only: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))

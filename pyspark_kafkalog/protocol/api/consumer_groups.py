@@ -1,0 +1,127 @@
+"""Groups of the newer protocol (KIP-848).
+
+API                     Versions  Flexible from  Left out
+----------------------  --------  -------------  --------
+ConsumerGroupHeartbeat  0-1       0              nothing
+ConsumerGroupDescribe   0-1       0              nothing
+
+ConsumerGroupHeartbeat is the only call of a member: it joins, stays and leaves with it.
+
+* ConsumerGroupHeartbeat: in version 1 the client makes its own member id and may subscribe to a regular
+  expression.
+* ConsumerGroupDescribe: version 1 tells members of the classic protocol from those of the newer.
+
+Source: protocol guide; KIP-848, 1082 and 1099.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, UUID_TYPE, Array, wire
+
+# --- ConsumerGroupHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    topic_id: UUID = wire(UUID_TYPE)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupHeartbeatRequest:
+    """Null, and -1 for the timeout, is "as before". ``member_epoch`` 0 joins, -1 leaves, -2 is a static
+    member that will be back soon. ``topic_partitions``: what the member holds.
+    """
+
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING)
+    member_epoch: int = wire(INT32)
+    instance_id: str | None = wire(STRING, null_since=0)
+    rack_id: str | None = wire(STRING, null_since=0)
+    rebalance_timeout_ms: int = wire(INT32, default=-1)
+    subscribed_topic_names: tuple[str, ...] | None = wire(Array(STRING), null_since=0)
+    subscribed_topic_regex: str | None = wire(STRING, 1, null_since=1)
+    server_assignor: str | None = wire(STRING, null_since=0)
+    topic_partitions: tuple[TopicPartitions, ...] | None = wire(Array(TopicPartitions), null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    topic_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupHeartbeatResponse:
+    """``assignment``: what the member may use at once; null where it did not change."""
+
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    member_id: str | None = wire(STRING, null_since=0)
+    member_epoch: int = wire(INT32)
+    heartbeat_interval_ms: int = wire(INT32)
+    assignment: Assignment | None = wire(Assignment, null_since=0)
+
+
+# --- ConsumerGroupDescribe
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescribeRequest:
+    group_ids: tuple[str, ...] = wire(Array(STRING))
+    include_authorized_operations: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTopicPartitions:
+    topic_id: UUID = wire(UUID_TYPE)
+    topic_name: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedAssignment:
+    topic_partitions: tuple[DescribedTopicPartitions, ...] = wire(Array(DescribedTopicPartitions))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """``assignment`` is what the member has, ``target_assignment`` what it is to have. ``member_type`` is 0
+    for the classic protocol, 1 for the newer, -1 where it is not known.
+    """
+
+    member_id: str = wire(STRING)
+    instance_id: str | None = wire(STRING, null_since=0)
+    rack_id: str | None = wire(STRING, null_since=0)
+    member_epoch: int = wire(INT32)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    subscribed_topic_names: tuple[str, ...] = wire(Array(STRING))
+    subscribed_topic_regex: str | None = wire(STRING, null_since=0)
+    assignment: DescribedAssignment = wire(DescribedAssignment)
+    target_assignment: DescribedAssignment = wire(DescribedAssignment)
+    member_type: int = wire(INT8, 1, default=-1, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    group_id: str = wire(STRING)
+    group_state: str = wire(STRING)
+    group_epoch: int = wire(INT32)
+    assignment_epoch: int = wire(INT32)
+    assignor_name: str = wire(STRING)
+    members: tuple[Member, ...] = wire(Array(Member))
+    authorized_operations: int = wire(INT32, default=NOT_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescribeResponse:
+    throttle_time_ms: int = wire(INT32)
+    groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))

@@ -1,0 +1,203 @@
+"""Committed offsets of groups.
+
+API           Versions  Flexible from  Left out
+------------  --------  -------------  --------------
+OffsetCommit  0-9       8              10 (topic ids)
+OffsetFetch   0-9       6              10 (topic ids)
+OffsetDelete  0         never          nothing
+
+* OffsetCommit: version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
+  Version 9 has the fields of 8, and the error codes of the newer group protocol.
+* OffsetFetch: up to version 7 for one group; version 8 has ``groups``, 9 their members. Null topics (from
+  version 2) are all that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in
+  ZooKeeper.
+* OffsetDelete: of partitions that no member subscribes to.
+
+Source: protocol guide; KIP-211, 320, 345 and 848 (OffsetCommit), 88, 447, 709 and 848 (OffsetFetch), 496
+(OffsetDelete).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, wire
+
+# --- OffsetCommit
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestPartition:
+    """The next offset to read. Epoch -1 is unknown; ``commit_timestamp`` -1 is now."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, 6, default=-1, ignorable=True)
+    commit_timestamp: int = wire(INT64, 1, 1, default=-1)
+    committed_metadata: str | None = wire(STRING, default="", null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequestTopic:
+    name: str = wire(STRING)
+    partitions: tuple[OffsetCommitRequestPartition, ...] = wire(Array(OffsetCommitRequestPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest:
+    """Generation -1, no member: not from the group. ``retention_time_ms`` -1 (2-4): the broker's default."""
+
+    group_id: str = wire(STRING)
+    generation_id_or_member_epoch: int = wire(INT32, 1, default=-1, ignorable=True)
+    member_id: str = wire(STRING, 1, ignorable=True)
+    group_instance_id: str | None = wire(STRING, 7, null_since=7)
+    retention_time_ms: int = wire(INT64, 2, 4, default=-1, ignorable=True)
+    topics: tuple[OffsetCommitRequestTopic, ...] = wire(Array(OffsetCommitRequestTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponsePartition:
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponseTopic:
+    name: str = wire(STRING)
+    partitions: tuple[OffsetCommitResponsePartition, ...] = wire(Array(OffsetCommitResponsePartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponse:
+    throttle_time_ms: int = wire(INT32, 3, ignorable=True)
+    topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))
+
+
+# --- OffsetFetch
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestTopic:
+    name: str = wire(STRING, 0, 7)
+    partition_indexes: tuple[int, ...] = wire(Array(INT32), 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestTopics:
+    name: str = wire(STRING, 8)
+    partition_indexes: tuple[int, ...] = wire(Array(INT32), 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequestGroup:
+    """One group (version 8); null topics are all. Its member asks with its epoch, others with -1."""
+
+    group_id: str = wire(STRING, 8)
+    member_id: str | None = wire(STRING, 9, null_since=9, ignorable=True)
+    member_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
+    topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(
+        Array(OffsetFetchRequestTopics), 8, null_since=8
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequest:
+    """``require_stable``: fail while a transaction may still change the offsets."""
+
+    group_id: str = wire(STRING, 0, 7)
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
+        Array(OffsetFetchRequestTopic), 0, 7, null_since=2
+    )
+    groups: tuple[OffsetFetchRequestGroup, ...] = wire(Array(OffsetFetchRequestGroup), 8)
+    require_stable: bool = wire(BOOL, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponsePartition:
+    """Offset -1 is none."""
+
+    partition_index: int = wire(INT32, 0, 7)
+    committed_offset: int = wire(INT64, 0, 7)
+    committed_leader_epoch: int = wire(INT32, 5, 7, default=-1, ignorable=True)
+    metadata: str | None = wire(STRING, 0, 7, default="", null_since=0)
+    error_code: ErrorCode = wire(ERROR_CODE, 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseTopic:
+    name: str = wire(STRING, 0, 7)
+    partitions: tuple[OffsetFetchResponsePartition, ...] = wire(Array(OffsetFetchResponsePartition), 0, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponsePartitions:
+    partition_index: int = wire(INT32, 8)
+    committed_offset: int = wire(INT64, 8)
+    committed_leader_epoch: int = wire(INT32, 8, default=-1, ignorable=True)
+    metadata: str | None = wire(STRING, 8, default="", null_since=8)
+    error_code: ErrorCode = wire(ERROR_CODE, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseTopics:
+    name: str = wire(STRING, 8)
+    partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(Array(OffsetFetchResponsePartitions), 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponseGroup:
+    group_id: str = wire(STRING, 8)
+    topics: tuple[OffsetFetchResponseTopics, ...] = wire(Array(OffsetFetchResponseTopics), 8)
+    error_code: ErrorCode = wire(ERROR_CODE, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponse:
+    """The offsets; ``error_code`` is the group's (versions 2-7)."""
+
+    throttle_time_ms: int = wire(INT32, 3, ignorable=True)
+    topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), 0, 7)
+    error_code: ErrorCode = wire(ERROR_CODE, 2, 7, ignorable=True)
+    groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), 8)
+
+
+# --- OffsetDelete
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequestPartition:
+    partition_index: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequestTopic:
+    name: str = wire(STRING)
+    partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(Array(OffsetDeleteRequestPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteRequest:
+    group_id: str = wire(STRING)
+    topics: tuple[OffsetDeleteRequestTopic, ...] = wire(Array(OffsetDeleteRequestTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponsePartition:
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponseTopic:
+    name: str = wire(STRING)
+    partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(Array(OffsetDeleteResponsePartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResponse:
+    """``error_code`` is the group's; then there are no topics."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    topics: tuple[OffsetDeleteResponseTopic, ...] = wire(Array(OffsetDeleteResponseTopic))

@@ -1,0 +1,254 @@
+"""Groups of the classic protocol: their members' calls, and those that list, describe and delete groups.
+
+API             Versions  Flexible from  Left out
+--------------  --------  -------------  --------
+JoinGroup       0-9       6              nothing
+SyncGroup       0-5       4              nothing
+Heartbeat       0-4       4              nothing
+LeaveGroup      0-5       4              nothing
+DescribeGroups  0-6       5              nothing
+ListGroups      0-5       3              nothing
+DeleteGroups    0-2       2              nothing
+
+A member joins, and joins again after each change of its group; the leader sends the assignments with
+SyncGroup, and each member gets its own in the response. Heartbeat tells a member that its group is changing.
+
+* JoinGroup: version 4 answers a new member with MEMBER_ID_REQUIRED and its id, 5 has static members, 7 the
+  protocol type, 8 a reason for the log, 9 lets the leader keep its assignment.
+* SyncGroup: version 3 has static members, 5 the protocol.
+* Heartbeat: version 3 has static members.
+* LeaveGroup: from version 3 several members leave at once, static ones by their instance; 5 has a reason for
+  the log.
+* DescribeGroups: a group that the coordinator does not know has state "Dead", and up to version 5 no error.
+* ListGroups: version 4 has states, and a filter by state, 5 the same for types.
+
+Source: protocol guide; KIP-62, 229, 345, 394, 430, 518, 559, 800, 814, 848, 1043.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
+
+# --- JoinGroup
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequestProtocol:
+    """An assignment strategy that the member has, and what it tells those who assign by it."""
+
+    name: str = wire(STRING)
+    metadata: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupRequest:
+    """``member_id`` is empty at first. ``protocols``: those it has, the one it prefers first."""
+
+    group_id: str = wire(STRING)
+    session_timeout_ms: int = wire(INT32)
+    rebalance_timeout_ms: int = wire(INT32, 1, default=-1, ignorable=True)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, 5, null_since=5)
+    protocol_type: str = wire(STRING)
+    protocols: tuple[JoinGroupRequestProtocol, ...] = wire(Array(JoinGroupRequestProtocol))
+    reason: str | None = wire(STRING, 8, null_since=8, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponseMember:
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+    metadata: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResponse:
+    """The leader alone is told the ``members``, and assigns unless ``skip_assignment``."""
+
+    throttle_time_ms: int = wire(INT32, 2, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    generation_id: int = wire(INT32, default=-1)
+    protocol_type: str | None = wire(STRING, 7, null_since=7, ignorable=True)
+    protocol_name: str | None = wire(STRING, default="", null_since=7)
+    leader: str = wire(STRING)
+    skip_assignment: bool = wire(BOOL, 9)
+    member_id: str = wire(STRING)
+    members: tuple[JoinGroupResponseMember, ...] = wire(Array(JoinGroupResponseMember))
+
+
+# --- SyncGroup
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequestAssignment:
+    member_id: str = wire(STRING)
+    assignment: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupRequest:
+    """``assignments`` come from the leader alone."""
+
+    group_id: str = wire(STRING)
+    generation_id: int = wire(INT32)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, 3, null_since=3)
+    protocol_type: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+    protocol_name: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+    assignments: tuple[SyncGroupRequestAssignment, ...] = wire(Array(SyncGroupRequestAssignment))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    protocol_type: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+    protocol_name: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+    assignment: bytes = wire(BYTES)
+
+
+# --- Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    group_id: str = wire(STRING)
+    generation_id: int = wire(INT32)
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, 3, null_since=3)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+# --- LeaveGroup
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """An empty ``member_id`` with an instance is whoever has that instance."""
+
+    member_id: str = wire(STRING, 3)
+    group_instance_id: str | None = wire(STRING, 3, null_since=3)
+    reason: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupRequest:
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING, 0, 2)
+    members: tuple[MemberIdentity, ...] = wire(Array(MemberIdentity), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResponse:
+    member_id: str = wire(STRING, 3)
+    group_instance_id: str | None = wire(STRING, 3, null_since=3)
+    error_code: ErrorCode = wire(ERROR_CODE, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    members: tuple[MemberResponse, ...] = wire(Array(MemberResponse), 3)
+
+
+# --- DescribeGroups
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsRequest:
+    groups: tuple[str, ...] = wire(Array(STRING))
+    include_authorized_operations: bool = wire(BOOL, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroupMember:
+    """One member. Metadata and assignment are the client's own bytes; a consumer's are
+    those of `protocol.consumer_protocol`.
+    """
+
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, 4, null_since=4, ignorable=True)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    member_metadata: bytes = wire(BYTES)
+    member_assignment: bytes = wire(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """One group; ``protocol_data`` is the assignment strategy of its members."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 6, null_since=6)
+    group_id: str = wire(STRING)
+    group_state: str = wire(STRING)
+    protocol_type: str = wire(STRING)
+    protocol_data: str = wire(STRING)
+    members: tuple[DescribedGroupMember, ...] = wire(Array(DescribedGroupMember))
+    authorized_operations: int = wire(INT32, 3, default=NOT_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
+
+
+# --- ListGroups
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsRequest:
+    """Without a filter: groups in any state, of any type."""
+
+    states_filter: tuple[str, ...] = wire(Array(STRING), 4)
+    types_filter: tuple[str, ...] = wire(Array(STRING), 5)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One group; the protocol type is empty if it only has offsets. The type is "classic" or "consumer"."""
+
+    group_id: str = wire(STRING)
+    protocol_type: str = wire(STRING)
+    group_state: str = wire(STRING, 4, ignorable=True)
+    group_type: str = wire(STRING, 5, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResponse:
+    """The groups of this broker; the list may be incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
+
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    groups: tuple[ListedGroup, ...] = wire(Array(ListedGroup))
+
+
+# --- DeleteGroups
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsRequest:
+    groups_names: tuple[str, ...] = wire(Array(STRING))
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableGroupResult:
+    group_id: str = wire(STRING)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResponse:
+    throttle_time_ms: int = wire(INT32)
+    results: tuple[DeletableGroupResult, ...] = wire(Array(DeletableGroupResult))

@@ -1,0 +1,163 @@
+"""Offsets of logs: found by time and by leader epoch, and raised to where a log shall begin.
+
+API                   Versions  Flexible from  Left out
+--------------------  --------  -------------  --------------------------------
+ListOffsets           0-7       6              8 and later (tiered storage)
+OffsetForLeaderEpoch  2-4       4              0 and 1, which only brokers sent
+DeleteRecords         0-2       2              nothing
+
+* ListOffsets: ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP`
+  and, from version 7, `MAX_TIMESTAMP`. Version 0 requests up to ``max_num_offsets``; the response has them in
+  ``old_style_offsets``, the greatest first.
+* OffsetForLeaderEpoch: version 3 added the replica's id.
+
+Source: protocol guide; KIP-79 and 734 (ListOffsets), 101 and 320 (OffsetForLeaderEpoch), 107 (DeleteRecords).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
+
+# --- ListOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartition:
+    partition_index: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
+    timestamp: int = wire(INT64)
+    max_num_offsets: int = wire(INT32, 0, 0, default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsTopic:
+    name: str = wire(STRING)
+    partitions: tuple[ListOffsetsPartition, ...] = wire(Array(ListOffsetsPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest:
+    """The timestamps to look up; ``replica_id`` -1 is a consumer."""
+
+    replica_id: int = wire(INT32, default=-1)
+    isolation_level: int = wire(INT8, 2)
+    topics: tuple[ListOffsetsTopic, ...] = wire(Array(ListOffsetsTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsPartitionResponse:
+    """The first record at or after the timestamp, -1 for none; in version 0 starts of segments before it."""
+
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    old_style_offsets: tuple[int, ...] = wire(Array(INT64), 0, 0)
+    timestamp: int = wire(INT64, 1, default=-1)
+    offset: int = wire(INT64, 1, default=-1)
+    leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsTopicResponse:
+    name: str = wire(STRING)
+    partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(Array(ListOffsetsPartitionResponse))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse:
+    throttle_time_ms: int = wire(INT32, 2, ignorable=True)
+    topics: tuple[ListOffsetsTopicResponse, ...] = wire(Array(ListOffsetsTopicResponse))
+
+
+# --- OffsetForLeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderPartition:
+    """The epoch whose end is asked for; ``current_leader_epoch`` -1 is a client that does not know it."""
+
+    partition: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, default=-1, ignorable=True)
+    leader_epoch: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopic:
+    topic: str = wire(STRING)
+    partitions: tuple[OffsetForLeaderPartition, ...] = wire(Array(OffsetForLeaderPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochRequest:
+    """``replica_id`` -1 is a consumer, -2 one that may ask before it has been told a version."""
+
+    replica_id: int = wire(INT32, 3, default=-2, ignorable=True)
+    topics: tuple[OffsetForLeaderTopic, ...] = wire(Array(OffsetForLeaderTopic))
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOffset:
+    """The largest epoch that is not above the one asked for, and the offset after its last; -1 if unknown."""
+
+    error_code: ErrorCode = wire(ERROR_CODE)
+    partition: int = wire(INT32)
+    leader_epoch: int = wire(INT32, default=-1, ignorable=True)
+    end_offset: int = wire(INT64, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderTopicResult:
+    topic: str = wire(STRING)
+    partitions: tuple[EpochEndOffset, ...] = wire(Array(EpochEndOffset))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetForLeaderEpochResponse:
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    topics: tuple[OffsetForLeaderTopicResult, ...] = wire(Array(OffsetForLeaderTopicResult))
+
+
+# --- DeleteRecords
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsPartition:
+    """What is below ``offset`` is to go; -1 is the high watermark."""
+
+    partition_index: int = wire(INT32)
+    offset: int = wire(INT64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsTopic:
+    name: str = wire(STRING)
+    partitions: tuple[DeleteRecordsPartition, ...] = wire(Array(DeleteRecordsPartition))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsRequest:
+    topics: tuple[DeleteRecordsTopic, ...] = wire(Array(DeleteRecordsTopic))
+    timeout_ms: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsPartitionResult:
+    """Where the partition begins now; -1 with an error."""
+
+    partition_index: int = wire(INT32)
+    low_watermark: int = wire(INT64)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsTopicResult:
+    name: str = wire(STRING)
+    partitions: tuple[DeleteRecordsPartitionResult, ...] = wire(Array(DeleteRecordsPartitionResult))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsResponse:
+    throttle_time_ms: int = wire(INT32)
+    topics: tuple[DeleteRecordsTopicResult, ...] = wire(Array(DeleteRecordsTopicResult))

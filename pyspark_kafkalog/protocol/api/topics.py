@@ -1,0 +1,173 @@
+"""Topics: created, deleted, given more partitions.
+
+API               Versions  Flexible from  Left out
+----------------  --------  -------------  --------
+CreateTopics      0-7       5              nothing
+DeleteTopics      0-6       4              nothing
+CreatePartitions  0-3       2              nothing
+
+* CreateTopics: version 1 added ``validate_only`` and error messages. From version 4 ``num_partitions`` and
+  ``replication_factor`` may be -1, the broker's default.
+* DeleteTopics: version 1 added the throttle time. Up to version 5 the request lists ``topic_names``, in
+  version 6 ``topics`` by name or id.
+
+Source: protocol guide; KIP-4, 464 and 525 (CreateTopics), 4 and 516 (DeleteTopics), 195 (CreatePartitions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.codec import (
+    BOOL,
+    ERROR_CODE,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID_TYPE,
+    Array,
+    wire,
+)
+
+# --- CreateTopics
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableReplicaAssignment:
+    """The brokers for one partition, the preferred leader first."""
+
+    partition_index: int = wire(INT32)
+    broker_ids: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicConfig:
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopic:
+    """A topic to create; with ``assignments``, the two counts are -1."""
+
+    name: str = wire(STRING)
+    num_partitions: int = wire(INT32)
+    replication_factor: int = wire(INT16)
+    assignments: tuple[CreatableReplicaAssignment, ...] = wire(Array(CreatableReplicaAssignment))
+    configs: tuple[CreatableTopicConfig, ...] = wire(Array(CreatableTopicConfig))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest:
+    topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
+    timeout_ms: int = wire(INT32, default=60000)
+    validate_only: bool = wire(BOOL, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicConfigs:
+    name: str = wire(STRING, 5)
+    value: str | None = wire(STRING, 5, null_since=5)
+    read_only: bool = wire(BOOL, 5)
+    config_source: int = wire(INT8, 5, default=-1, ignorable=True)
+    is_sensitive: bool = wire(BOOL, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopicResult:
+    """The result for one topic; ``configs`` is null if the client may not see them."""
+
+    name: str = wire(STRING)
+    topic_id: UUID = wire(UUID_TYPE, 7, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 1, null_since=0, ignorable=True)
+    topic_config_error_code: ErrorCode = wire(ERROR_CODE, 5, tag=0, ignorable=True)
+    num_partitions: int = wire(INT32, 5, default=-1, ignorable=True)
+    replication_factor: int = wire(INT16, 5, default=-1, ignorable=True)
+    configs: tuple[CreatableTopicConfigs, ...] | None = wire(
+        Array(CreatableTopicConfigs), 5, default=(), null_since=5, ignorable=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse:
+    throttle_time_ms: int = wire(INT32, 2, ignorable=True)
+    topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))
+
+
+# --- DeleteTopics
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicState:
+    """A topic by name or, if that is null, by id."""
+
+    name: str | None = wire(STRING, 6, null_since=6)
+    topic_id: UUID = wire(UUID_TYPE, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest:
+    topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), 6)
+    topic_names: tuple[str, ...] = wire(Array(STRING), 0, 5, ignorable=True)
+    timeout_ms: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableTopicResult:
+    """The result for one topic; ``name`` is null for an unknown id."""
+
+    name: str | None = wire(STRING, null_since=6)
+    topic_id: UUID = wire(UUID_TYPE, 6, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, 5, null_since=5, ignorable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse:
+    throttle_time_ms: int = wire(INT32, 1, ignorable=True)
+    responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))
+
+
+# --- CreatePartitions
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsAssignment:
+    """The brokers for one new partition, the preferred leader first."""
+
+    broker_ids: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsTopic:
+    """``count`` is the new total; with null ``assignments`` the broker chooses."""
+
+    name: str = wire(STRING)
+    count: int = wire(INT32)
+    assignments: tuple[CreatePartitionsAssignment, ...] | None = wire(
+        Array(CreatePartitionsAssignment), null_since=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsRequest:
+    topics: tuple[CreatePartitionsTopic, ...] = wire(Array(CreatePartitionsTopic))
+    timeout_ms: int = wire(INT32)
+    validate_only: bool = wire(BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsTopicResult:
+    name: str = wire(STRING)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsResponse:
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    results: tuple[CreatePartitionsTopicResult, ...] = wire(Array(CreatePartitionsTopicResult))
