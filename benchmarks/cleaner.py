@@ -43,7 +43,6 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch
 
@@ -256,7 +255,7 @@ def _write_commits(directory: Path, *, clean: bool) -> int:
     logs.start()
     partition = TopicPartition(OFFSETS_TOPIC, 0)
     overrides = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20)}
-    run_steps(logs.creating_topic(OFFSETS_TOPIC, uuid.uuid4(), 1, overrides))
+    logs.create_topic(OFFSETS_TOPIC, uuid.uuid4(), 1, overrides)
     log = logs.log(partition)
     now_ms = time.time_ns() // 1_000_000
     keys = [encode_key(OffsetKey(f"group-{n % 500}", TopicPartition("topic", n // 500))) for n in range(KEYS)]

@@ -61,7 +61,6 @@ from pyspark_kafkalog.protocol.api.groups import (
 )
 from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_response
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.foreign.apache_kafka import fetch
 
@@ -375,7 +374,7 @@ def _offsets_topic(directory: Path) -> Iterator[LogManager]:
     logs = LogManager([directory], defaults=LogConfig(), producer_expiration_ms=1 << 40)
     logs.start()
     try:
-        run_steps(logs.creating_topic(OFFSETS_TOPIC, uuid4(), 1, {"cleanup.policy": "compact"}))
+        logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {"cleanup.policy": "compact"})
         log = logs.log(TopicPartition(OFFSETS_TOPIC, 0))
         now_ms = SYSTEM_CLOCK.time_ms()
         for first in range(0, COMMITS, KEYS):

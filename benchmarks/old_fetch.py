@@ -17,10 +17,10 @@ from benchmarks.raw_client import RawClient, encode, fetch_request, produce_requ
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.convert import for_reader
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import next_offset_after
 from pyspark_kafkalog.types import NewRecord
-from tests.support.formats.format_steps import for_reader
 
 TOPIC_BYTES = 64 << 20
 ROUND_BYTES = 256 << 20

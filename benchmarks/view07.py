@@ -12,9 +12,9 @@ from collections.abc import Callable
 from benchmarks.harness import Measurement, Row, compare, interleave, repeats
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.formats.v07 import encode_set, entries, entry_at_byte
 from pyspark_kafkalog.types import NewRecord
-from tests.support.formats.format_steps import batch_of_entry
 
 _MAX_BYTES = 1 << 25
 _NOWHERE = 1 << 40

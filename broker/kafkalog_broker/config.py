@@ -115,6 +115,11 @@ class BrokerConfig(Config):
         doc="Threads that read, handle and answer requests (Kafka: 3). "
             "More than one slows small requests down: they share one interpreter.",
     )  # fmt: skip
+    num_io_threads: int = prop(
+        "num.io.threads", 3, int, check=between(1, 64), unit="threads",
+        doc="Threads of all listeners for requests that take long: old message formats, thousands of "
+            "partitions, ZooKeeper (Kafka: 8, for all requests). Network threads handle the others.",
+    )  # fmt: skip
     socket_request_max_bytes: int = prop(
         "socket.request.max.bytes", 100 << 20, int, aliases=("max.socket.request.bytes",), check=positive_int,
         unit="bytes", doc="Largest request; a larger one closes the connection before memory is taken.",

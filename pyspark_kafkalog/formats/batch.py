@@ -25,10 +25,9 @@ from itertools import pairwise
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress_in_steps
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
 from pyspark_kafkalog.formats.varint import Buffer, read_varint, read_varlong
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 HEADER_SIZE = 61
@@ -187,18 +186,13 @@ class ControlType(IntEnum):
 
 
 def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> memoryview:
-    """`record_block_in_steps`, run at once."""
-    return run_steps(record_block_in_steps(buf, pos, header, max_bytes))
-
-
-def record_block_in_steps(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Steps[memoryview]:
     """The records' bytes, decompressed; a view of ``buf`` if not compressed. The CRC is not checked."""
     block = memoryview(buf)[pos + HEADER_SIZE : batch_end(buf, pos, header)]
     codec = header.codec
     # An empty batch has no block, whatever its codec.
     if codec is Codec.NONE or not block:
         return block
-    return memoryview((yield from decompress_in_steps(codec, block, max_bytes)))
+    return memoryview(decompress(codec, block, max_bytes))
 
 
 def decode_records(

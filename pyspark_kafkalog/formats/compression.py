@@ -20,17 +20,14 @@ Descriptor"; the xxHash specification, "XXH32".
 from __future__ import annotations
 
 import struct
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.varint import Buffer, read_uvarint
-from pyspark_kafkalog.steps import Steps
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
@@ -54,14 +51,6 @@ _LZ4_MAX_RATIO = 255
 _STEP_RATIO = 8
 _MAX_STEP_BYTES = 1 << 20
 """lz4 without a content size: the first output step is `_STEP_RATIO` times the input, at most this."""
-
-_AT_ONCE_BYTES = 1 << 20
-"""Up to this size decompression runs in the caller's thread: below 1 ms, except gzip's 3 ms."""
-
-_AT_ONCE_PIECES = 1000
-"""The same limit for frames, members or blocks, which Python handles one by one at some us each."""
-
-_ANY_PIECES = sys.maxsize
 
 _ZSTD_LEVEL = 3
 _ZSTD_RLE_BLOCK = 1
@@ -119,26 +108,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview
         if len(data) > max_bytes:
             raise _too_large(codec, max_bytes)
         return memoryview(data)
-    return _DECOMPRESS[codec](data, max_bytes, _ANY_PIECES)
-
-
-def decompress_in_steps(codec: Codec, data: Buffer, max_bytes: int) -> Steps[bytes | memoryview]:
-    """`decompress`: at once if the result is small, else as a job."""
-    if codec is Codec.NONE:
-        return decompress(codec, data, max_bytes)
-    try:
-        return _DECOMPRESS[codec](data, min(_AT_ONCE_BYTES, max_bytes), _AT_ONCE_PIECES)
-    except _TooManyPieces:
-        pass
-    except MessageTooLarge:
-        if max_bytes <= _AT_ONCE_BYTES:
-            raise
-    found: bytes | memoryview = yield partial(decompress, codec, data, max_bytes)
-    return found
-
-
-class _TooManyPieces(Exception):
-    """There are more pieces than may be decompressed at once."""
+    return _DECOMPRESS[codec](data, max_bytes)
 
 
 def _too_large(codec: Codec, max_bytes: int, claimed: int | None = None) -> MessageTooLarge:
@@ -174,7 +144,7 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     return bytes(packer.compress(data) + packer.flush())
 
 
-def _gzip_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
+def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
     library, errors = _gzip_library()
     try:
         member = library.decompressobj(_GZIP_WBITS)
@@ -186,19 +156,14 @@ def _gzip_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | m
         if not member.unused_data:
             return bytes(out)
         rest = memoryview(data)[len(data) - len(member.unused_data) :]
-        return _gzip_members(library, bytearray(out), rest, max_bytes, max_pieces)
+        return _gzip_members(library, bytearray(out), rest, max_bytes)
     except errors as e:
         raise _corrupt(Codec.GZIP, e) from None
 
 
-def _gzip_members(
-    library: Any, out: bytearray, rest: memoryview, max_bytes: int, max_pieces: int
-) -> memoryview:
+def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int) -> memoryview:
     """Append the members that ``rest`` holds to ``out``."""
     while rest:
-        max_pieces -= 1
-        if not max_pieces:
-            raise _TooManyPieces
         member = library.decompressobj(_GZIP_WBITS)
         while not member.eof:
             if not rest:
@@ -232,10 +197,10 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 
     return b"".join(parts)
 
 
-def _snappy_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
+def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
     library = _snappy_library()
     view = memoryview(data)
-    blocks = _xerial_blocks(view, max_pieces) if view[:8] == _XERIAL_MAGIC else [view]
+    blocks = _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else [view]
     sizes = [_snappy_claim(block) for block in blocks]
     total = sum(sizes)
     if total > max_bytes:
@@ -272,7 +237,7 @@ def _snappy_claim(block: memoryview) -> int:
     return size
 
 
-def _xerial_blocks(view: memoryview, max_pieces: int) -> list[memoryview]:
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
     if len(view) < _XERIAL_HEADER.size:
         raise _corrupt(Codec.SNAPPY, "the xerial header is cut short")
     _, _, compatible = _XERIAL_HEADER.unpack_from(view)
@@ -287,8 +252,6 @@ def _xerial_blocks(view: memoryview, max_pieces: int) -> list[memoryview]:
             raise _corrupt(
                 Codec.SNAPPY, f"a xerial block of {length} bytes where {max(0, len(view) - pos)} are left"
             )
-        if len(blocks) == max_pieces:
-            raise _TooManyPieces
         blocks.append(view[pos : pos + length])
         pos += length
     return blocks
@@ -310,7 +273,7 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     return bytes(packed)
 
 
-def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
+def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
     library = _lz4_library()
     view = memoryview(data)
     out = bytearray()
@@ -332,9 +295,6 @@ def _lz4_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | me
                 context = library.create_decompression_context()
             elif not used and not chunk:
                 raise _corrupt(Codec.LZ4, "the data is cut short")
-            max_pieces -= 1
-            if not max_pieces:
-                raise _TooManyPieces
             step = min(2 * step, _MAX_STEP_BYTES)
     except RuntimeError as e:
         raise _corrupt(Codec.LZ4, e) from None
@@ -378,7 +338,7 @@ def _zstd_unpacker(library: Any) -> Any:
         return unpacker
 
 
-def _zstd_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | memoryview:
+def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
     library = _zstd_library()
     view = memoryview(data)
     unpacker = _zstd_unpacker(library)
@@ -393,8 +353,6 @@ def _zstd_decompress(data: Buffer, max_bytes: int, max_pieces: int) -> bytes | m
                 total += len(chunk)
                 if total > max_bytes:
                     raise _too_large(Codec.ZSTD, max_bytes)
-                if len(chunks) == max_pieces:
-                    raise _TooManyPieces
                 chunks.append(chunk)
             if not frame.eof:
                 raise _corrupt(Codec.ZSTD, "the data is cut short")
@@ -435,7 +393,7 @@ _COMPRESS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {
     Codec.ZSTD: _zstd_compress,
 }
 
-_DECOMPRESS: dict[Codec, Callable[[Buffer, int, int], bytes | memoryview]] = {
+_DECOMPRESS: dict[Codec, Callable[[Buffer, int], bytes | memoryview]] = {
     Codec.GZIP: _gzip_decompress,
     Codec.SNAPPY: _snappy_decompress,
     Codec.LZ4: _lz4_decompress,

@@ -1,11 +1,11 @@
-"""Converts entries between message formats, for readers and topics of another one. Pure, and in steps.
+"""Converts entries between message formats, for readers and topics of another one. Pure.
 
-* An entry of 0.7 becomes a record batch v2 (`batch_of_entry_in_steps`). The batch has the entry's offsets,
+* An entry of 0.7 becomes a record batch v2 (`batch_of_entry`). The batch has the entry's offsets,
   one for each byte: its base offset is the entry's position, its last offset delta the entry's size less one.
   So a reader that follows v2 offsets follows positions in 0.7's log. Messages have neither key nor time.
 * A log's entries of v0, v1 and v2 become those of an older format, for readers that know no newer
-  (`for_reader_in_steps`); `readable_until` finds what such a reader needs no conversion for.
-* A producer's entries become those of the topic's format (`for_topic_in_steps`).
+  (`for_reader`); `readable_until` finds what such a reader needs no conversion for.
+* A producer's entries become those of the topic's format (`for_topic`).
 
 Memory is one decompressed set and the piece made of it. Messages compressed together stay together, with the
 same codec, as long as they fit one entry. ``docs/formats.md`` lists what each direction loses. Source: Kafka
@@ -14,8 +14,7 @@ same codec, as long as they fit one entry. ``docs/formats.md`` lists what each d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -35,31 +34,23 @@ from pyspark_kafkalog.formats.batch import (
     BatchHeader,
     assign,
     read_header,
-    record_block_in_steps,
+    record_block,
     seal_batch,
     verify_crc,
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages_in_steps, wrap_set
+from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wrap_set
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
-from pyspark_kafkalog.formats.v07 import entry_header, payloads_in_steps
+from pyspark_kafkalog.formats.v07 import entry_header, payloads
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
-
-_AT_ONCE_BYTES = 1 << 17
-"""Above this size compression is a job."""
 
 PIECE_BYTES = 1 << 20
 """Size of a piece of uncompressed messages; larger if one message is."""
 
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
-_STEP_MESSAGES = 32
-"""Messages converted in one step, which takes some 100 us; larger ones end the step earlier."""
-
-_STEP_BYTES = 1 << 17
 _MOST_OVERHEAD = 34
 """The most bytes that a message takes in any format besides its key and value: a v1 entry."""
 
@@ -72,9 +63,7 @@ class ConvertedEntry(NamedTuple):
     block_bytes: int
 
 
-def batch_of_entry_in_steps(
-    entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1
-) -> Steps[ConvertedEntry]:
+def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
     """The batch for the ``entry`` (exactly one) at ``offset``, which may decompress to ``max_bytes``.
 
     A compressed entry becomes a batch in gzip, which every client can read: some ten times shorter, for
@@ -86,8 +75,7 @@ def batch_of_entry_in_steps(
         raise CorruptMessage(f"{size} bytes at offset {offset} are not one whole entry")
     block, count = bytearray(), 0
 
-    def take(payload: memoryview) -> None:
-        nonlocal block, count
+    for payload in payloads(entry, max_bytes=max_bytes):
         if count == size:
             raise InvalidRecord(
                 f"the entry at offset {offset} has {size} bytes and more messages than that: record batches"
@@ -96,16 +84,9 @@ def batch_of_entry_in_steps(
         # Encoded at once, without keeping objects: there may be a million messages.
         block += encode_record(NewRecord(bytes(payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
-
-    yield from payloads_in_steps(entry, take, max_bytes=max_bytes)
     codec = Codec.GZIP if found[2] is not Codec.NONE and count else Codec.NONE
-    packed: bytes
-    if codec is Codec.NONE or len(block) <= _AT_ONCE_BYTES:
-        packed = compress(codec, bytes(block))
-    else:
-        packed = yield partial(compress, codec, block)
     batch = seal_batch(
-        packed,
+        compress(codec, block),
         base_offset=offset,
         leader_epoch=leader_epoch,
         attributes=codec,
@@ -128,25 +109,21 @@ class Piece(NamedTuple):
     block_bytes: int
 
 
-Take = Callable[[Piece], object]
-"""Called with each piece."""
-
-
-def for_reader_in_steps(
+def for_reader(
     buf: Buffer,
     magic: int,
-    take: Take,
     *,
     start_offset: int = 0,
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
-) -> Steps[None]:
+) -> Iterator[Piece]:
     """The whole entries in ``buf`` for a reader that knows the formats up to ``magic``; offsets are kept.
 
     Entries in these formats are given as views, even if some of their messages are before ``start_offset``;
     others are converted from there on. A batch without records to give becomes a piece without bytes, which
-    only advances ``next_offset``. Headers, producer ids and transactions are dropped; zstd is refused. An
-    entry may hold ``max_bytes`` before compression; a larger result becomes several.
+    only advances ``next_offset``. Pieces are made one by one. Headers, producer ids and transactions are
+    dropped; zstd is refused. An entry may hold ``max_bytes`` before compression; a larger result becomes
+    several.
     """
     view = memoryview(buf)
     known: Frame | None = None  # the first of the frames that go out together unchanged
@@ -158,26 +135,24 @@ def for_reader_in_steps(
             and last is not None
             and not (is_readable and frame.position == last.end and frame.end - known.position <= piece_bytes)
         ):
-            take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
-            yield None
+            yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
             known = None
         if is_readable:
             known, last = known or frame, frame
             continue
-        yield from _convert_for_reader(view, frame, magic, take, start_offset, max_bytes, piece_bytes)
+        yield from _convert_for_reader(view, frame, magic, start_offset, max_bytes, piece_bytes)
     if known is not None and last is not None:
-        take(Piece(view[known.position : last.end], last.next_offset, 0, 0))
+        yield Piece(view[known.position : last.end], last.next_offset, 0, 0)
 
 
-def for_topic_in_steps(
+def for_topic(
     buf: Buffer,
     magic: int,
-    take: Take,
     *,
     base_offset: int = 0,
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
-) -> Steps[None]:
+) -> Iterator[Piece]:
     """What a producer sent, converted to format ``magic`` and numbered from ``base_offset`` on.
 
     Uncompressed messages become v2 batches of at most ``piece_bytes``, or of one message. The only silent
@@ -186,102 +161,73 @@ def for_topic_in_steps(
     """
     view = memoryview(buf)
     loose = _Block(magic, Codec.NONE)  # messages that came without compression
-    pace = _Pace()
     for frame in frames(view, start_offset=_FIRST_OFFSET):
         pos, codec = frame.position, codec_at(view, frame.position)
         is_batch = magic_at(view, pos) == MAGIC
         if loose.count and (is_batch or codec is not Codec.NONE):
-            take(loose.sealed())
+            yield loose.sealed()
             loose = _Block(magic, Codec.NONE)
         if is_batch and magic == MAGIC:
             moved = bytearray(view[pos : frame.end])
             assign(moved, 0, base_offset=base_offset, leader_epoch=_NO_LEADER_EPOCH)
             base_offset += frame.next_offset - frame.first_offset
-            take(Piece(bytes(moved), base_offset, 0, 0))
-            yield None
+            yield Piece(bytes(moved), base_offset, 0, 0)
             continue
         if is_batch:
             header = read_header(view, pos)
             _check_convertible(header, magic)
-            found = yield from _of_batch(view, pos, header, max_bytes, headers_lost=False)
+            found = _of_batch(view, pos, header, max_bytes, headers_lost=False)
         else:
-            found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=False)
+            found = messages(view, pos, max_bytes=max_bytes, stored=False)
         if codec is Codec.NONE:
             for message in found:
                 if not loose.has_room(message, piece_bytes):
-                    take(loose.sealed())
+                    yield loose.sealed()
                     loose = _Block(magic, Codec.NONE)
                 loose.add(message, base_offset)
                 base_offset += 1
-                if pace.is_over(loose):
-                    yield None
         else:
             packed = _Block(magic, codec)
             for message in found:
                 packed.add(message, base_offset)
                 packed.check(max_bytes)
                 base_offset += 1
-                if pace.is_over(packed):
-                    yield None
-            take((yield from packed.sealed_in_steps()))
+            yield packed.sealed()
     if loose.count:
-        take(loose.sealed())
+        yield loose.sealed()
 
 
 def _convert_for_reader(
     view: memoryview,
     frame: Frame,
     magic: int,
-    take: Take,
     start_offset: int,
     max_bytes: int,
     piece_bytes: int,
-) -> Steps[None]:
+) -> Iterator[Piece]:
     """Convert one entry of a newer format for a reader of ``magic``; the last piece ends after the entry."""
     pos = frame.position
     if magic_at(view, pos) == MAGIC:
         header = read_header(view, pos)
         if header.is_control or not header.record_count:
-            take(Piece(b"", frame.next_offset, 0, 0))
+            yield Piece(b"", frame.next_offset, 0, 0)
             return
         _refuse_zstd(header, magic)
-        found = yield from _of_batch(view, pos, header, max_bytes)
+        found = _of_batch(view, pos, header, max_bytes)
     else:
-        found = yield from messages_in_steps(view, pos, max_bytes=max_bytes, stored=True)
+        found = messages(view, pos, max_bytes=max_bytes, stored=True)
     codec = codec_at(view, pos)
     block = _Block(magic, codec)
     limit = piece_bytes if codec is Codec.NONE else max_bytes
-    pace = _Pace()
     for message in found:
         if message.offset < start_offset:
-            if pace.is_over(block):
-                yield None
             continue
         if not block.has_room(message, limit):
-            take((yield from block.sealed_in_steps()))
+            yield block.sealed()
             block = _Block(magic, codec)
         block.add(message, message.offset)
-        if pace.is_over(block):
-            yield None
-    last = (yield from block.sealed_in_steps()) if block.count else Piece(b"", 0, 0, 0)
-    take(last._replace(next_offset=frame.next_offset))
-
-
-class _Pace:
-    """*Not thread-safe.* Decides when a step has done enough."""
-
-    __slots__ = ("_count", "_size")
-
-    def __init__(self) -> None:
-        self._count = self._size = 0
-
-    def is_over(self, block: _Block) -> bool:
-        """Called after each message, with the block that it went to."""
-        self._count += 1
-        if self._count % _STEP_MESSAGES and abs(block.size - self._size) < _STEP_BYTES:
-            return False
-        self._size = block.size
-        return True
+    last = block.sealed() if block.count else Piece(b"", 0, 0, 0)
+    yield last._replace(next_offset=frame.next_offset)
 
 
 def _check_convertible(header: BatchHeader, magic: int) -> None:
@@ -307,10 +253,10 @@ def _refuse_zstd(header: BatchHeader, magic: int) -> None:
 
 def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
-) -> Steps[Iterator[Message]]:
+) -> Iterator[Message]:
     """The messages of a v2 batch, checksum verified; headers are refused unless they may be lost."""
     verify_crc(view, pos, header)
-    block = yield from record_block_in_steps(view, pos, header, max_bytes)
+    block = record_block(view, pos, header, max_bytes)
     return _records(block, header, headers_lost)
 
 
@@ -401,13 +347,6 @@ class _Block:
                 f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
                 f" v{self.magic}"
             )
-
-    def sealed_in_steps(self) -> Steps[Piece]:
-        """`sealed`, as a job if there is much to compress."""
-        if self.codec is Codec.NONE or self.size <= _STEP_BYTES:
-            return self.sealed()
-        piece: Piece = yield self.sealed
-        return piece
 
     def sealed(self) -> Piece:
         """The piece; the block must have a message."""

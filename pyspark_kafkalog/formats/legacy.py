@@ -33,13 +33,12 @@ from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import (
     Codec,
     compress,
-    decompress_in_steps,
+    decompress,
     lz4_frame_for_message_set,
     lz4_frame_with_checksum,
 )
 from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 MAGICS = (0, 1)
@@ -234,16 +233,13 @@ def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
     _OFFSET.pack_into(buf, pos, offset)
 
 
-def assign_in_order(buf: bytearray, first_offset: int, start: int, stop: int) -> tuple[int, int]:
-    """Give the whole entries from ``start`` up to ``stop`` consecutive offsets; returns position and next
-    offset.
-    """
-    pos, offset = start, first_offset
-    while pos < stop:
+def assign_in_order(buf: bytearray, first_offset: int) -> None:
+    """Give the entries in ``buf``, all of them whole, consecutive offsets."""
+    pos, offset = 0, first_offset
+    while pos < len(buf):
         _OFFSET.pack_into(buf, pos, offset)
         pos += ENTRY_OVERHEAD + int(_LENGTH.unpack_from(buf, pos + _LENGTH_POSITION)[0])
         offset += 1
-    return pos, offset
 
 
 _PREFIX = struct.Struct(">qiI")
@@ -253,7 +249,6 @@ _COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
 _CREATE, _LOG_APPEND = TimestampType
 
 _NULL = _LENGTH.pack(-1)
-_STEP_MESSAGES = 64
 
 
 class Message(NamedTuple):
@@ -270,17 +265,10 @@ class Message(NamedTuple):
 def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) -> Iterator[Message]:
     """The message of the entry at ``pos``, or those in the wrapper that it is, checksums verified.
 
-    Lazy: memory is what decompression yields, and messages before a damaged one are given before the error.
-    ``stored`` False accepts any offsets in a wrapper, for sets that a producer sent; stored ones must rise
-    and end with the wrapper's.
+    An entry is decompressed at once; its messages are read one by one, and those before a damaged one are
+    given before the error. ``stored`` False accepts any offsets in a wrapper, for sets that a producer sent;
+    stored ones must rise and end with the wrapper's.
     """
-    yield from run_steps(messages_in_steps(buf, pos, max_bytes=max_bytes, stored=stored))
-
-
-def messages_in_steps(
-    buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True
-) -> Steps[Iterator[Message]]:
-    """`messages`, with the entry decompressed in steps."""
     view = memoryview(buf)
     offset, magic, attributes, timestamp, key, value = read_message(view, pos)
     if not attributes & CODEC_BITS:
@@ -289,8 +277,8 @@ def messages_in_steps(
         kind = _LOG_APPEND if magic and attributes & LOG_APPEND_TIME_BIT else _CREATE
         return iter((Message(offset, timestamp, kind, key, value, magic),))
     header = read_entry(view, pos)
-    data = yield from _opened(header, value, max_bytes)
-    base = (yield from _base_offset(data, header)) if stored else 0
+    data = _opened(header, value, max_bytes)
+    base = _base_offset(data, header) if stored else 0
     return _inner_messages(data, header, base, stored)
 
 
@@ -315,17 +303,12 @@ def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bo
 
 
 def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
-    """`inner_set_in_steps`, run at once."""
-    return run_steps(inner_set_in_steps(buf, pos, header, max_bytes))
-
-
-def inner_set_in_steps(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> Steps[memoryview]:
     """The decompressed content of the wrapper at ``pos``; its CRC is not checked."""
     _, value = key_and_value(memoryview(buf), pos, header)
-    return (yield from _opened(header, value, max_bytes))
+    return _opened(header, value, max_bytes)
 
 
-def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> Steps[memoryview]:
+def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> memoryview:
     codec = header.codec
     if value is None:
         raise CorruptMessage(f"the compressed set at offset {header.offset} is null")
@@ -333,7 +316,7 @@ def _opened(header: EntryHeader, value: memoryview | None, max_bytes: int) -> St
     if codec is Codec.LZ4 and header.magic == 0:
         packed = lz4_frame_with_checksum(value)
     try:
-        return memoryview((yield from decompress_in_steps(codec, packed, max_bytes)))
+        return memoryview(decompress(codec, packed, max_bytes))
     except CorruptMessage as e:
         raise _within(header, e) from None
 
@@ -362,15 +345,13 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
         )
 
 
-def _base_offset(data: memoryview, wrapper: EntryHeader) -> Steps[int]:
+def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
     """What to add to the relative offsets, so that the last message has the wrapper's offset."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     last = 0
-    for count, (_, inner) in enumerate(inner_entries(data, wrapper), 1):
+    for _, inner in inner_entries(data, wrapper):
         last = inner.offset
-        if not count % _STEP_MESSAGES:
-            yield None
     if last > wrapper.offset:
         raise CorruptMessage(f"the compressed set at offset {wrapper.offset} ends at relative offset {last}")
     return wrapper.offset - last

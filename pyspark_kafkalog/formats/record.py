@@ -217,22 +217,18 @@ def read_messages(
         yield timestamp, offset, key, value, has_headers
 
 
-def check_lengths(data: Buffer, count: int, *, piece: int = 1 << 13) -> Iterator[int]:
+def check_lengths(data: Buffer, count: int) -> None:
     """Follow the lengths of the ``count`` records that should fill ``data``.
 
     The first and the last record are checked whole: their offset deltas are 0 and ``count - 1``, and their
-    fields fit. Of those between only the lengths are followed, at 0.1 us each. Yields the position after each
-    ``piece`` of records, so that the caller can do other work in between.
+    fields fit. Of those between only the lengths are followed, at 0.1 us each.
     """
     pos, end, last = 0, len(data), count - 1
     _check_room(count, end)
     try:
         if last:
             pos = _check_whole(data, pos, end, 0)
-        for begun in range(1, last, piece):
-            pos = _follow(data, pos, begun, min(begun + piece, last))
-            _check_room(count - min(begun + piece, last), end - pos)
-            yield pos
+            pos = _follow(data, pos, 1, last)
         pos = _check_whole(data, pos, end, last)
     except IndexError:
         raise CorruptMessage(f"one of {count} records is cut short") from None
@@ -314,18 +310,15 @@ def _check_headers(data: Buffer, pos: int, end: int) -> int:
     return pos
 
 
-def check_keys(data: Buffer, count: int, *, piece: int = 1 << 12) -> Iterator[int]:
+def check_keys(data: Buffer, count: int) -> None:
     """Check that each of the ``count`` records in ``data`` has a key, as compacted topics require.
 
-    Also checks lengths and offset deltas; some 0.5 us a record. Yields the number checked after each
-    ``piece``.
+    Also checks lengths and offset deltas; some 0.5 us a record.
     """
     walk = _walk(data, count, 0, count - 1, 0)
     for number, (_, _, fields, _) in enumerate(walk):
         if data[fields] == _NULL:
             raise InvalidRecord(f"record {number} has no key, which a compacted topic requires")
-        if not number % piece:
-            yield number
 
 
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:

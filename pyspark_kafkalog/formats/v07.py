@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.checksum import crc32
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress, decompress_in_steps
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from pyspark_kafkalog.formats.varint import Buffer
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
 MIN_ENTRY_BYTES = 9
@@ -49,7 +48,6 @@ _CRC_BYTES = 4
 _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
 _MAX_LENGTH = (1 << 31) - 1
 
-_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
 """The most that one step checks: some 100 us."""
 
 
@@ -112,13 +110,13 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
             payload = following
 
 
-def payloads_in_steps(entry: Buffer, take: Callable[[memoryview], object], *, max_bytes: int) -> Steps[None]:
-    """Call ``take`` with the payload of each message in ``entry`` (exactly one entry), in order."""
+def payloads(entry: Buffer, *, max_bytes: int) -> Iterator[memoryview]:
+    """The payload of each message in ``entry`` (exactly one entry), in order."""
     view = memoryview(entry)
     found = entry_header(view, 0)
     if found is None or found[1] != len(view):
         raise CorruptMessage(f"{len(view)} bytes are not one whole entry")
-    yield from _each_payload(_entry(view, 0, 0, found), _Budget(max_bytes), take)
+    yield from _payloads(_entry(view, 0, 0, found), _Budget(max_bytes))
 
 
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
@@ -165,7 +163,7 @@ def entry_at_byte(buf: Buffer, target: int) -> int:
     return pos
 
 
-def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Steps[CheckedSet]:
+def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
     """Check every message that a producer sent, inner ones too; a cut tail is not counted.
 
     ``max_message_bytes`` is the limit for each entry's payload as stored; ``max_bytes`` for what all of them
@@ -176,7 +174,6 @@ def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: i
     pos, size, count = 0, len(view), 0
     budget = _Budget(max_bytes)
     fault: CorruptMessage | None = None
-    step_ends = _STEP_BYTES
     while (found := entry_header(view, pos)) is not None and found[1] <= size:
         payload, end, codec = found
         if end - payload > max_message_bytes:
@@ -189,13 +186,10 @@ def check_produced_in_steps(buf: Buffer, *, max_message_bytes: int, max_bytes: i
             count += 1
         elif fault is None:
             try:
-                count += yield from _each_payload(_entry(view, pos, pos, found), budget)
+                count += sum(1 for _ in _payloads(_entry(view, pos, pos, found), budget))
             except CorruptMessage as e:
                 fault = e
         pos = end
-        if not count % _STEP_MESSAGES or pos > step_ends:
-            step_ends = pos + _STEP_BYTES
-            yield None
     if pos == 0 and size > 0:
         raise CorruptMessage(f"the first of {size} bytes of messages is incomplete")
     if fault is not None:
@@ -321,12 +315,7 @@ class _Budget:
 
     def opened(self, entry: Entry) -> memoryview:
         """The decompressed content of an entry, subtracted from the budget."""
-        return self._taken(decompress(entry.codec, entry.payload, self._left))
-
-    def opened_in_steps(self, entry: Entry) -> Steps[memoryview]:
-        return self._taken((yield from decompress_in_steps(entry.codec, entry.payload, self._left)))
-
-    def _taken(self, data: bytes | memoryview) -> memoryview:
+        data = decompress(entry.codec, entry.payload, self._left)
         self._left -= len(data)
         return memoryview(data)
 
@@ -373,33 +362,6 @@ def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
                 walk.enter(budget.opened(inner))
     except CorruptMessage as e:
         raise _within(entry, e) from None
-
-
-def _each_payload(
-    entry: Entry, budget: _Budget, take: Callable[[memoryview], object] = lambda _: None
-) -> Steps[int]:
-    """`_payloads` in steps, passed to ``take``; returns their number."""
-    verify_entry(entry)
-    if entry.codec is Codec.NONE:
-        take(entry.payload)
-        return 1
-    count = looked_at = passed = 0
-    try:
-        walk = _Levels((yield from budget.opened_in_steps(entry)))
-        for inner in walk:
-            if inner.codec is Codec.NONE:
-                take(inner.payload)
-                count += 1
-            else:
-                walk.enter((yield from budget.opened_in_steps(inner)))
-            looked_at += 1
-            passed += inner.size
-            if not looked_at % _STEP_MESSAGES or passed > _STEP_BYTES:
-                passed = 0
-                yield None
-    except CorruptMessage as e:
-        raise _within(entry, e) from None
-    return count
 
 
 def _within(wrapper: Entry, fault: CorruptMessage) -> CorruptMessage:

@@ -28,9 +28,7 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersio
 from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.codec import Codec, codec
-from pyspark_kafkalog.protocol.long_messages import steps_writer
 from pyspark_kafkalog.protocol.primitives import Output
-from pyspark_kafkalog.steps import Steps
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.protocol.api.metadata import ApiVersionsResponse
@@ -285,19 +283,6 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
     out = Output(bytes(_SIZE.size))
     write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
     message.write(out, response)
-    return _parts(out)
-
-
-def encode_response_in_steps(response: Any, *, version: int, correlation_id: int) -> Steps[list[Part]]:
-    """As `encode_response`, with turns for others in between."""
-    api = api_of(type(response))
-    message = _codec(api, api.response, version)
-    out = Output(bytes(_SIZE.size))
-    write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
-    try:
-        yield from steps_writer(message.cls, version, message.flexible)(out, response)
-    except (StructError, UnicodeEncodeError, InvalidRequest) as error:
-        raise InvalidRequest(f"{message}: {error}") from None
     return _parts(out)
 
 

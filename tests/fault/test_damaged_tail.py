@@ -13,7 +13,6 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
 
@@ -154,7 +153,7 @@ def test_damage_in_the_middle_of_synced_data_fails_its_readers_only(
     with pytest.raises(CorruptMessage):
         log.read(2, 1000, at_least_one=True)
     with pytest.raises(CorruptMessage):
-        run_steps(log.offset_for_timestamp_in_steps(START_MS))
+        log.offset_for_timestamp(START_MS)
     assert values(log, start=4) == [b"%d" % number for number in range(4, 10)]
     log.append(batch(b"10"))
     manager.apply_retention()

@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.log.logs import START_MS, TOPIC, batch, crash, open_log, open_manager, values
@@ -25,7 +24,7 @@ def _segment(path: Path) -> bool:
 def test_a_failed_sync_takes_the_directory_offline_and_is_not_repeated(tmp_path: Path) -> None:
     clock, files = ManualClock(START_MS), FaultyFiles()
     manager = open_manager(tmp_path / "a", tmp_path / "b", clock=clock, files=files, flush_ms=1000)
-    run_steps(manager.creating_topic(TOPIC, uuid4(), 4, {}))
+    manager.create_topic(TOPIC, uuid4(), 4, {})
     logs = [manager.log(TopicPartition(TOPIC, number)) for number in range(4)]
     for log in logs:
         log.append(batch(b"0"))
@@ -42,7 +41,7 @@ def test_a_failed_sync_takes_the_directory_offline_and_is_not_repeated(tmp_path:
             partial(log.append, batch(b"1")),
             partial(log.read, 0, 1000, at_least_one=True),
             log.flush,
-            partial(run_steps, log.offset_for_timestamp_in_steps(0)),
+            partial(log.offset_for_timestamp, 0),
         ):
             with pytest.raises(StorageError, match="is offline: syncing"):
                 use()
@@ -107,7 +106,7 @@ def test_a_name_that_cannot_be_made_durable_takes_the_directory_offline(tmp_path
 def test_new_topics_go_to_the_directories_that_work(tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = open_manager(tmp_path / "a", tmp_path / "b", files=files)
-    run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+    manager.create_topic("t", uuid4(), 2, {})
     files.write_fails = lambda path: _segment(path) and path.is_relative_to(tmp_path / "a")
     failed = 0
     for number in range(2):
@@ -116,7 +115,7 @@ def test_new_topics_go_to_the_directories_that_work(tmp_path: Path) -> None:
         except StorageError:
             failed += 1
     assert failed == 1
-    run_steps(manager.creating_topic("u", uuid4(), 2, {}))
+    manager.create_topic("u", uuid4(), 2, {})
     for number in range(2):
         assert manager.log(TopicPartition("u", number)).path.is_relative_to(tmp_path / "b")
     files.write_fails = _segment
@@ -124,13 +123,13 @@ def test_new_topics_go_to_the_directories_that_work(tmp_path: Path) -> None:
         with pytest.raises(StorageError):
             manager.log(TopicPartition("u", number)).append(batch(b"0"))
     with pytest.raises(StorageError, match=r"none of log\.dirs"):
-        run_steps(manager.creating_topic("v", uuid4(), 1, {}))
+        manager.create_topic("v", uuid4(), 1, {})
 
 
 @pytest.mark.parametrize("what", ["opened", "scanned"])
 def test_a_directory_that_does_not_work_at_the_start_is_left_out(tmp_path: Path, what: str) -> None:
     manager = open_manager(tmp_path / "a", tmp_path / "b")
-    run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+    manager.create_topic("t", uuid4(), 2, {})
     for number in range(2):
         manager.log(TopicPartition("t", number)).append(batch(b"%d" % number))
     manager.close()
@@ -180,7 +179,7 @@ def test_a_record_that_cannot_be_written_leaves_the_topic_to_the_next_start(tmp_
     manager = open_manager(tmp_path, files=files)
     files.write_fails = lambda path: path.parent.name == ".topics"
     with pytest.raises(StorageError):
-        run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+        manager.create_topic("t", uuid4(), 2, {})
     assert manager.topics() == {}
     manager.close()
     assert open_manager(tmp_path).topics() == {}
@@ -201,10 +200,10 @@ def test_a_record_that_cannot_be_synced_takes_its_directory_offline_even_if_the_
 
     files.sync_fails = fails
     with pytest.raises(StorageError, match="is offline"):
-        run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+        manager.create_topic("t", uuid4(), 2, {})
     assert manager.topics() == {}
     with pytest.raises(StorageError, match="can be used"):
-        run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+        manager.create_topic("t", uuid4(), 2, {})
 
 
 def test_a_sync_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
@@ -225,7 +224,7 @@ def test_a_sync_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_property_that_is_no_longer_known_stops_the_start_and_names_its_topic(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", uuid4(), 1, {"retention.ms": "5"}))
+    manager.create_topic("t", uuid4(), 1, {"retention.ms": "5"})
     manager.close()
     record = tmp_path / ".topics" / "t.topic"
     record.write_text(record.read_text().replace("retention.ms", "retention.centuries"))

@@ -8,7 +8,6 @@ from uuid import uuid4
 import pytest
 
 from pyspark_kafkalog.errors import StorageError
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.log.logs import FIRST, START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
@@ -129,12 +128,12 @@ def test_a_disk_too_full_for_indexes_and_snapshots_takes_the_records_all_the_sam
 def test_a_topic_that_does_not_fit_is_not_made_and_leaves_nothing(tmp_path: Path, space: int) -> None:
     files = FaultyFiles()
     manager = open_manager(tmp_path, files=files)
-    run_steps(manager.creating_topic("t", uuid4(), 1, {}))
+    manager.create_topic("t", uuid4(), 1, {})
     files.space_bytes = space
     with pytest.raises(StorageError):
-        run_steps(manager.creating_topic("u", uuid4(), 3, {}))
+        manager.create_topic("u", uuid4(), 3, {})
     with pytest.raises(StorageError):
-        run_steps(manager.adding_partitions("t", 4))
+        manager.add_partitions("t", 4)
     with pytest.raises(StorageError):
         manager.set_overrides(
             "t", {"retention.ms": "5", "max.message.bytes": "1000", "segment.bytes": "100000"}
@@ -144,8 +143,8 @@ def test_a_topic_that_does_not_fit_is_not_made_and_leaves_nothing(tmp_path: Path
     assert manager.topics()["t"].overrides == {}
     assert sorted(p.name for p in tmp_path.glob("*_*")) == ["t_0"]
     files.space_bytes = None
-    run_steps(manager.creating_topic("u", uuid4(), 3, {}))
-    run_steps(manager.adding_partitions("t", 4))
+    manager.create_topic("u", uuid4(), 3, {})
+    manager.add_partitions("t", 4)
     crash(manager)
     manager = open_manager(tmp_path)
     assert {name: len(topic.partitions) for name, topic in manager.topics().items()} == {"t": 4, "u": 3}

@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.log.log import Log
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import PowerCut, VolatileFiles
 from tests.support.log.logs import PARTITION, START_MS, TOPIC, batch, crash, open_log, open_manager, values
@@ -142,13 +141,13 @@ def test_topics_that_were_made_changed_or_deleted_stay_so(tmp_path: Path) -> Non
     manager = open_manager(root, files=files)
     cluster = manager.meta
     steps = [
-        lambda: run_steps(manager.creating_topic("t", uuid4(), 3, {"retention.ms": "1"})),
-        lambda: run_steps(manager.creating_topic("u", uuid4(), 1, {})),
-        lambda: run_steps(manager.adding_partitions("t", 5)),
+        lambda: manager.create_topic("t", uuid4(), 3, {"retention.ms": "1"}),
+        lambda: manager.create_topic("u", uuid4(), 1, {}),
+        lambda: manager.add_partitions("t", 5),
         lambda: manager.set_overrides("u", {"segment.bytes": "100"}),
-        lambda: run_steps(manager.deleting_topic("t")),
-        lambda: run_steps(manager.creating_topic("t", uuid4(), 2, {})),
-        lambda: run_steps(manager.deleting_topic("u")),
+        lambda: manager.delete_topic("t"),
+        lambda: manager.create_topic("t", uuid4(), 2, {}),
+        lambda: manager.delete_topic("u"),
     ]
     for number, step in enumerate(steps):
         step()
@@ -171,19 +170,19 @@ def test_a_topic_is_there_or_not_wherever_the_power_is_cut(tmp_path: Path, seed:
 
     files = VolatileFiles(root)
     manager = open_manager(root, files=files, segment_bytes=ONE)
-    run_steps(manager.creating_topic(TOPIC, uuid4(), 2, {}))
+    manager.create_topic(TOPIC, uuid4(), 2, {})
     _append(manager.log(PARTITION), 3)
     manager.log(PARTITION).flush()
-    run_steps(manager.creating_topic("kept", uuid4(), 1, {}))
+    manager.create_topic("kept", uuid4(), 1, {})
     before = _rows(manager)
     steps = [
         (
-            lambda: run_steps(manager.creating_topic("new", uuid4(), 3, {"retention.ms": "1"})),
+            lambda: manager.create_topic("new", uuid4(), 3, {"retention.ms": "1"}),
             {"new": (3, {"retention.ms": "1"})},
         ),
-        (lambda: run_steps(manager.adding_partitions(TOPIC, 4)), {TOPIC: (4, {})}),
+        (lambda: manager.add_partitions(TOPIC, 4), {TOPIC: (4, {})}),
         (lambda: manager.set_overrides(TOPIC, {"retention.ms": "7"}), {TOPIC: (2, {"retention.ms": "7"})}),
-        (lambda: run_steps(manager.deleting_topic(TOPIC)), {TOPIC: None}),
+        (lambda: manager.delete_topic(TOPIC), {TOPIC: None}),
     ]
     step, change = steps[seed % 4]
     files.stop_after = chance.randint(0, 40)

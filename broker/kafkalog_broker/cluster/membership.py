@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
@@ -26,7 +25,6 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
@@ -47,7 +45,7 @@ class Membership:
         registry: TopicRegistry,
         ownership: Ownership,
         *,
-        forget: Callable[[str], Steps[None]],
+        forget: Callable[[str], object],
         offsets_loaded: Callable[[], bool],
         bring: Callable[[str], object],
         changed: Callable[[], object],
@@ -135,12 +133,12 @@ class Membership:
         self._note(view)
         return done
 
-    def making(self, name: str, topic: ClusterTopic) -> Steps[None]:
+    def make(self, name: str, topic: ClusterTopic) -> None:
         """Make what is ours of a new topic, or of its new partitions, and have it served.
 
         Raises:
             ServerError: LEADER_NOT_AVAILABLE: another thread is at it, or has to remove an older one first.
-            KafkaError: as `LogManager.creating_topic`, and as `TopicRegistry.report_made`.
+            KafkaError: as `LogManager.create_topic`, and as `TopicRegistry.report_made`.
         """
         wanted = self._wanted(topic)
         if not wanted:
@@ -148,7 +146,7 @@ class Membership:
         here, topic_id = self._logs.topics().get(name), topic.stored.topic_id
         try:
             if here is None:
-                yield from self._logs.creating_topic(
+                self._logs.create_topic(
                     name,
                     topic_id,
                     len(topic.owners),
@@ -159,28 +157,30 @@ class Membership:
             elif here.topic_id != topic_id:
                 raise TopicAlreadyExists(f"an older topic {name!r} is still on this broker")
             elif missing := [number for number in wanted if number not in here.partitions]:
-                yield from self._logs.adding_partitions(
-                    name, len(topic.owners), numbers=missing, starts=topic.starts
-                )
+                self._logs.add_partitions(name, len(topic.owners), numbers=missing, starts=topic.starts)
         except (TopicAlreadyExists, InvalidPartitions) as e:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
-        yield partial(self.registry.report_made, name, topic_id, wanted)
+        self.registry.report_made(name, topic_id, wanted)
 
-    def deleting(self, name: str, topic: ClusterTopic, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
+    def delete(self, name: str, topic: ClusterTopic, goes_too: Callable[[], object]) -> None:
         """Delete a topic of the cluster, and what we have of it; ``goes_too`` is what others keep of it."""
         topic_id = topic.stored.topic_id
         self._forgotten.add(topic_id)
-        yield partial(self.registry.delete, name, topic_id)
+        self.registry.delete(name, topic_id)
         here = self._logs.topics().get(name)
-        removing = self._logs.deleting_topic(name) if here and here.topic_id == topic_id else None
-        if removing is not None:
-            next(removing)
-        all_loaded = self._offsets_loaded()
-        yield from goes_too()
-        if removing is not None:
-            yield from removing
+        all_loaded = False
+
+        def forget_too() -> None:
+            nonlocal all_loaded
+            all_loaded = self._offsets_loaded()
+            goes_too()
+
+        if here and here.topic_id == topic_id:
+            self._logs.delete_topic(name, forget_too)
+        else:
+            forget_too()
         if all_loaded:  # else `reconcile` forgets the others' offsets
-            yield partial(self.registry.report_removed, topic_id, self._me)
+            self.registry.report_removed(topic_id, self._me)
 
     def take_name_07(self, name: str) -> None:
         """Before a topic of Kafka 0.7 is made here: no other broker is to give the name to another topic.
@@ -292,10 +292,10 @@ class Membership:
             try:
                 if here is not None and here.topic_id == topic_id:
                     with suppress(UnknownTopicOrPartition):  # a request has done it
-                        run_steps(self._logs.deleting_topic(deletion.name))
+                        self._logs.delete_topic(deletion.name)
                         _log.info("deleted topic %s", deletion.name)
                 if self._offsets_loaded():  # else `reconcile` is called again once they are
-                    run_steps(self._forget(deletion.name))
+                    self._forget(deletion.name)
                     self._forgotten.add(topic_id)
                     self.registry.report_removed(topic_id, self._me)
             except KafkaError as e:
@@ -313,7 +313,7 @@ class Membership:
             if topic_id in self._forgotten:
                 self._forgotten.discard(topic_id)
             else:
-                run_steps(self._forget(name))
+                self._forget(name)
 
     def _set_aside(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
@@ -359,7 +359,7 @@ class Membership:
             self._report_conflict(name, topic.stored.topic_id)
             return True  # there is nothing to be tried again before one of them is deleted
         try:
-            run_steps(self.making(name, topic))
+            self.make(name, topic)
         except KafkaError as e:
             _log.warning("making topic %s, trying again: %s", name, e)
             return False

@@ -27,11 +27,7 @@ from kafkalog_broker.offsets.offset_records import (
 from kafkalog_broker.store.state_topic import LastValues, Shard, Stored, encode_records
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-
-_A_STEP = 100
-"""So many offsets are encoded between two turns of others."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +47,7 @@ class GroupOffsets:
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """``new_classic`` makes a group without members: it decides who may commit where there is none.
-        ``deleting`` are deleted topics for which `forgetting_topic` is still to be called: a topic with such
+        ``deleting`` are deleted topics for which `forget_topic` is still to be called: a topic with such
         a name is another one by now.
         """
         self._topic = topic
@@ -107,7 +103,7 @@ class GroupOffsets:
                 if code is not ErrorCode.NONE:
                     raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
             if encoded is None:
-                encoded = run_steps(encode_offsets(name, offsets, self._clock.time_ms(), producer))
+                encoded = encode_offsets(name, offsets, self._clock.time_ms(), producer)
             values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
             try:
                 place = self._topic.append_encoded(shard, encoded)
@@ -192,9 +188,9 @@ class GroupOffsets:
         shards = self._topic.shards
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
-    def forgetting_topic(self, topic: str) -> Steps[None]:
-        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. A step
-        for each group; nobody can commit any more.
+    def forget_topic(self, topic: str) -> None:
+        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. Nobody
+        can commit any more.
 
         Where the disk refuses, the offsets stay, and a warning is logged.
         """
@@ -202,7 +198,6 @@ class GroupOffsets:
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
                     self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
-            yield None
 
     def expire(self) -> None:
         """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for, and
@@ -292,14 +287,12 @@ def encode_offsets(
     offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
     producer: tuple[int, int] | None = None,
-) -> Steps[bytearray]:
+) -> bytearray:
     """The records that store these offsets of a group, as `GroupOffsets.commit` takes them."""
     records = []
     for partition, value in offsets.items():
         records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))
-        if not len(records) % _A_STEP:
-            yield None
-    return (yield from encode_records(records, producer))
+    return encode_records(records, producer)
 
 
 def decoded_offsets(

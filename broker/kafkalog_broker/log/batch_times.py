@@ -6,16 +6,10 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from functools import partial
-
-from pyspark_kafkalog.steps import Steps
+from collections.abc import Hashable, Iterable
 
 KEPT_ROWS = 1 << 20
 """Rows of all batches together, 16 bytes each."""
-
-_STEP_RECORDS = 256
-"""So many are looked at in one step: some 100 us."""
 
 
 class Rises:
@@ -40,21 +34,13 @@ class Rises:
         return (self._times[-1], self._offsets[-1]) if self._times else None
 
 
-def rises_of(records: Iterator[tuple[int, int]]) -> Steps[Rises]:
-    """What the (time, offset) of a batch's ``records`` come to. The first of them is a job: it has the batch
-    opened. Raises as ``records``.
-    """
+def rises_of(records: Iterable[tuple[int, int]]) -> Rises:
+    """Where the largest time so far rises among a batch's ``records``: (time, offset) each."""
     times, offsets = array("q"), array("q")
-    found: tuple[int, int] | None = yield partial(next, records, None)
-    count = 0
-    while found is not None:
-        if not times or found[0] > times[-1]:
-            times.append(found[0])
-            offsets.append(found[1])
-        count += 1
-        if not count % _STEP_RECORDS:
-            yield None
-        found = next(records, None)
+    for time, offset in records:
+        if not times or time > times[-1]:
+            times.append(time)
+            offsets.append(offset)
     return Rises(times, offsets)
 
 

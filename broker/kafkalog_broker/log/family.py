@@ -21,7 +21,6 @@ from kafkalog_broker.log.walk import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
 from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_DECOMPRESSED_BYTES = 32 << 20
@@ -193,11 +192,9 @@ class LogFamily:
     """Walks a segment that may be damaged."""
     scheme: SchemeFactory
     takes_long: Callable[[memoryview, LogConfig], bool]
-    """Whether it takes more than some ms to check and number so much: then it is done in steps."""
+    """Whether it takes more than some ms to check and number so much."""
     check: Check
-    check_in_steps: Callable[[memoryview, LogConfig, int, bool], Steps[Checked]]
     number: Number
-    number_in_steps: Callable[[memoryview, list[CheckedBatch], int, int | None], Steps[Checked]]
     """What it returns may be numbered once more, from another offset on."""
     producers: Callable[[Path, FileSystem, int], Producers]
     """For a log's directory; forgets a producer so many ms after its last append."""

@@ -17,17 +17,14 @@ from urllib.parse import quote, unquote
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.append.message_sets import (
     check_v07,
-    check_v07_in_steps,
     leave_as_they_are,
-    leave_as_they_are_in_steps,
+    takes_long_v07,
 )
 from kafkalog_broker.log.append.producers import GuardedProducers, NoProducers
 from kafkalog_broker.log.append.validation import (
     check_entries,
-    check_entries_in_steps,
     number_entries,
-    number_entries_in_steps,
-    take_long,
+    takes_long,
 )
 from kafkalog_broker.log.batch_times import BatchTimes
 from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
@@ -100,11 +97,9 @@ SINCE_08 = LogFamily(
     format=ENTRIES,
     scan=scan,
     scheme=LogicalOffsets,
-    takes_long=take_long,
+    takes_long=takes_long,
     check=check_entries,
-    check_in_steps=check_entries_in_steps,
     number=number_entries,
-    number_in_steps=number_entries_in_steps,
     producers=GuardedProducers,
     readable_end=LogicalOffsets.readable_end,
     is_full=LogicalOffsets.is_full,
@@ -117,11 +112,9 @@ V07 = LogFamily(
     format=V07Format(),
     scan=scan07,
     scheme=ByteOffsets,
-    takes_long=lambda _data, _config: True,
+    takes_long=takes_long_v07,
     check=check_v07,
-    check_in_steps=check_v07_in_steps,
     number=leave_as_they_are,
-    number_in_steps=leave_as_they_are_in_steps,
     producers=lambda _path, _files, _expiration_ms: NoProducers(),
     readable_end=ByteOffsets.readable_end,
     is_full=ByteOffsets.is_full,

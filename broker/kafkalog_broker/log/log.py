@@ -43,7 +43,6 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, encode_control
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ Guard = AbstractContextManager[object]
 _UNGUARDED: Guard = nullcontext()
 
 _NUMBERINGS = 3
-"""How often a set is numbered in steps for a log's end that others move; then it is done at once."""
+"""How often a set is numbered without the log's lock while others move the log's end."""
 
 
 class Log:
@@ -182,7 +181,19 @@ class Log:
         config = self.config
         now_ms = self._tools.clock.time_ms()
         view, batches = self._family.check(given, config, now_ms, internal)
-        return self._append(given, view, batches, config, now_ms, None, guard=guard, in_sequence=not internal)
+        numbered_from = None
+        if not internal and self._family.takes_long(given, config):
+            # Others append meanwhile: under the lock a set is numbered only if they keep moving the end.
+            for _ in range(_NUMBERINGS):
+                if numbered_from == self._end_offset:
+                    break
+                numbered_from = self._end_offset
+                now_ms = self._tools.clock.time_ms()
+                append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+                view, batches = self._family.number(view, batches, numbered_from, append_time)
+        return self._append(
+            given, view, batches, config, now_ms, numbered_from, guard=guard, in_sequence=not internal
+        )
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> int:
         """Append the marker that ends a producer's transaction here; its epoch is the producer's from now on.
@@ -228,30 +239,8 @@ class Log:
             return self._producers.newest()
 
     def takes_long(self, data: memoryview) -> bool:
-        """Whether `append` would take more than some ms with ``data``: `append_in_steps` does the same."""
+        """Whether `append` would take more than some ms with ``data``."""
         return self._family.takes_long(data, self.config)
-
-    def append_in_steps(
-        self, data: bytearray | memoryview, *, guard: Guard | None = None
-    ) -> Steps[AppendResult]:
-        """`append`, whose last step alone holds the lock and changes the log. Raises the same.
-
-        What is checked and numbered in the steps before is numbered once more where others have appended
-        meanwhile.
-        """
-        given = memoryview(data)
-        config = self.config
-        now_ms = self._tools.clock.time_ms()
-        view, batches = yield from self._family.check_in_steps(given, config, now_ms, False)
-        numbered_from = -1
-        for _ in range(_NUMBERINGS):
-            if numbered_from == self._end_offset:
-                break
-            numbered_from = self._end_offset
-            now_ms = self._tools.clock.time_ms()
-            append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-            view, batches = yield from self._family.number_in_steps(view, batches, numbered_from, append_time)
-        return self._append(given, view, batches, config, now_ms, numbered_from, guard=guard)
 
     def _append(
         self,
@@ -349,14 +338,7 @@ class Log:
         end_offset = holder.offset_after(found.position + found.size)
         return aborted_in((segment.aborted for segment in segments[first:]), offset, end_offset)
 
-    def read_in_steps(
-        self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Steps[FileSlice]:
-        """`read` with the signature of the views of logs, which take longer."""
-        yield from ()
-        return self.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
-
-    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record with this time or a later one; None when there is none.
         Records of v0 have no time.
 
@@ -374,7 +356,7 @@ class Log:
                 try:
                     if segment.largest[0] < timestamp_ms:
                         continue
-                    found = yield from segment.first_at_or_after(timestamp_ms, end_offset, start_offset)
+                    found = segment.first_at_or_after(timestamp_ms, end_offset, start_offset)
                 except OSError as e:
                     if segment.deleted:
                         break
@@ -384,7 +366,7 @@ class Log:
             else:
                 return None
 
-    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
+    def max_timestamp(self) -> tuple[int, int] | None:
         """The largest timestamp of all records and the offset of the first that has it; None without any."""
         check_timed(self.topic_partition, self.config)
         while True:
@@ -395,11 +377,11 @@ class Log:
             try:
                 if start_offset > first.base_offset:
                     # The largest time of its index may be that of a deleted record.
-                    rest, found = segments[1:], (yield from first.newest_record_from(start_offset))
+                    rest, found = segments[1:], first.newest_record_from(start_offset)
                 newest = max(rest, key=lambda segment: segment.largest[0], default=None)
                 if newest is None or newest.largest[0] <= (NO_TIMESTAMP if found is None else found[0]):
                     return found
-                return (yield from newest.newest_record())
+                return newest.newest_record()
             except OSError as e:
                 if first is self._segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e

@@ -29,12 +29,10 @@ from kafkalog_broker.log.walk import (
 )
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _logger = logging.getLogger(__name__)
 
-_STEP_FRAMES = 64
 _OFFSET_COUNT, _MAX_TIMESTAMP = attrgetter("offset_count"), attrgetter("max_timestamp")
 
 SUFFIX = ".kafka"
@@ -243,48 +241,44 @@ class Segment:
 
     def first_at_or_after(
         self, timestamp: int, end_offset: int, start_offset: int = 0
-    ) -> Steps[tuple[int, int] | None]:
+    ) -> tuple[int, int] | None:
         """Timestamp and offset of the first record within ``[start_offset, end_offset)`` with a time of
         ``timestamp`` or later. Raises as `slice`, and `MessageTooLarge` when a batch cannot be opened within
         `MAX_DECOMPRESSED_BYTES`.
         """
-        for number, frame in enumerate(self.frames(self._index().start_for_timestamp(timestamp)), 1):
+        for frame in self.frames(self._index().start_for_timestamp(timestamp)):
             if frame.first_offset >= end_offset:
                 return None
             if frame.max_timestamp >= timestamp and frame.last_offset >= start_offset:
-                found = (yield from self._rises(frame, start_offset)).first_at_or_after(timestamp)
+                found = self._rises(frame, start_offset).first_at_or_after(timestamp)
                 if found is not None:
                     return found if found[1] < end_offset else None
-            if not number % _STEP_FRAMES:
-                yield None
         return None
 
-    def newest_record(self) -> Steps[tuple[int, int]]:
+    def newest_record(self) -> tuple[int, int]:
         """Largest timestamp of the segment and the offset of the first record that has it. Raises as
         `first_at_or_after`.
         """
         timestamp, offset = self.largest
         for frame in self.frames(self._index().start_for_offset(offset)):
             if frame.last_offset >= offset:
-                found = (yield from self._rises(frame)).first_at_or_after(timestamp)
+                found = self._rises(frame).first_at_or_after(timestamp)
                 if found is not None and found[0] == timestamp:
                     return found
                 break
         return timestamp, offset  # the header promised a time that none of its records has
 
-    def newest_record_from(self, start_offset: int) -> Steps[tuple[int, int] | None]:
+    def newest_record_from(self, start_offset: int) -> tuple[int, int] | None:
         """Largest timestamp from ``start_offset`` on and the first offset that has it; None without any.
         Raises as `first_at_or_after`. Every frame's header is read.
         """
         newest: tuple[int, int] | None = None
-        for number, frame in enumerate(self.frames(self._index().start_for_offset(start_offset)), 1):
+        for frame in self.frames(self._index().start_for_offset(start_offset)):
             above = NO_TIMESTAMP if newest is None else newest[0]
             if frame.last_offset >= start_offset and frame.max_timestamp > above:
-                rises = yield from self._rises(frame, start_offset)
+                rises = self._rises(frame, start_offset)
                 found = rises.newest()
                 newest = found if found is not None and found[0] > above else newest
-            if not number % _STEP_FRAMES:
-                yield None
         return newest
 
     def check(self, *, durable_offset: int, last: bool) -> Survivors:
@@ -457,7 +451,7 @@ class Segment:
         finally:
             self._pool.release(held)
 
-    def _rises(self, frame: Frame, start_offset: int = 0) -> Steps[Rises]:
+    def _rises(self, frame: Frame, start_offset: int = 0) -> Rises:
         """Of its records from ``start_offset`` on."""
         low = start_offset if frame.first_offset < start_offset or not frame.first_is_known else 0
         batch = (self, frame.position, low)
@@ -469,7 +463,7 @@ class Segment:
             finally:
                 self._pool.release(held)
             times = self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
-            found = yield from rises_of(each for each in times if each[1] >= low)
+            found = rises_of(each for each in times if each[1] >= low)
             self._tools.times.keep(batch, found)
         return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,13 +54,12 @@ class Connection:
     mask: int = 0  # what the selector watches; 0 = not registered
     reply: Reply | None = None  # of the request in hand
     queued: bool = False  # for its next turn
-    job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
     on_close: Callable[[], object] | None = None
     tls: TlsStream | None = None
     entering: bool = False  # with the limits of the entrance
     reading_on: bool = False  # queued, for what the selector does not know of
 
     @property
-    def has_turns(self) -> bool:
-        """Whether requests in its queue or the work in hand are left to be done."""
+    def is_served(self) -> bool:
+        """Whether it waits for its next turn, or for a worker."""
         return self.queued or (self.reply is not None and self.reply.work is not None)

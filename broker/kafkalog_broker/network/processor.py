@@ -8,9 +8,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import Channel, RequestMemory
@@ -20,7 +20,6 @@ from kafkalog_broker.network.tls import STAGE_BYTES, HandshakeFailed, TlsStream
 from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.steps import Job, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -30,16 +29,14 @@ Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
 """Gets a request without its size prefix, which it may keep and change, and the reply it owes.
 
 What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
-`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.go_on_with`.
+`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.work_on`.
 """
 
 _READS_PER_TURN = 8
 """Reads of one connection before the others have their turn, while it keeps filling its buffer."""
 
 SLICE_SECONDS = 0.002
-"""How long one connection is served before the others have their turn. A request that was begun is handled to
-its end, except for what it left to `Reply.go_on_with`.
-"""
+"""How long the requests that wait in one connection are served before the others have their turn."""
 
 _ADDRESSES_COMPLAINED_OF = 1000
 _TLS_SIZES = range(0x16030000, 0x16030400)
@@ -56,7 +53,7 @@ class _CloseRequested(Exception):
 class Processor:
     """Runs one selector loop over its connections; the handler is called in the same thread.
 
-    *Thread-safe: `adopt`, `settled` and `begin_stop` only queue work and wake the thread.* Everything else,
+    *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* All else,
     the connections and their channels among it, belongs to the thread. ``reply_lock`` guards the state
     of replies and nothing more; no call is made while it is held.
 
@@ -64,13 +61,13 @@ class Processor:
     the selector; answers to requests that came together go out together. Any other answer goes through a
     queue.
 
-    Connections take turns of `SLICE_SECONDS`: one that has more to be done then, requests that wait or work
-    in hand (`Reply.go_on_with`), goes to the end of ``_turns``. After each such turn the selector is asked
-    which connections have something new: a client with a short request waits for one slice only.
-    A work's jobs run in ``_worker``, a single thread that is made when it is first needed.
+    A request that takes long runs in one of the ``workers`` (`Reply.work_on`), which all processors share;
+    its connection waits, the others do not. Connections with many requests take turns of `SLICE_SECONDS`: one
+    that has more waiting then goes to the end of ``_turns``, and the selector is asked for what is new.
 
     A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
-    without acknowledgements send and leave. A request that waits for another thread is given up then.
+    without acknowledgements send and leave. A request that waits for something else is given up then, and
+    so is one whose connection is closed before a worker has begun it.
 
     A request may take ``max_receive_seconds`` from its first byte to its last. ``memory`` is shared with the
     other processors; None for no limit. With an ``entrance`` sessions are `Guarded`: its limits
@@ -86,6 +83,7 @@ class Processor:
         max_request_bytes: int,
         max_idle_seconds: float,
         clock: Clock,
+        workers: Executor,
         max_receive_seconds: float = float("inf"),
         memory: RequestMemory | None = None,
         entrance: Entrance | None = None,
@@ -99,7 +97,7 @@ class Processor:
         self._max_idle_seconds = max_idle_seconds
         self._max_receive_seconds = max_receive_seconds
         self._memory = memory if memory is not None else RequestMemory()
-        self._admitted: deque[Connection] = deque()
+        self._unsettled: deque[Connection] = deque()
         self._entrance = entrance
         self._stage = memoryview(bytearray(STAGE_BYTES if entrance and entrance.context else 0))
         self._reading_on: deque[Connection] = deque()
@@ -111,9 +109,7 @@ class Processor:
         self._answered: deque[Reply] = deque()
         self._turns: deque[Connection] = deque()
         self._slice_ends = 0.0
-        self._worker: ThreadPoolExecutor | None = None
-        self._done: deque[tuple[Reply, Future[Any]]] = deque()
-        self._resumed: deque[tuple[Reply, Steps[None]]] = deque()
+        self._workers = workers
         self._serving: Reply | None = None
         self._now = clock.monotonic()
         limits = [max_idle_seconds, max_receive_seconds, entrance.max_seconds if entrance else float("inf")]
@@ -153,16 +149,26 @@ class Processor:
         else:
             self._answered.append(reply)  # looked at before the selector is
 
-    def has_work(self, reply: Reply, work: Steps[None]) -> None:
-        """``reply`` has work left: its connection has a turn. Called by any thread."""
-        if threading.get_ident() != self._thread_id:
-            # Its handler may not have returned yet: `_serve` must not take the work for its own.
-            self._resumed.append((reply, work))
+    def work_on(self, reply: Reply) -> None:
+        """Have ``reply.work`` done by a worker. Called by any thread."""
+        if not reply.closed:
+            self._workers.submit(self._work, reply)
+
+    def _work(self, reply: Reply) -> None:  # in a worker's thread
+        work = reply.work
+        if work is None:
+            return  # its connection was closed
+        try:
+            work()
+        except Exception:
+            _log.exception("closing the connection from %s", reply.peer)
+            if reply.outcome is Outcome.PENDING:
+                reply.close()
+        finally:
+            reply.work = None
+        if reply.outcome is Outcome.PENDING:  # it waits for something else: not for a client that has left
+            self._unsettled.append(cast("Connection", reply.token))
             self._wakeup.wake()
-        elif reply is self._serving:
-            reply.work = work  # `_serve` sees it when the handler returns
-        else:
-            self._resumed.append((reply, work))
 
     def begin_stop(self, deadline: float) -> None:
         """Begin no further request, let those in hand be answered until ``deadline`` (a time of the clock's
@@ -203,19 +209,10 @@ class Processor:
                 reply.drop()
             else:
                 self._guarded(self._late_answer, cast("Connection", reply.token), reply)
-        while self._resumed:
-            reply, work = self._resumed.popleft()
-            reply.work = work
-            if reply.closed:
-                _end_work(reply)
-            else:
-                self._guarded(self._take_turn, cast("Connection", reply.token), reply)
-        while self._done:
-            self._take_back(*self._done.popleft())
         for _ in range(len(self._reading_on)):
             self._guarded(self._read_on, self._reading_on.popleft(), None)
-        while self._admitted:
-            self._guarded(self._go_on_reading, self._admitted.popleft(), None)
+        while self._unsettled:
+            self._guarded(self._resettle, self._unsettled.popleft(), None)
         while self._adopted:
             self._take_over(*self._adopted.popleft())
         if self._turns:
@@ -332,40 +329,13 @@ class Processor:
                 channel.answer(parts)
             elif answered:
                 self._finish(connection, reply)
-            elif reply.work is None or not self._go_on(connection, reply):
+            else:
                 return
             if channel.wants_write and not self._send(connection):
                 return
             if channel.waits and self._clock.monotonic() >= self._slice_ends:
                 self._queue(connection)
                 return
-
-    def _go_on(self, connection: Connection, reply: Reply) -> bool:
-        """Go on with the work for the request in hand until the slice is over; True once it is answered."""
-        work = cast("Steps[None]", reply.work)
-        job, connection.job = connection.job, None
-        wanted: Job | None = None
-        self._serving = reply
-        try:
-            wanted = next(work) if job is None else _resumed(work, job)
-            while wanted is None and self._serving and self._clock.monotonic() < self._slice_ends:
-                wanted = next(work)
-        except StopIteration:
-            reply.work = None
-        finally:
-            answered = self._serving is None
-            self._serving = None
-        if answered:
-            if reply.work is not None:
-                raise RuntimeError("work for a request went on after its answer")
-            self._finish(connection, reply)
-        elif reply.work is None:
-            pass  # its answer is left to another thread
-        elif wanted is None:
-            self._queue(connection)
-        else:
-            self._have_done(wanted, reply)
-        return answered
 
     def _queue(self, connection: Connection) -> None:
         """Let other connections go first."""
@@ -375,30 +345,13 @@ class Processor:
     def _next_turn(self, connection: Connection) -> None:
         connection.queued = connection.channel.paused = False
         if connection.open:
-            self._guarded(self._take_turn, connection, connection.reply)
+            self._guarded(self._take_turn, connection, None)
 
-    def _take_turn(self, connection: Connection, in_hand: Reply | None) -> None:
+    def _take_turn(self, connection: Connection, _: None) -> None:
         connection.last_active = self._now
-        if (in_hand is None or self._go_on(connection, in_hand)) and (
-            not connection.channel.wants_write or self._send(connection)
-        ):
+        if not connection.channel.wants_write or self._send(connection):
             self._serve(connection)
         self._settle(connection)
-
-    def _have_done(self, job: Job, reply: Reply) -> None:
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, f"{self._name}-worker")
-        self._worker.submit(job).add_done_callback(partial(self._job_done, reply))
-
-    def _job_done(self, reply: Reply, job: Future[Any]) -> None:  # in the worker's thread
-        self._done.append((reply, job))
-        self._wakeup.wake()
-
-    def _take_back(self, reply: Reply, job: Future[Any]) -> None:
-        connection = cast("Connection", reply.token)
-        if connection.open:
-            connection.job = job
-            self._queue(connection)
 
     def _late_answer(self, connection: Connection, reply: Reply) -> None:
         connection.last_active = self._now
@@ -432,7 +385,7 @@ class Processor:
         channel = connection.channel
         if channel.holds:
             self._send(connection)
-        if connection.ended and not connection.has_turns and not channel.wants_write:
+        if connection.ended and not connection.is_served and not channel.wants_write:
             self._close(connection)
             return
         if connection.entering and connection.session.admitted:
@@ -475,10 +428,10 @@ class Processor:
 
     def _admit(self, connection: Connection) -> None:
         """There is memory for its request now. Called in any processor's thread."""
-        self._admitted.append(connection)
+        self._unsettled.append(connection)
         self._wakeup.wake()
 
-    def _go_on_reading(self, connection: Connection, _: None) -> None:
+    def _resettle(self, connection: Connection, _: None) -> None:
         connection.last_active = self._now
         self._settle(connection)
 
@@ -504,7 +457,6 @@ class Processor:
         connection.channel.close()
         reply, connection.reply = connection.reply, None
         if reply is not None:
-            _end_work(reply)
             reply.peer_gone()
             reply.drop()
         if connection.on_close is not None:
@@ -577,27 +529,6 @@ class Processor:
             self.closed_count += 1
         while self._answered:
             self._answered.popleft().drop()
-        while self._resumed:
-            _, work = self._resumed.popleft()
-            work.close()
-        if self._worker is not None:
-            self._worker.shutdown(wait=False, cancel_futures=True)
         self._publish()
         self._selector.close()
         self._wakeup.close()
-
-
-def _resumed(work: Steps[None], job: Future[Any]) -> Job | None:
-    """Give the work the result of its job."""
-    error = job.exception()
-    return work.send(job.result()) if error is None else work.throw(error)
-
-
-def _end_work(reply: Reply) -> None:
-    """The client is gone."""
-    work, reply.work = reply.work, None
-    if work is not None:
-        try:
-            work.close()
-        except Exception:
-            _log.exception("ending a request from %s failed", reply.peer)

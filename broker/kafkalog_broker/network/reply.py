@@ -9,8 +9,6 @@ from enum import Enum
 from threading import Lock
 from typing import Any, Protocol, cast
 
-from pyspark_kafkalog.steps import Steps
-
 _log = logging.getLogger(__name__)
 
 
@@ -35,8 +33,8 @@ class ReplyOwner(Protocol):
     reply_lock: Lock
     """Guards the state of all replies of this owner."""
 
-    def has_work(self, reply: Reply, work: Steps[None]) -> None:
-        """There is work left for ``reply``; called by the thread that gave it."""
+    def work_on(self, reply: Reply) -> None:
+        """Have a worker call ``reply.work``; called by the thread that gave it."""
 
     def settled(self, reply: Reply) -> None:
         """The outcome of ``reply`` is decided; called once, by the thread that gave it."""
@@ -66,8 +64,8 @@ class Reply:
         self.outcome = Outcome.PENDING
         self.parts: Sequence[Part] | None = None
         """The answer; it owns its regions until the channel does."""
-        self.work: Steps[None] | None = None
-        """What is left to be done for the request, if that is `go_on_with`'s; of the owner's thread alone."""
+        self.work: Callable[[], object] | None = None
+        """What a worker does or will do for the request; None again once it is done."""
 
     def send(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, whose size prefix is the first of them. Takes over the regions."""
@@ -88,14 +86,15 @@ class Reply:
         self.outcome = Outcome.ANSWER
         self.parts = parts
 
-    def go_on_with(self, work: Steps[None]) -> None:
-        """Have the owner do the rest of the request, in its thread and in turns with other connections.
+    def work_on(self, work: Callable[[], object]) -> None:
+        """Have ``work`` called by a worker's thread, which may take its time.
 
         Called by the handler, or later by any thread that would have settled the reply. ``work`` settles it
-        as its last act, or leaves that to another thread; what it raises closes the connection. It is closed
-        if the connection ends first.
+        as its last act, or leaves that to another thread; what it raises closes the connection. It is not
+        begun if the connection is closed first.
         """
-        self._owner.has_work(self, work)
+        self.work = work
+        self._owner.work_on(self)
 
     def send_last(self, parts: Sequence[Part]) -> None:
         """Answer with ``parts``, which are small, and close the connection. Takes over the regions."""
@@ -126,6 +125,7 @@ class Reply:
         """The connection is closed: called by the owner only."""
         with self._owner.reply_lock:
             self.closed = True
+            self.work = None  # it holds the request
             fn, self._on_close = self._on_close, None
         if fn is not None:
             try:

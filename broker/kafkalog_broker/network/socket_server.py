@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import RequestMemory
 from kafkalog_broker.network.connection import Entrance
-from kafkalog_broker.network.processor import SLICE_SECONDS, Handler, Processor
+from kafkalog_broker.network.processor import Handler, Processor
 from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
@@ -32,7 +33,7 @@ _LOG_EVERY_SECONDS = 5.0
 """Refused connections are logged at most this often: clients retry many times a second."""
 
 
-_SWITCH_SECONDS = SLICE_SECONDS / 4
+_SWITCH_SECONDS = 0.0005
 
 
 Sessions = Callable[[Any], object]
@@ -246,11 +247,10 @@ def _reason(error: OSError) -> str:
 
 
 def share_the_interpreter() -> None:
-    """Set the interpreter's switch interval below a slice; for the owner of the process to call.
+    """Set the interpreter's switch interval to half a millisecond; for the owner of the process to call.
 
-    A thread that waits for the interpreter's lock demands it after the switch interval, unless it is given up
-    before. A busy processor gives it up after every slice, to look at the selector, and has it back before
-    the other is awake: with the default of 5 ms another listener's thread got nothing for up to a second.
+    A thread that waits for the interpreter's lock demands it after the switch interval. So a short request is
+    not kept waiting by a worker that is busy, nor one listener by another.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -290,8 +290,8 @@ class SocketServer:
     *Thread-safe: `start` and `stop` are called by the server's owner, in this order and once.* The
     acceptor thread owns the listening socket, each processor thread its own connections; they share
     nothing but queues with a wake-up pipe, and the ``memory``, which may be shared with other servers. The
-    handler runs in a processor thread and must not block: what has to wait keeps its `Reply` and answers
-    later from another thread.
+    handler runs in a processor thread and must not block: what takes long goes to a worker
+    (`Reply.work_on`), what has to wait keeps its `Reply` and answers later from another thread.
     """
 
     def __init__(
@@ -304,8 +304,13 @@ class SocketServer:
         sessions: Sessions = lambda _: None,
         entrance: Entrance | None = None,
         addresses: AddressLimits | None = None,
+        *,
+        workers: Executor,
     ) -> None:
-        """With an ``entrance`` sessions are `kafkalog_broker.network.connection.Guarded`."""
+        """With an ``entrance`` sessions are `kafkalog_broker.network.connection.Guarded`. The ``workers`` are
+        its owner's, who ends them after `stop`.
+        """
+        self._workers = workers
         self._entrance = entrance
         self._addresses = addresses if addresses is not None else AddressLimits()
         self._sessions = sessions
@@ -337,6 +342,7 @@ class SocketServer:
                 max_request_bytes=config.max_request_bytes,
                 max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
                 clock=self._clock,
+                workers=self._workers,
                 max_receive_seconds=config.max_receive_ms / 1000,
                 memory=self._memory,
                 entrance=self._entrance,

@@ -36,7 +36,6 @@ from kafkalog_broker.server.written_topics import WrittenTopics
 from kafkalog_broker.store.cleaner import LogCleaner
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
 
 _DELETED_FILES_SECONDS = 1.0
-_LEFT_TOPICS_SECONDS = 1.0
 _CERTIFICATES_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -328,8 +326,8 @@ class Broker:
     def _bring(self, name: str) -> None:
         self._coordinators.bring(name)
 
-    def _forget_topic(self, name: str) -> Steps[None]:
-        return self._coordinators.groups.offsets.forgetting_topic(name)
+    def _forget_topic(self, name: str) -> None:
+        self._coordinators.groups.offsets.forget_topic(name)
 
     def _offsets_loaded(self) -> bool:
         return self._coordinators.has_loaded_offsets()
@@ -395,7 +393,6 @@ class Broker:
         if config.log_cleaner_enable:
             self._cleanings.every("cleaner", config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
-        every("topics whose clients have left", _LEFT_TOPICS_SECONDS, self._topics.go_on)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
         offsets = self._coordinators.groups.offsets
         every("expire offsets", config.offsets_retention_check_interval_ms / 1000, offsets.expire)

@@ -24,7 +24,6 @@ from pyspark_kafkalog.protocol.api.configs import (
     ResourceType,
 )
 from pyspark_kafkalog.security import acls
-from pyspark_kafkalog.steps import Steps
 
 _TYPES = {
     bool: ConfigType.BOOLEAN,
@@ -160,7 +159,7 @@ class Altered(NamedTuple):
 
 def altered(
     changes: Sequence[tuple[int, str, Change]], ctx: Context, *, validate_only: bool
-) -> Steps[list[Altered]]:
+) -> list[Altered]:
     """Change each resource, given by its type and name; what came of it, in their order."""
     times = Counter((kind, name) for kind, name, _ in changes)
     results = []
@@ -168,16 +167,15 @@ def altered(
         try:
             if times[kind, name] > 1:
                 raise InvalidRequest(f"resource {name!r} is in the request {times[kind, name]} times")
-            yield from _alter(kind, name, change, ctx, validate_only=validate_only)
+            _alter(kind, name, change, ctx, validate_only=validate_only)
         except KafkaError as e:
             results.append(Altered(ctx.refused(e), str(e), kind, name))
         else:
             results.append(Altered(ErrorCode.NONE, None, kind, name))
-        yield None
     return results
 
 
-def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> Steps[None]:
+def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
     if kind == ResourceType.BROKER:
         ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER, acls.CLUSTER_NAME)
         settings = ctx.services.settings
@@ -187,7 +185,7 @@ def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only:
     if kind != ResourceType.TOPIC:
         raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
     ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.TOPIC, name)
-    yield from ctx.services.topics.altering(name, change, validate_only=validate_only)
+    ctx.services.topics.alter(name, change, validate_only=validate_only)
 
 
 def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import GeneratorType, MappingProxyType
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kafkalog_broker.cluster.ownership import Ownership
@@ -35,10 +36,8 @@ from pyspark_kafkalog.protocol.exchange import (
     decode_header,
     decode_request,
     encode_response,
-    encode_response_in_steps,
 )
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps, resume_steps
 
 if TYPE_CHECKING:
     from kafkalog_broker.group.brought_offsets import BroughtOffsets
@@ -169,56 +168,32 @@ class Context:
         # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
         return cast("Sequence[Part]", parts)
 
-    def _encode_in_steps(self, response: Any) -> Steps[Sequence[Part]]:
-        if self.header.api_key == ApiKey.FETCH:  # if the connection ends, its regions must be let go of
-            return self.encode(response)
-        parts = yield from encode_response_in_steps(
-            response, version=self.version, correlation_id=self.header.correlation_id
-        )
-        return cast("Sequence[Part]", parts)
-
-    def answering(self, handling: Steps[Any]) -> Steps[None]:
-        """The steps of a handler, and at their end its answer, `LATER` or none, given to the client."""
-        reply = self.reply
-        try:
-            response = yield from handling
-            parts = None
-            if response is not None and response is not LATER:
-                parts = yield from self._encode_in_steps(response)
-        except (CloseConnection, KafkaError) as e:
-            _log.info("closing the connection of %s: %s", reply.peer, e)
-            reply.close()
-            return
-        if parts is not None:
-            reply.send(parts)
-        elif response is None:
-            reply.no_answer()
-
-    def go_on(self, handling: Steps[Any]) -> None:
-        """Answer with what the steps of a handler come to. For `LATER`: from any thread, which takes the
-        first step and gets its errors; the others wait for their turns.
+    def finish(self, handle: Callable[[], Any]) -> None:
+        """Answer with what ``handle`` returns: a response, None for no answer, or `LATER`; if it fails, the
+        connection is closed. For `LATER`: in any thread.
         """
+        if self.reply.closed:
+            return
         try:
-            wanted = next(handling)
-        except StopIteration as e:
-            if e.value is not LATER:
-                self.answer(e.value)
-        else:
-            self.reply.go_on_with(self.answering(resume_steps(wanted, handling)))
+            response = handle()
+            if response is None:
+                self.reply.no_answer()
+            elif response is not LATER:
+                self.answer(response)
+        except (CloseConnection, KafkaError) as e:
+            _log.info("closing the connection of %s: %s", self.reply.peer, e)
+            self.reply.close()
+        except Exception:
+            _log.exception("request of %s (%s)", self.header.client_id, self.reply.peer)
+            self.reply.close()
 
-    def later(self, answer: Callable[[], Any]) -> Callable[[], None]:
-        """Work for another thread: sends what ``answer`` returns, or closes the connection if it fails."""
+    def later(self, handle: Callable[[], Any]) -> Callable[[], None]:
+        """`finish`, for a thread that calls it without an argument."""
+        return partial(self.finish, handle)
 
-        def work() -> None:
-            if self.reply.closed:
-                return
-            try:
-                self.answer(answer())
-            except Exception:
-                _log.exception("request of %s (%s)", self.header.client_id, self.reply.peer)
-                self.reply.close()
-
-        return work
+    def finish_in_worker(self, handle: Callable[[], Any]) -> None:
+        """`finish` in a worker's thread: what ``handle`` does takes long. For `LATER`: in any thread."""
+        self.reply.work_on(partial(self.finish, handle))
 
     def refused(self, error: KafkaError) -> ErrorCode:
         """The code that answers ``error`` in the request's version; counted, and its text logged."""
@@ -237,11 +212,19 @@ LATER = object()
 """A handler returns this where it will answer through its `Context` itself, now or from another thread."""
 
 Handler = Callable[[Any, "Context"], Any]
-"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`.
+"""``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
 
-Where it takes longer than some ms the function is a generator, a `pyspark_kafkalog.steps.Steps` of that: it
-is taken on in turns with other connections' requests.
-"""
+TakesLong = Callable[[Any, "Context"], bool]
+"""``(request, context)``: whether a worker is to handle it, so that no other client waits for it. Cheap."""
+
+MANY = 200
+"""Elements of a request that take some ms: it is for a worker from there on."""
+
+
+def always(_request: Any, _ctx: Context) -> bool:
+    """Of requests that write to the disk or ask ZooKeeper, or whose answer has no bound."""
+    return True
+
 
 ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
 """``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
@@ -256,15 +239,17 @@ class Registration:
     """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
 
     ``needs`` are the operations that a client must be allowed, where there is an authorizer: the handler asks
-    its `Context` for them, resource by resource. A ``short_cut`` is asked before the request is decoded, and
-    does the same as the handler where it does it. ``unknown_version`` gives the answer, in version 0, to a
-    version that is not served; without it such a request closes its connection.
+    its `Context` for them, resource by resource. A worker handles what ``takes_long``. A ``short_cut`` is
+    asked before the request is decoded, and does the same as the handler where it does it.
+    ``unknown_version`` gives the answer, in version 0, to a version that is not served; without it such a
+    request closes its connection.
     """
 
     key: ApiKey
     versions: tuple[int, int]
     handler: Handler
     needs: tuple[Need, ...]
+    takes_long: TakesLong | None = None
     short_cut: ShortCut | None = None
     unknown_version: Callable[[], Any] | None = None
 
@@ -280,6 +265,7 @@ def handles(
     *,
     versions: tuple[int, int],
     needs: tuple[Need, ...],
+    takes_long: TakesLong | None = None,
     short_cut: ShortCut | None = None,
     unknown_version: Callable[[], Any] | None = None,
 ) -> Callable[[_H], _H]:
@@ -288,7 +274,9 @@ def handles(
     def register(handler: _H) -> _H:
         if key in _registrations:
             raise ValueError(f"{key.name} has a handler already")
-        _registrations[key] = Registration(key, versions, handler, needs, short_cut, unknown_version)
+        _registrations[key] = Registration(
+            key, versions, handler, needs, takes_long, short_cut, unknown_version
+        )
         return handler
 
     return register
@@ -355,16 +343,10 @@ class Dispatcher:
         request = decode_request(header, frame, pos)
         if len(frame) > FEW_BYTES:
             check_elements(entry.key, len(frame), request)
+        if entry.takes_long is not None and entry.takes_long(request, context):
+            context.finish_in_worker(partial(entry.handler, request, context))
+            return None
         response = entry.handler(request, context)
-        if type(response) is GeneratorType:
-            # Most are done with their first step, and need no turns.
-            try:
-                wanted = next(response)
-            except StopIteration as e:
-                response = e.value
-            else:
-                reply.go_on_with(context.answering(resume_steps(wanted, response)))
-                return None
         if response is LATER:
             return None
         if response is None:

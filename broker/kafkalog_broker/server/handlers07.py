@@ -1,8 +1,7 @@
 """The five requests of Kafka 0.7.
 
 A handler gets a request and the broker's parts. It returns an answer, or None where the protocol has none;
-what it raises closes the connection, which is all that a client of 0.7 can notice. One that may take long is
-a generator (`pyspark_kafkalog.steps`).
+what it raises closes the connection, which is all that a client of 0.7 can notice.
 
 0.7 knows every legal name as a topic, whose partitions exist before their logs do.
 """
@@ -11,13 +10,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from kafkalog_broker.log.append.message_sets import takes_long_v07
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.network.reply import Part, Reply
@@ -53,7 +53,6 @@ from pyspark_kafkalog.protocol.v07 import (
 from pyspark_kafkalog.protocol.v07 import decode_request as decode_request07
 from pyspark_kafkalog.protocol.v07 import encode_response as encode_response07
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
     return services.logs.log(TopicPartition(topic, partition))
 
 
-def append(request: ProduceRequest, services: Services, kind: RequestType) -> Steps[None]:
+def append(request: ProduceRequest, services: Services, kind: RequestType) -> None:
     """Append the messages of a request of this ``kind``, or of a part of one."""
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
@@ -93,7 +92,7 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> St
         services.topics.get_or_create(topic, services.logs.family.generation)
     log = services.logs.log(TopicPartition(topic, number))
     try:
-        result = yield from log.append_in_steps(request.messages)
+        result = log.append(request.messages)
     except MessageTooLarge as e:
         services.metrics.request_errors(f"{kind.name} 0.7", e.code.name).inc()
         _log.warning("dropped %d bytes for %s: %s", len(request.messages), log.topic_partition, e)
@@ -103,7 +102,7 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> St
     metrics.appended_bytes.inc(result.last_offset + 1 - result.base_offset)
 
 
-def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[None]:
+def multi_produce(request: MultiProduceRequest, services: Services) -> None:
     """Append each part; one that is only too large is left out, any other error ends the request.
 
     Where it needs more new topics than one request may make, nothing is done.
@@ -114,8 +113,7 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> Steps[Non
     time = TimeAllowance(services.clock)
     for part in request.produces:
         time.check()
-        yield from append(part, services, RequestType.MULTIPRODUCE)
-        yield None
+        append(part, services, RequestType.MULTIPRODUCE)
 
 
 LONGEST_ANSWER_BYTES = (1 << 31) - 1
@@ -185,7 +183,20 @@ def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
     return OffsetsResponse(ErrorCode.NONE, found)
 
 
-Handler = Callable[[Any, Services], "Response | Steps[Response | None] | None"]
+def takes_long(request: Any, services: Services) -> bool:
+    """Whether a worker is to handle the request: it makes topics, or has many messages or compressed ones."""
+    if isinstance(request, ProduceRequest):
+        return request.topic not in services.topics.all() or takes_long_v07(request.messages)
+    if isinstance(request, MultiProduceRequest):
+        return len(request.produces) > _FEW_PARTS or any(
+            takes_long(part, services) for part in request.produces
+        )
+    return False
+
+
+_FEW_PARTS = 16
+
+Handler = Callable[[Any, Services], Response | None]
 
 HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
     {
@@ -200,7 +211,7 @@ HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
 
 def _guarded(
     handler: Handler, request: Any, services: Services, authorizer: Authorizer, session: Session
-) -> Response | Steps[Response | None] | None:
+) -> Response | None:
     """What the handler does, as far as the client may have it done.
 
     Who reads without being allowed gets 0.7's code for unknown errors, in a fetch of several parts in that
@@ -264,24 +275,25 @@ class Dispatcher07:
                 _request_log.debug("%s %s 0.7: %d bytes", reply.peer, _name_of(frame), len(frame))
             authorizer = self._services.authorizer
             if authorizer is None:
-                response = handler(request, self._services)
+                handle = partial(handler, request, self._services)
             else:
-                response = _guarded(handler, request, self._services, authorizer, reply.session)
+                handle = partial(_guarded, handler, request, self._services, authorizer, reply.session)
+            if takes_long(request, self._services):
+                reply.work_on(partial(self._work, handle, _name_of(frame), reply))
+                return None
+            response = handle()
         except KafkaError as e:
             self._refused(_name_of(frame), e, reply)
-            return None
-        if isinstance(response, Generator):
-            reply.go_on_with(self._in_steps(response, _name_of(frame), reply))
             return None
         if response is None:
             reply.no_answer()
             return None
         return _encoded(response)
 
-    def _in_steps(self, handling: Steps[Response | None], name: str, reply: Reply) -> Steps[None]:
-        """What a handler's steps come to, given to the client."""
+    def _work(self, handle: Callable[[], Response | None], name: str, reply: Reply) -> None:
+        """A request that takes long, in a worker."""
         try:
-            response = yield from handling
+            response = handle()
         except KafkaError as e:
             self._refused(name, e, reply)
             return

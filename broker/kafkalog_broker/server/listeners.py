@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ class Listeners:
         self._config = config
         self._services = services
         self._timers = timers
+        self._workers = ThreadPoolExecutor(config.num_io_threads, "kafkalog-request")
         self._servers: dict[str, SocketServer] = {}
         self._certificates: list[ListenerCertificates] = []
         self._keys: list[tuple[SignedTokens, int]] = []
@@ -126,8 +128,9 @@ class Listeners:
         )
         services = self._services
         return SocketServer(
-            network, handler, services.metrics, services.clock, memory, sessions, entrance, addresses
-        )
+            network, handler, services.metrics, services.clock, memory, sessions, entrance, addresses,
+            workers=self._workers,
+        )  # fmt: skip
 
     def renew_certificates(self) -> None:
         """Use certificates whose files were replaced, and keys of tokens that were not known."""
@@ -203,9 +206,12 @@ class Listeners:
             raise
 
     def stop(self, grace_seconds: float) -> None:
-        """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``."""
+        """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``. A
+        request that a worker has begun is waited for: it may be writing.
+        """
         for server in self._servers.values():
             server.stop(grace_seconds)
+        self._workers.shutdown(cancel_futures=True)
 
 
 def _of(advertised: Callable[[], Mapping[str, tuple[str, int]]], listener: str) -> tuple[str, int]:

@@ -15,7 +15,6 @@ from kafkalog_broker.security.mapping_rules import Rule, subject_of, user_of
 from kafkalog_broker.security.principal import ANONYMOUS, USER, Principal, Session
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.steps import Job, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -90,18 +89,16 @@ class LoginGate:
         if login.is_in(frame) and (login.expires is None or self._clock.monotonic() < login.expires):
             return self._handler(frame, reply)
         if login.may_block:
-            reply.go_on_with(self._in_worker(login, frame, reply))
+            # Nothing else touches the login while a worker asks the mechanism.
+            reply.work_on(partial(self._work, login, frame, reply))
             return None
         return self._act(self._judged(login, frame), login, frame, reply)
 
     def _judged(self, login: Login, frame: bytearray) -> Step:
         return login.take(frame, self._clock.monotonic(), self._clock.time_ms())
 
-    def _in_worker(self, login: Login, frame: bytearray, reply: Reply) -> Steps[None]:
-        """The same, with the mechanism's work in another thread; nothing else touches the login meanwhile."""
-        job: Job = partial(self._judged, login, frame)
-        step: Step = yield job
-        parts = self._act(step, login, frame, reply)
+    def _work(self, login: Login, frame: bytearray, reply: Reply) -> None:
+        parts = self._act(self._judged(login, frame), login, frame, reply)
         if parts is not None:
             reply.send(parts)
 

@@ -19,7 +19,6 @@ from kafkalog_broker.network.reply import Region
 from kafkalog_broker.store.manager import DirectoryContents, LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, ServerError, UnknownTopicOrPartition
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 LEADER_EPOCH = 0
@@ -143,15 +142,15 @@ class ReadableLog(Protocol):
     def last_stable_offset(self) -> int:
         """Where a reader of committed data stops."""
 
-    def read_in_steps(
+    def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Steps[Entries]:
+    ) -> Entries:
         """Whole batches from the one with ``offset`` on. The caller closes the region."""
 
-    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """A time not before ``timestamp_ms`` and the offset from which nothing so late is missed."""
 
-    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
+    def max_timestamp(self) -> tuple[int, int] | None:
         """The largest timestamp of all records and the offset of the first that has it."""
 
     def facts(self) -> list[SegmentFacts]:

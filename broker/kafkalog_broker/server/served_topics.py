@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 from kafkalog_broker.cluster.ownership import spread
@@ -22,13 +21,11 @@ from pyspark_kafkalog.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
-    KafkaError,
     ServerError,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Job, Steps, run_steps
 
 if TYPE_CHECKING:
     from kafkalog_broker.cluster.membership import Membership
@@ -52,9 +49,6 @@ class Topics:
 
     With a ``membership`` the topics of today's wire are the cluster's, with the partitions of all brokers:
     what is to change of them is registered in ZooKeeper first.
-
-    Topics are made in steps. A client that leaves meanwhile leaves the rest of them in ``_left``: what it
-    asked for is done all the same, as at other brokers, by `go_on`.
     """
 
     def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
@@ -63,7 +57,6 @@ class Topics:
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
-        self._left: deque[Steps[Any]] = deque()
         # By id, with the snapshot that they were taken from; replaced as one, so that no lock is needed.
         self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
         self._merged: tuple[object, object, Mapping[str, StoredTopic]] = (None, None, {})
@@ -142,39 +135,21 @@ class Topics:
         ``owners`` are the brokers of its partitions; without, those that are there have them in turn.
         Raises `ServerError` REQUEST_TIMED_OUT if ZooKeeper cannot be asked.
         """
-        return run_steps(self._creating(name, partition_count, overrides or {}, owners))
-
-    def creating(
-        self,
-        name: str,
-        partition_count: int | None = None,
-        overrides: Mapping[str, str] | None = None,
-        owners: Sequence[int] | None = None,
-    ) -> Steps[StoredTopic]:
-        """`create` in steps, which `go_on` takes if the caller does not."""
-        return self._to_the_end(self._creating(name, partition_count, overrides or {}, owners))
-
-    def _creating(
-        self,
-        name: str,
-        partition_count: int | None,
-        overrides: Mapping[str, str],
-        owners: Sequence[int] | None,
-    ) -> Steps[StoredTopic]:
+        overrides = overrides or {}
         count = self._config.num_partitions if partition_count is None else partition_count
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
         member = self._membership
         if member is None:
-            made = yield from self._creating_here(name, count, properties, family)
+            made = self._create_here(name, count, properties, family)
         else:
             member.claim(name)
             try:
                 if family is SINCE_08:
-                    made = yield from self._creating_shared(member, name, count, properties, owners)
+                    made = self._create_shared(member, name, count, properties, owners)
                 else:
-                    yield partial(member.take_name_07, name)
-                    made = yield from self._creating_here(name, count, properties, family)
+                    member.take_name_07(name)
+                    made = self._create_here(name, count, properties, family)
             finally:
                 member.release(name)
         _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
@@ -182,32 +157,31 @@ class Topics:
             self._changed()
         return made if made is not None else self.get(name)
 
-    def _creating_here(
+    def _create_here(
         self, name: str, count: int, properties: Mapping[str, str], family: LogFamily
-    ) -> Steps[StoredTopic | None]:
+    ) -> StoredTopic | None:
         """A topic of this broker's own."""
-        yield from self._logs.creating_topic(name, uuid4(), count, properties, generation=family.generation)
+        self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
         return self._logs.topics().get(name)
 
-    def _creating_shared(
+    def _create_shared(
         self,
         member: Membership,
         name: str,
         count: int,
         properties: Mapping[str, str],
         owners: Sequence[int] | None,
-    ) -> Steps[StoredTopic]:
+    ) -> StoredTopic:
         """A topic of the cluster: it is registered first, then each owner makes its partitions."""
         member.ownership.check_known()
-        topic = yield partial(
-            member.registry.create,
+        topic = member.registry.create(
             name,
             uuid4(),
             lambda view: owners or spread(view, member.ownership.live_ids, count),
             properties,
             lambda topics: SINCE_08.check_name(name, topics),
         )
-        yield from member.making(name, topic)
+        member.make(name, topic)
         stored: StoredTopic = topic.stored
         return stored
 
@@ -216,15 +190,11 @@ class Topics:
 
         Raises as `create`.
         """
-        return run_steps(self.getting_or_creating(name, generation))
-
-    def getting_or_creating(self, name: str, generation: str = SINCE_08.generation) -> Steps[StoredTopic]:
-        """`get_or_create` in steps, which `go_on` takes if the caller does not."""
         existing = self.all().get(name)
         if existing is not None:
             return existing
         try:
-            return (yield from self.creating(name, overrides={GENERATION_PROPERTY: generation}))
+            return self.create(name, overrides={GENERATION_PROPERTY: generation})
         except TopicAlreadyExists:
             made_by_another = self.all().get(name)
             if made_by_another is None:  # not whole yet: clients ask again
@@ -235,17 +205,10 @@ class Topics:
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
             raise
 
-    def adding_partitions(
+    def add_partitions(
         self, name: str, total: int, owners: Sequence[int] | None = None, *, validate_only: bool = False
-    ) -> Steps[None]:
-        """Widen the topic to ``total`` partitions, in steps, which `go_on` takes if the caller does not.
-        ``owners`` are the brokers of the new ones, as `create` has them.
-        """
-        return self._to_the_end(self._adding_partitions(name, total, owners, validate_only=validate_only))
-
-    def _adding_partitions(
-        self, name: str, total: int, owners: Sequence[int] | None, *, validate_only: bool
-    ) -> Steps[None]:
+    ) -> None:
+        """Widen the topic to ``total`` partitions; those that are new have the ``owners``, as in `create`."""
         topic = self.get(name)
         present = len(topic.partitions)
         if total <= present:
@@ -257,61 +220,27 @@ class Topics:
             return
         member = self._membership
         if member is None or not member.ownership.shares(topic):
-            yield from self._logs.adding_partitions(name, total)
+            self._logs.add_partitions(name, total)
         else:
             member.ownership.check_known()
             member.claim(name)
             try:
-                wider = yield partial(
-                    member.registry.widen,
+                wider = member.registry.widen(
                     name,
                     topic.topic_id,
                     total,
                     lambda view, added: owners or spread(view, member.ownership.live_ids, added),
                 )
-                yield from member.making(name, wider)
+                member.make(name, wider)
             finally:
                 member.release(name)
         _log.info("topic %s now has %d partitions", name, total)
         with self._changing:
             self._changed()
 
-    def go_on(self) -> None:
-        """Make what clients asked for that have left since."""
-        while self._left:
-            try:
-                run_steps(self._left.popleft())
-            except KafkaError as e:
-                _log.warning("a topic was not created after its client left: %s", e)
-
-    def _to_the_end(self, steps: Steps[_T]) -> Steps[_T]:
-        """The same steps, which go to ``_left`` where they are not taken to their end.
-
-        A job comes before anything is made: who leaves meanwhile leaves nothing.
-        """
-        began = False
-        go_on: Callable[[], Job | None] = partial(next, steps)
-        while True:
-            try:
-                job = go_on()
-            except StopIteration as e:
-                result: _T = e.value
-                return result
-            began = began or job is None
-            try:
-                go_on = partial(steps.send, (yield job))
-            except GeneratorExit:
-                if began:
-                    self._left.append(steps)
-                else:
-                    steps.close()
-                raise
-            except Exception as e:
-                go_on = partial(steps.throw, e)
-
-    def altering(
+    def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
-    ) -> Steps[None]:
+    ) -> None:
         """Have the topic set for itself what ``change`` makes of the properties that it sets now, and no
         others; its logs follow at once.
 
@@ -326,9 +255,7 @@ class Topics:
         member = self._membership
         if member is not None and member.ownership.shares(topic):
             member.ownership.check_known()
-            overrides = yield partial(
-                member.registry.configure, name, partial(self._changed_overrides, change)
-            )
+            overrides = member.registry.configure(name, partial(self._changed_overrides, change))
         if name in self._logs.topics():
             with self._changing:
                 self._logs.set_overrides(name, overrides)
@@ -343,22 +270,16 @@ class Topics:
         self._logs.defaults.overridden(after)
         return after
 
-    def deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
-        """Delete the topic and its logs, in steps, which `go_on` takes if the caller does not. Once it is not
-        visible any more, the steps of ``goes_too`` delete what others have of it.
+    def delete(self, name: str, goes_too: Callable[[], object]) -> None:
+        """Delete the topic and its logs. Once it is not visible any more, ``goes_too`` deletes what others
+        have of it.
         Raises `UnknownTopicOrPartition`, `InvalidTopic` for our own, and what `Ownership.check_known` raises.
         """
-        return self._to_the_end(self._deleting(name, goes_too))
-
-    def _deleting(self, name: str, goes_too: Callable[[], Steps[None]]) -> Steps[None]:
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         topic, member = self.get(name), self._membership
         if member is None or not member.ownership.shares(topic):
-            deleting = self._logs.deleting_topic(name)
-            next(deleting)
-            yield from goes_too()
-            yield from deleting
+            self._logs.delete_topic(name, goes_too)
         else:
             # Before it is registered a broker would delete its own part alone.
             member.ownership.check_known()
@@ -367,7 +288,7 @@ class Topics:
                 raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
             member.claim(name)
             try:
-                yield from member.deleting(name, shared, goes_too)
+                member.delete(name, shared, goes_too)
             finally:
                 member.release(name)
         _log.info("deleted topic %s", name)

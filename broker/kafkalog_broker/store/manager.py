@@ -38,7 +38,6 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
@@ -219,7 +218,7 @@ class LogManager:
         most = self._pool.max_open
         return max(1, min(most // 2, most - self._pool.in_use))
 
-    def creating_topic(
+    def create_topic(
         self,
         name: str,
         topic_id: UUID,
@@ -229,7 +228,7 @@ class LogManager:
         generation: str = SINCE_08.generation,
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
-    ) -> Steps[None]:
+    ) -> None:
         """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
         ``numbers`` are its partitions that this broker has, ascending, where others have the rest; ``starts``
         the first offsets of those that do not begin at 0.
@@ -256,7 +255,7 @@ class LogManager:
             store = self._online()[0]
             self._making.add(name)
         try:
-            logs = yield from self._make_partitions(name, topic, topic.partitions, config, starts)
+            logs = self._make_partitions(name, topic, topic.partitions, config, starts)
             with self._lock:
                 for log in logs.values():
                     log.config = self._defaults.overridden(topic.overrides)
@@ -265,16 +264,16 @@ class LogManager:
             with self._lock:
                 self._making.discard(name)
 
-    def adding_partitions(
+    def add_partitions(
         self,
         name: str,
         total: int,
         *,
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
-    ) -> Steps[None]:
+    ) -> None:
         """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
-        ``numbers`` and ``starts`` of the new ones are as in `creating_topic`.
+        ``numbers`` and ``starts`` of the new ones are as in `create_topic`.
 
         About one step for each.
 
@@ -292,7 +291,7 @@ class LogManager:
         try:
             added = range(len(old.partitions), total) if numbers is None else numbers
             config = self._defaults.overridden(old.overrides)
-            logs = yield from self._make_partitions(name, old, added, config, starts)
+            logs = self._make_partitions(name, old, added, config, starts)
             with self._lock:
                 now = self._topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
@@ -367,13 +366,13 @@ class LogManager:
             topic = replace(self._topic(name), total=total)
             self._commit(name, topic, self._stores[name], {})
 
-    def deleting_topic(self, name: str) -> Steps[None]:
-        """Delete a topic with its logs; it is gone with the first step, its files ``file.delete.delay.ms``
-        after the last. About one step for each partition. Until all are taken no topic of its name is made.
+    def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
+        """Delete a topic with its logs. ``goes_too`` is called once nobody sees it any more; the files go
+        ``file.delete.delay.ms`` later. No topic of its name is made before this has returned.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
-            StorageError: the disk refused. If that was after the first step, the next start goes on with it.
+            StorageError: the disk refused. If the topic is gone already, the next start goes on with it.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -392,14 +391,12 @@ class LogManager:
             del self._stores[name]
             self._leaving.add(name)
         try:
-            yield None
+            goes_too()
             for log in logs:
                 self._rename_away(log, delay_ms)
-                yield None
             for lost in offline:
                 if lost.path.exists():
                     self._doom(lost.path, delay_ms)
-                yield None
             for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
                 self._files.sync_directory(directory.path)
             records.remove(name)
@@ -556,14 +553,14 @@ class LogManager:
         numbers: Sequence[int],
         config: LogConfig,
         starts: Mapping[int, int],
-    ) -> Steps[dict[TopicPartition, Log]]:
+    ) -> dict[TopicPartition, Log]:
         """Directories and logs of new partitions, each where the fewest are; all of them or none."""
         online = self._online()
         load = dict.fromkeys(online, 0)
         for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
-        return self._new.making(name, topic, numbers, config, starts, load)
+        return self._new.make(name, topic, numbers, config, starts, load)
 
     def _commit(
         self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]

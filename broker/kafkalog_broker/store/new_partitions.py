@@ -16,7 +16,6 @@ from kafkalog_broker.store.removal import remove_if_empty
 from kafkalog_broker.store.startup import open_partition
 from kafkalog_broker.store.topic_store import StoredTopic, directory_name, write_partition_metadata
 from pyspark_kafkalog.errors import StorageError
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class NewPartitions:
         self._files = files
         self._tools = tools
 
-    def making(
+    def make(
         self,
         name: str,
         topic: StoredTopic,
@@ -38,9 +37,9 @@ class NewPartitions:
         config: LogConfig,
         starts: Mapping[int, int],
         load: dict[DataDirectory, int],
-    ) -> Steps[dict[TopicPartition, Log]]:
+    ) -> dict[TopicPartition, Log]:
         """Directories and logs, each in that of the directories with the least ``load``; all or none.
-        A log begins at the offset in ``starts``, or at 0. About one step for each.
+        A log begins at the offset in ``starts``, or at 0.
         Raises `StorageError`: a disk refused, or something else is in the way.
         """
         made: dict[TopicPartition, Log] = {}
@@ -66,7 +65,6 @@ class NewPartitions:
             except StorageError:
                 self.undo(made)
                 raise
-            yield None
         return made
 
     def undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:

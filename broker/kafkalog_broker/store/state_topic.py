@@ -30,7 +30,6 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
 from pyspark_kafkalog.formats.record import read_fields
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _LOAD_BYTES = 1 << 20
@@ -255,7 +254,7 @@ class StateTopic(Generic[S]):
         Raises:
             KafkaError: the log refused the append, or the shard is not, or no longer, one of ours.
         """
-        return self.append_encoded(shard, run_steps(encode_records(records, producer)))
+        return self.append_encoded(shard, encode_records(records, producer))
 
     def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
         """`append` of what `encode_records` made, which is changed in place."""
@@ -313,7 +312,7 @@ def partition_for(key: str, partition_count: int) -> int:
     return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
 
 
-def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> Steps[bytearray]:
+def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> bytearray:
     """The batches that `StateTopic.append` would write."""
     data = bytearray()
     for batch in _batches(records):
@@ -324,7 +323,6 @@ def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | Non
                 batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
                 transactional=True,
             )  # fmt: skip
-        yield None
     return data
 
 

@@ -14,7 +14,7 @@ from kafkalog_broker.network.reply import Reply
 from kafkalog_broker.network.socket_server import NetworkConfig, SocketServer, listen, peer_name
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.manual_clock import ManualClock
-from tests.support.network.sockets import Client, Counts, FakeRegion, serving
+from tests.support.network.sockets import Client, Counts, FakeRegion, ManualWorkers, serving
 from tests.support.until import until
 
 
@@ -24,7 +24,7 @@ def echo(request: bytearray, reply: Reply) -> None:
 
 def test_an_address_in_use_is_named() -> None:
     with serving(echo) as server:
-        second = SocketServer(NetworkConfig(port=server.port), echo, Counts())
+        second = SocketServer(NetworkConfig(port=server.port), echo, Counts(), workers=ManualWorkers())
         with pytest.raises(
             InvalidConfig,
             match=rf"^listeners: cannot listen on 127\.0\.0\.1:{server.port}: address already in use",
@@ -158,7 +158,7 @@ def test_stop_lets_a_half_sent_answer_finish() -> None:
 
 
 def test_stop_twice_and_before_start_are_harmless() -> None:
-    server = SocketServer(NetworkConfig(port=0), echo, Counts())
+    server = SocketServer(NetworkConfig(port=0), echo, Counts(), workers=ManualWorkers())
     server.stop()
     server.start()
     server.stop()

@@ -27,7 +27,6 @@ from kafkalog_broker.server.registration import Registration
 from kafkalog_broker.server.served_logs import ServedLogs
 from kafkalog_broker.server.served_topics import Topics
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import TopicPartition, decode_id
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
@@ -51,9 +50,8 @@ acts = st.sampled_from(["create", "widen", "delete", "register"])
 assignments = st.none() | st.lists(brokers, min_size=1, max_size=3).map(tuple)
 
 
-def nothing(_: str) -> Steps[None]:
+def nothing(_: str) -> None:
     """No groups have stored anything."""
-    yield None
 
 
 class Process:
@@ -152,7 +150,7 @@ class Cluster(RuleBasedStateMachine):
                 return
             # The owners that are given are those of the partitions that the client has seen missing.
             given = None if owners is None else tuple(owners[n % len(owners)] for n in range(more))
-            run_steps(broker.topics.adding_partitions(name, total, given))
+            broker.topics.add_partitions(name, total, given)
             if topic.topic_id in self.made:
                 self.made[topic.topic_id] = name, max(total, self.made[topic.topic_id][1])
 
@@ -167,7 +165,7 @@ class Cluster(RuleBasedStateMachine):
             if self.emptied and self.given_up:
                 # A broker that was given up before it came to the new registry may bring its part back.
                 self.unsure |= {(topic_id, number) for number in range(MOST_PARTITIONS)}
-            run_steps(broker.topics.deleting(name, partial(nothing, name)))
+            broker.topics.delete(name, partial(nothing, name))
 
         self._do(number, act)
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRecord, KafkaError
 from pyspark_kafkalog.formats.batch import decode_records, read_header, verify_crc
+from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.formats.v07 import entries, messages
 from tests.support.formats.captures_07 import MAX_BYTES, message_sets
-from tests.support.formats.format_steps import batch_of_entry
 
 offsets = st.integers(0, 1 << 62)
 

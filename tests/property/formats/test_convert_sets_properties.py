@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.convert import Piece
+from pyspark_kafkalog.formats.convert import Piece, for_reader, for_topic
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
-from tests.support.formats.format_steps import for_reader, for_topic
 from tests.support.formats.message_sets import MAX_BYTES, WrittenSet, mixed_logs
 
 any_magic = st.sampled_from((0, 1, 2))

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries, entry_at_byte, messages
+from pyspark_kafkalog.formats.v07 import (
+    V07Format,
+    check_produced,
+    encode_set,
+    entries,
+    entry_at_byte,
+    messages,
+)
 from pyspark_kafkalog.types import Record
 from tests.support.formats.captures_07 import MAX_BYTES, codecs, magics, message_sets, payloads
-from tests.support.formats.format_steps import check_produced
 
 FORMAT = V07Format()
 offsets = st.integers(0, 1 << 62)

@@ -21,7 +21,6 @@ from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
@@ -53,7 +52,7 @@ class Group(RuleBasedStateMachine):
         self.directory.cleanup()
 
     def _create(self) -> int:
-        run_steps(self.logs.creating_topic(OFFSETS_TOPIC, uuid4(), 1, {}))
+        self.logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {})
         return 1
 
     @precondition(lambda self: not self.classic)

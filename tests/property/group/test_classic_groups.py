@@ -22,7 +22,6 @@ from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffse
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
@@ -107,7 +106,7 @@ class ClassicGroups(RuleBasedStateMachine):
         self.coordinator.load()
 
     def create(self) -> int:
-        run_steps(self.logs.creating_topic(OFFSETS_TOPIC, uuid4(), 1, {"cleanup.policy": "compact"}))
+        self.logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {"cleanup.policy": "compact"})
         return 1
 
     def teardown(self) -> None:

@@ -17,7 +17,6 @@ from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, records
-from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
 from tests.support.log.logs import FIRST, START_MS, batch, contents, crash, message_set, open_log, read_all
 from tests.support.manual_clock import ManualClock
@@ -166,13 +165,13 @@ class LogModel(RuleBasedStateMachine):
     def find_by_time(self, ms: int) -> None:
         timestamp = START_MS + ms
         wanted = next(((s.timestamp, s.offset) for s in self.model if s.timestamp >= timestamp), None)
-        assert run_steps(self.log.offset_for_timestamp_in_steps(timestamp)) == wanted
+        assert self.log.offset_for_timestamp(timestamp) == wanted
 
     @rule()
     def find_newest(self) -> None:
         newest = max((s.timestamp for s in self.model), default=-1)
         wanted = next(((s.timestamp, s.offset) for s in self.model if s.timestamp == newest), None)
-        assert run_steps(self.log.max_timestamp_in_steps()) == (wanted if newest >= 0 else None)
+        assert self.log.max_timestamp() == (wanted if newest >= 0 else None)
 
     @rule()
     def flush(self) -> None:

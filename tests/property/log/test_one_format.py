@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
-from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
 from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
 
@@ -52,7 +51,7 @@ def test_a_topic_of_one_format_holds_all_that_came_in_it(
             offset = walked[-1].next_offset
         for stamp in (START_MS, START_MS + 30) if magic else ():
             first = next(((time, at) for at, time, _ in wanted if time >= stamp), None)
-            assert run_steps(log.offset_for_timestamp_in_steps(stamp)) == first
+            assert log.offset_for_timestamp(stamp) == first
         crash(manager)
     finally:
         shutil.rmtree(path)

@@ -29,7 +29,6 @@ from kafkalog_broker.transaction.coordinator import TransactionCoordinator
 from kafkalog_broker.transaction.producer_ids import ProducerIds
 from kafkalog_broker.transaction.states import PREPARED, State, Transaction
 from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import seeds
 from tests.support.log.committed import committed
@@ -111,7 +110,7 @@ class World:
         self.stable: dict[TopicPartition, int] = {}
         self.start()
         for topic, count in (("t", len(DATA)), (OFFSETS_TOPIC, 1), (TRANSACTIONS_TOPIC, 2)):
-            run_steps(self.manager.creating_topic(topic, uuid.uuid4(), count, {}))
+            self.manager.create_topic(topic, uuid.uuid4(), count, {})
         self.restart()
 
     def start(self) -> None:

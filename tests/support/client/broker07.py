@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.formats import v07
+from pyspark_kafkalog.formats.v07 import check_produced
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
     FetchResponse,
@@ -26,7 +27,6 @@ from pyspark_kafkalog.protocol.v07 import (
     encode_response,
 )
 from tests.support.client.scripted_server import Close, Raw, ScriptedServer, Silence
-from tests.support.formats.format_steps import check_produced
 
 MAX_BYTES = 1 << 24
 

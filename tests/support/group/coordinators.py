@@ -12,7 +12,6 @@ from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.store.manager import LogManager
 from kafkalog_broker.store.state_topic import Placement
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock
@@ -50,7 +49,7 @@ class Coordinators:
 
     def create(self, name: str = OFFSETS_TOPIC) -> int:
         self.created += 1
-        run_steps(self.logs.creating_topic(name, uuid4(), self.partitions, {"cleanup.policy": "compact"}))
+        self.logs.create_topic(name, uuid4(), self.partitions, {"cleanup.policy": "compact"})
         return self.partitions
 
     def restart(self, *, load: bool = True) -> GroupCoordinator:

@@ -17,7 +17,6 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_message, encode_set, wrap_set
 from pyspark_kafkalog.formats.message_set import records
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, Record, TopicPartition
 from tests.support.manual_clock import ManualClock
 
@@ -95,7 +94,7 @@ def open_log(*paths: Path, generation: str = "0.8", **options: Any) -> tuple[Log
     """A manager with one topic of one partition, and its log; the topic is made when it is missing."""
     manager = open_manager(*paths, **options)
     if TOPIC not in manager.topics():
-        run_steps(manager.creating_topic(TOPIC, uuid.uuid4(), 1, {}, generation=generation))
+        manager.create_topic(TOPIC, uuid.uuid4(), 1, {}, generation=generation)
     return manager, manager.log(PARTITION)
 
 

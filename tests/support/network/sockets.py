@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -187,6 +188,21 @@ class Rounds:
 DEFAULTS = NetworkConfig(port=0)
 
 
+class ManualWorkers(Executor):
+    """Work is done when the test says so, in its own thread."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self.waiting.append(lambda: fn(*args, **kwargs))
+
+    def run(self) -> None:
+        """All that waits."""
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
 @contextmanager
 def serving(
     handler: Handler,
@@ -199,11 +215,20 @@ def serving(
 ) -> Iterator[SocketServer]:
     """A started server on a free port, stopped at the end; ``settings`` are fields of NetworkConfig."""
     config = replace(DEFAULTS, **settings)  # type: ignore[arg-type]
+    workers = ThreadPoolExecutor(2)
     server = SocketServer(
-        config, handler, Counts(), clock, sessions=sessions, entrance=entrance, addresses=addresses
+        config,
+        handler,
+        Counts(),
+        clock,
+        sessions=sessions,
+        entrance=entrance,
+        addresses=addresses,
+        workers=workers,
     )
     server.start()
     try:
         yield server
     finally:
         server.stop(grace_seconds=1.0)
+        workers.shutdown()

@@ -89,7 +89,7 @@ def test_the_checksum_is_compared_before_anything_is_decompressed(
 
     batch = bytearray(encode_batch(THREE, codec=codec))
     batch[-1] ^= 1
-    monkeypatch.setattr(module, "decompress_in_steps", refuse)
+    monkeypatch.setattr(module, "decompress", refuse)
     with pytest.raises(CorruptMessage, match="CRC-32C"):
         decode(batch)
     with pytest.raises(AssertionError, match="before"):

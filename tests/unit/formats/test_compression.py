@@ -15,7 +15,7 @@ import snappy
 import zstandard
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress, decompress_in_steps
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 every_codec = pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name.lower())
@@ -284,46 +284,3 @@ def test_other_libraries_read_what_we_compress() -> None:
         assert lz4.frame.decompress(compress(Codec.LZ4, data)) == data
         assert zstandard.decompress(compress(Codec.ZSTD, data)) == data
         assert bytes(cramjam.lz4.decompress(compress(Codec.LZ4, data))) == data
-
-
-def in_steps(codec: Codec, data: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """What comes out, and how many jobs it took."""
-    steps, jobs = decompress_in_steps(codec, data, max_bytes), 0
-    answer = None
-    while True:
-        try:
-            job = steps.send(answer)
-        except StopIteration as e:
-            return bytes(e.value), jobs
-        assert job is not None
-        answer, jobs = job(), jobs + 1
-
-
-@every_codec
-def test_what_is_little_is_decompressed_at_once_and_what_is_much_is_a_job(codec: Codec) -> None:
-    for data in SAMPLES:
-        packed = compress(codec, data)
-        assert in_steps(codec, packed, 1 << 25) == (data, int(len(data) > 1 << 20))
-        if data:
-            with pytest.raises(MessageTooLarge):
-                in_steps(codec, packed, len(data) - 1)
-
-
-@pytest.mark.parametrize(
-    ("codec", "piece"),
-    [
-        (Codec.GZIP, gzip.compress(b"a")),
-        (Codec.LZ4, lz4.frame.compress(b"a", store_size=False)),
-        (Codec.ZSTD, zstandard.compress(b"a")),
-    ],
-    ids=["gzip", "lz4", "zstd"],  # gzip's bytes hold the time: each process would name its own test
-)
-def test_many_small_pieces_are_a_job_however_little_they_hold(codec: Codec, piece: bytes) -> None:
-    assert in_steps(codec, piece * 500, LIMIT) == (b"a" * 500, 0)
-    assert in_steps(codec, piece * 5000, LIMIT) == (b"a" * 5000, 1)
-
-
-def test_many_small_blocks_of_xerial_snappy_are_a_job() -> None:
-    block = snappy.compress(b"a")
-    assert in_steps(Codec.SNAPPY, xerial(*[block] * 500), LIMIT) == (b"a" * 500, 0)
-    assert in_steps(Codec.SNAPPY, xerial(*[block] * 5000), LIMIT) == (b"a" * 5000, 1)

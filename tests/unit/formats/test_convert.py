@@ -7,9 +7,9 @@ import pytest
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.batch import decode_records, read_header
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 from tests.support.formats.captures_07 import SEGMENTS, captured
-from tests.support.formats.format_steps import batch_of_entry
 from tests.support.protocol.wire07 import SNAPPY, entry, zipped
 
 LIMIT = 1 << 20

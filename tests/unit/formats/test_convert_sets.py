@@ -24,11 +24,10 @@ from pyspark_kafkalog.formats.batch import (
     seal_batch,
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.convert import Piece
+from pyspark_kafkalog.formats.convert import Piece, for_reader, for_topic
 from pyspark_kafkalog.formats.legacy import CODECS, encode_message, encode_set, read_entry
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.types import NewRecord, TimestampType
-from tests.support.formats.format_steps import for_reader, for_topic
 
 LIMIT = 1 << 22
 NEW = [NewRecord(b"a", b"k", 10), NewRecord(None, None, 30), NewRecord(b"", b"", 20)]

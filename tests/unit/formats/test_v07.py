@@ -8,9 +8,16 @@ import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.v07 import CheckedSet, V07Format, encode_message, encode_set, entries, messages
+from pyspark_kafkalog.formats.v07 import (
+    CheckedSet,
+    V07Format,
+    check_produced,
+    encode_message,
+    encode_set,
+    entries,
+    messages,
+)
 from tests.support.formats.captures_07 import MAX_BYTES, PRODUCED, SEGMENTS, captured, compressed
-from tests.support.formats.format_steps import check_produced
 
 FORMAT = V07Format()
 

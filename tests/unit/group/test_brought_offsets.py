@@ -33,7 +33,6 @@ from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
@@ -109,7 +108,7 @@ class Bench:
         self.ownership = Ownership(ME)
         self.logs = self._open(directory / "own")
         for name, topic_id in self.ids.items():
-            run_steps(self.logs.creating_topic(name, topic_id, 2, {}))
+            self.logs.create_topic(name, topic_id, 2, {})
         own = self._coordinator(self.logs)
         self.before = own.offsets
         self.cluster_logs = self._open(directory / "cluster")
@@ -129,7 +128,7 @@ class Bench:
             Scheduler(self.clock),
             GroupSettings(6_000, 1_800_000, 0, 100, 1 << 40),
             Settings(),
-            create=lambda: run_steps(logs.creating_topic(OFFSETS_TOPIC, uuid4(), 1, {})),
+            create=lambda: logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {}),
             appended=lambda *_: None,
         )
 
@@ -281,8 +280,8 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_of_the_next_of_it
     brought = bench.brought()
     brought.bring()
     brought.try_once()
-    run_steps(bench.logs.deleting_topic("a"))
-    run_steps(bench.logs.creating_topic("a", uuid4(), 2, {}))
+    bench.logs.delete_topic("a")
+    bench.logs.create_topic("a", uuid4(), 2, {})
     bench.peer.is_away = False
     brought.try_once()
     assert not bench.is_noted()

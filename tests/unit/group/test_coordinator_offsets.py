@@ -10,7 +10,6 @@ from kafkalog_broker.group.group import NoSuchGroup
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.group.coordinators import RETENTION, Coordinators
 
@@ -61,7 +60,7 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
     with pytest.raises(CoordinatorLoading):
         coordinator.describe("g")
     coordinator.offsets.expire()
-    run_steps(coordinator.offsets.forgetting_topic("a"))
+    coordinator.offsets.forget_topic("a")
     coordinator.load()
     assert coordinator.offsets.fetch("g")[A].offset == 1
     assert coordinator.groups() == [Description("g", "Empty", "classic", "")]
@@ -130,7 +129,7 @@ def test_a_deleted_topic_leaves_a_tombstone_and_stays_forgotten(bench: Bench) ->
     coordinator = bench.restart()
     coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(2)})
     coordinator.offsets.commit("only-a", {A: bench.offset(3)})
-    run_steps(coordinator.offsets.forgetting_topic("a"))
+    coordinator.offsets.forget_topic("a")
     assert bench.log_end() == 5
     for c in (coordinator, bench.restart()):
         assert {p: v.offset for p, v in c.offsets.fetch("g").items()} == {B: 2}
@@ -156,7 +155,7 @@ def test_offsets_expire_by_their_last_commit_and_while_none_does_nothing_is_writ
     coordinator = bench.restart()
     coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(1)})
     coordinator.offsets.expire()
-    run_steps(coordinator.offsets.forgetting_topic("never-committed"))
+    coordinator.offsets.forget_topic("never-committed")
     assert bench.log_end() == 2
     bench.clock.advance(RETENTION / 2)
     coordinator.offsets.commit("g", {B: bench.offset(2)})
@@ -196,7 +195,7 @@ def test_offsets_of_a_deleted_topic_are_neither_given_nor_taken_until_they_are_f
     with pytest.raises(CoordinatorLoading):
         groups.offsets.commit("g", {A: bench.offset(1)})
     groups.offsets.commit("g", {B: bench.offset(8)})
-    run_steps(groups.offsets.forgetting_topic("a"))
+    groups.offsets.forget_topic("a")
     bench.deleting = frozenset()
     assert groups.offsets.fetch("g") == {B: bench.offset(8)}
     groups.offsets.commit("g", {A: bench.offset(1)})

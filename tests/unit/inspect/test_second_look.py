@@ -16,7 +16,6 @@ from kafkalog_broker.disk.filesystem import Data, Entry, File, OsFileSystem, Rea
 from kafkalog_broker.disk.process_lock import hold, own_mark
 from kafkalog_broker.inspect.inspection import inspection_of
 from kafkalog_broker.inspect.verify import Finding, expected_of, read_contents, verify_partition
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.cleaning import cleaner_of, keyed, put
 from tests.support.log.data_directories import cut, flip, segments, write_log
@@ -152,12 +151,12 @@ class Running:
         self.append()
 
     def delete_the_topic(self) -> None:
-        run_steps(self.manager.deleting_topic(TOPIC))
+        self.manager.delete_topic(TOPIC)
         self.clock.advance(3600)
         self.manager.remove_deleted()
 
     def create_a_topic(self) -> None:
-        run_steps(self.manager.creating_topic("another", uuid.uuid4(), 2, {}, generation="0.8"))
+        self.manager.create_topic("another", uuid.uuid4(), 2, {}, generation="0.8")
         self.manager.log(TopicPartition("another", 0)).append(keyed((b"key", b"x")))
         self.manager.flush_due()
 

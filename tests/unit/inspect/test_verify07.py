@@ -13,7 +13,6 @@ from kafkalog_broker.inspect.inspection import inspection_of
 from kafkalog_broker.inspect.verify import read_contents, verify_partition
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.data_directories import (
     ENTRIES_07,
@@ -109,7 +108,7 @@ def test_compressed_sets_are_opened_when_that_is_asked(crashed: Path) -> None:
 def test_names_that_only_07_allows_are_checked_too(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "data")
     for name in ("té x%", ".hidden", "a-1"):
-        run_steps(manager.creating_topic(name, uuid.uuid4(), 1, {}, generation="0.7"))
+        manager.create_topic(name, uuid.uuid4(), 1, {}, generation="0.7")
         manager.log(TopicPartition(name, 0)).append(bytearray(entry(name.encode())))
     manager.close()
     contents = read_contents(tmp_path / "data", FILES)

@@ -16,7 +16,6 @@ from kafkalog_broker.log.offset_scheme import ByteOffsets, Wanted
 from kafkalog_broker.log.retention import SegmentFacts, offsets_before
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
-from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, open_log
 from tests.support.manual_clock import ManualClock
@@ -217,7 +216,7 @@ def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
     manager, log = open_first(tmp_path)
     log.append(ONE)
-    run_steps(manager.adding_partitions(PARTITION.topic, 2))
+    manager.add_partitions(PARTITION.topic, 2)
     manager.set_overrides(PARTITION.topic, {"retention.ms": "5"})
     manager.close()
     manager, log = open_first(tmp_path)

@@ -11,7 +11,6 @@ from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, committed, kept, keyed, put, whole
 from tests.support.log.data_directories import overwrite
@@ -165,7 +164,7 @@ def test_a_damaged_segment_is_not_cleaned_and_the_other_logs_are(
 ) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_log(tmp_path, clock=clock, **COMPACT)
-    run_steps(manager.creating_topic("other", uuid.uuid4(), 1, {}))
+    manager.create_topic("other", uuid.uuid4(), 1, {})
     other = manager.log(TopicPartition("other", 0))
     for each in (log, other):
         put(each, *((b"k", b"value %d" % n) for n in range(20)))

@@ -12,7 +12,6 @@ import pytest
 
 from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import batch, open_log, read_all
 
@@ -93,9 +92,9 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
     def churn() -> None:
         try:
             for _ in range(20):
-                run_steps(manager.creating_topic("other", uuid4(), 2, {}))
+                manager.create_topic("other", uuid4(), 2, {})
                 manager.log(TopicPartition("other", 1)).append(batch(b"new"))
-                run_steps(manager.deleting_topic("other"))
+                manager.delete_topic("other")
         finally:
             stop.set()
 
@@ -120,11 +119,11 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
 
 def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(tmp_path: Path) -> None:
     manager, _ = open_log(tmp_path, file_delete_delay_ms=0)
-    run_steps(manager.creating_topic("other", uuid4(), 1, {}))
+    manager.create_topic("other", uuid4(), 1, {})
 
     class DeletedMeanwhile(dict[TopicPartition, Log]):
         def get(self, key: TopicPartition, default: Any = None) -> Any:  # type: ignore[override]
-            run_steps(manager.deleting_topic(key.topic))
+            manager.delete_topic(key.topic)
             return manager._logs.get(key, default)
 
     manager._logs = DeletedMeanwhile(manager._logs)

@@ -10,7 +10,6 @@ from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.log.logs import (
     PARTITION,
@@ -115,17 +114,17 @@ def test_times_are_looked_up_from_the_start_on(tmp_path: Path, magic: int, codec
     manager, log = open_log(tmp_path)
     log.append(entries(0, 1, 2, 3, times=[100, 900, 200, 300]))
     log.append(entries(4, 5, times=[250, 50]))
-    assert run_steps(log.max_timestamp_in_steps()) == (900, 1)
+    assert log.max_timestamp() == (900, 1)
     manager.delete_records(PARTITION, 2)
-    found = [run_steps(log.offset_for_timestamp_in_steps(ms)) for ms in (0, 201, 301)]
+    found = [log.offset_for_timestamp(ms) for ms in (0, 201, 301)]
     assert found == [(200, 2), (300, 3), None]
-    assert run_steps(log.max_timestamp_in_steps()) == (300, 3)
+    assert log.max_timestamp() == (300, 3)
     manager.delete_records(PARTITION, 4)
-    assert run_steps(log.max_timestamp_in_steps()) == (250, 4)
+    assert log.max_timestamp() == (250, 4)
     manager.delete_records(PARTITION, 6)
-    assert run_steps(log.max_timestamp_in_steps()) is None
+    assert log.max_timestamp() is None
     log.append(entries(6, times=[30]))
-    assert run_steps(log.max_timestamp_in_steps()) == (30, 6)
+    assert log.max_timestamp() == (30, 6)
 
 
 def test_the_largest_time_may_be_in_a_later_segment(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_the_largest_time_may_be_in_a_later_segment(tmp_path: Path) -> None:
         log.append(batch(b"%d" % first, b"%d" % (first + 1), timestamps=times))
     manager.delete_records(PARTITION, 1)
     assert log.segment_count == 3
-    assert run_steps(log.max_timestamp_in_steps()) == (30, 3)
+    assert log.max_timestamp() == (30, 3)
 
 
 def test_on_a_full_disk_nothing_is_deleted(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from kafkalog_broker.log.scan import FoundBatch, scan
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import frames
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.data_directories import checked, damages, segments
 from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log
 from tests.support.manual_clock import ManualClock
@@ -164,8 +163,8 @@ def test_a_time_is_not_looked_up_across_a_changed_batch(tmp_path: Path) -> None:
     for _ in flipped(segment, position, [(2, 1), (5, 0), (7, 1)]):
         manager, log = open_log(tmp_path, **CONFIG)
         with pytest.raises(CorruptMessage):
-            run_steps(log.offset_for_timestamp_in_steps(wanted))
-        assert run_steps(log.offset_for_timestamp_in_steps(START_MS)) == (START_MS, 0)
+            log.offset_for_timestamp(wanted)
+        assert log.offset_for_timestamp(START_MS) == (START_MS, 0)
         manager.close()
 
 

@@ -11,7 +11,6 @@ from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.log.logs import START_MS, batch, crash, open_log, open_manager, values
@@ -152,7 +151,7 @@ def test_a_table_is_read_back_and_any_change_to_it_is_seen(tmp_path: Path) -> No
 
 def _many(tmp_path: Path, files: FileSystem, count: int = 40) -> tuple[LogManager, list[Log]]:
     manager = open_manager(tmp_path, files=files, flush_ms=0)
-    run_steps(manager.creating_topic("many", uuid4(), count))
+    manager.create_topic("many", uuid4(), count)
     return manager, [manager.log(TopicPartition("many", number)) for number in range(count)]
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
 from kafkalog_broker.log.offset_scheme import SparseIndex
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import START_MS, batch, open_log, read_all
 
 CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}
@@ -88,5 +87,5 @@ def test_the_memory_of_indexes_is_bounded_and_they_come_back_when_they_are_neede
     assert 0 < sum(segment._scheme is not None for segment in full) < len(full)
     assert sum(segment._scheme.memory_bytes for segment in full if segment._scheme) == schemes._used_bytes
     assert read_all(log, max_bytes=200) == everything
-    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 3)) == (START_MS + 3, 3)
-    assert run_steps(log.max_timestamp_in_steps()) == (START_MS + 119, 119)
+    assert log.offset_for_timestamp(START_MS + 3) == (START_MS + 3, 3)
+    assert log.max_timestamp() == (START_MS + 119, 119)

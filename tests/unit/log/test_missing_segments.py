@@ -25,7 +25,6 @@ from kafkalog_broker.log.segment_list import (
 )
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, OffsetOutOfRange, StorageError
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.data_directories import checked, damages
 from tests.support.log.logs import (
@@ -270,7 +269,7 @@ def test_a_newest_segment_of_which_nothing_was_on_the_disk_is_reported_as_lost(
 def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None:
     path = write(tmp_path, clean=True)
     manager = open_manager(tmp_path, **CONFIG)
-    run_steps(manager.adding_partitions(TOPIC, 2))
+    manager.add_partitions(TOPIC, 2)
     manager.log(TopicPartition(TOPIC, 1)).append(batch(b"x"))
     manager.close()
     segment(path, 3).unlink()
@@ -284,7 +283,7 @@ def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None
     manager = open_manager(tmp_path, **CONFIG)
     with pytest.raises(StorageError, match="offsets 3 to 5 are missing"):
         manager.log(PARTITION)
-    run_steps(manager.deleting_topic(TOPIC))
+    manager.delete_topic(TOPIC)
     assert not path.exists()
     manager.close()
     assert open_manager(tmp_path, **CONFIG).topics() == {}

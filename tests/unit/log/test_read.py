@@ -14,7 +14,6 @@ from kafkalog_broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import read_header
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import batch, contents, open_log, values
 
@@ -168,7 +167,7 @@ def test_answers_share_the_files_that_may_be_open_and_each_has_one_at_least(tmp_
     manager, log = open_log(tmp_path, max_open_files=8)
     _three_each(log, 1)
     assert manager.files_per_answer() == 4
-    run_steps(manager.creating_topic("others", uuid4(), 8))
+    manager.create_topic("others", uuid4(), 8)
     held = []
     for number in range(8):
         other = manager.log(TopicPartition("others", number))

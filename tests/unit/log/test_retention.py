@@ -25,7 +25,6 @@ from kafkalog_broker.log.retention import (
 from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
@@ -153,7 +152,7 @@ def log_of(tmp_path: Path, policy: InTheMiddle, count: int) -> tuple[LogManager,
         retention=lambda config: policy,
     )
     manager.start()
-    run_steps(manager.creating_topic("my_topic", uuid4(), 1, {}))
+    manager.create_topic("my_topic", uuid4(), 1, {})
     log = manager.log(PARTITION)
     for number in range(count):
         log.append(batch(b"%d" % number))
@@ -205,7 +204,7 @@ def test_a_policy_that_goes_on_failing_is_logged_once_and_everything_is_kept(
         retention=lambda _: made(LogConfig(retention_bytes=wanted[0])),
     )
     manager.start()
-    run_steps(manager.creating_topic("my_topic", uuid4(), 3, {}))
+    manager.create_topic("my_topic", uuid4(), 3, {})
     manager.log(PARTITION).append(batch(b"0"))
     logged = []
     while wanted:

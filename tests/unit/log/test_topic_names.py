@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kafkalog_broker.log.generations import check_first_name, check_name, file_name, topic_of_file
 from kafkalog_broker.store.topic_store import directory_name, partition_of
 from pyspark_kafkalog.errors import InvalidTopic
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import contents, open_manager
 from tests.support.protocol.wire07 import entry
@@ -47,13 +46,13 @@ def test_no_partition_has_such_a_directory(name: str) -> None:
 @pytest.mark.parametrize("name", ["té", "a b", "a:b", "~", ".deleted~1", "日本語", "a%b", "x" * 249])
 def test_a_topic_of_07_with_any_name_comes_back_after_a_restart(tmp_path: Path, name: str) -> None:
     manager = open_manager(tmp_path, flush_messages=1)
-    run_steps(manager.creating_topic(name, _ID, 1, generation="0.7"))
+    manager.create_topic(name, _ID, 1, generation="0.7")
     manager.log(TopicPartition(name, 0)).append(entry(b"x"))
     manager.close()
     manager = open_manager(tmp_path)
     log = manager.log(TopicPartition(name, 0))
     assert contents(log.read(0, 100, at_least_one=False)) == entry(b"x")
-    run_steps(manager.deleting_topic(name))
+    manager.delete_topic(name)
     manager.close()
     assert open_manager(tmp_path).topics() == {}
 

@@ -14,7 +14,7 @@ from kafkalog_broker.network.channel import READ_AHEAD_BYTES, SMALL_BYTES, Chann
 from kafkalog_broker.network.processor import Processor
 from kafkalog_broker.network.reply import Reply
 from tests.support.manual_clock import ManualClock
-from tests.support.network.sockets import Counts, frame
+from tests.support.network.sockets import Counts, ManualWorkers, frame
 
 MIB = 1 << 20
 LARGE = 10 * MIB
@@ -198,7 +198,7 @@ class _Rounds:
         self.requests: list[int] = []
         self.processor = Processor(
             0, self._handle, Counts(), max_request_bytes=LARGE, max_idle_seconds=idle, clock=self.clock,
-            max_receive_seconds=receive, memory=memory,
+            max_receive_seconds=receive, memory=memory, workers=ManualWorkers(),
         )  # fmt: skip
         self.processor._thread_id = threading.get_ident()
         self._ends: list[socket.socket] = []

@@ -15,11 +15,6 @@ from pyspark_kafkalog.protocol.api.fetch import (
     PartitionData,
     SnapshotId,
 )
-from pyspark_kafkalog.protocol.api.group_offsets import (
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
 from pyspark_kafkalog.protocol.api.metadata import (
     ApiVersion,
     ApiVersionsResponse,
@@ -38,9 +33,7 @@ from pyspark_kafkalog.protocol.exchange import (
     decode_response,
     encode_request,
     encode_response,
-    encode_response_in_steps,
 )
-from pyspark_kafkalog.steps import Steps, run_steps
 
 
 def joined(parts: list[object]) -> bytes:
@@ -236,29 +229,3 @@ def test_values_that_do_not_fit_their_type_are_refused(topic: CreatableTopic, ve
 def test_an_error_code_that_we_do_not_know_reads_as_unknown() -> None:
     frame = b"\0\0\0\1" + (9999).to_bytes(2, "big") + b"\0\0\0\0"
     assert decode_response(ApiKey.API_VERSIONS, 0, frame)[1].error_code is ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def test_a_long_answer_is_written_in_steps() -> None:
-    """At most a hundred partitions in one, wherever they are; byte for byte what is written at once."""
-    topics = tuple(
-        OffsetFetchResponseTopic(
-            f"t{count}",
-            tuple(OffsetFetchResponsePartition(number, 2**40 + number) for number in range(count)),
-        )
-        for count in (0, 1, 99, 350)
-    )
-    response = OffsetFetchResponse(topics=topics)
-    steps = 0
-
-    def counted() -> Steps[object]:
-        nonlocal steps
-        writing = encode_response_in_steps(response, version=7, correlation_id=5)
-        try:
-            while True:
-                yield next(writing)
-                steps += 1
-        except StopIteration as e:
-            return e.value
-
-    assert run_steps(counted()) == encode_response(response, version=7, correlation_id=5)
-    assert steps >= 4 + 3

@@ -19,7 +19,6 @@ from kafkalog_broker.store.manager import LogManager
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.status.snapshot import BrokerStatus, PartitionStatus
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse
@@ -81,7 +80,7 @@ def snapshots(logs: LogManager, groups: Groups, registration: Registered | None)
 def in_cluster(logs: LogManager, pulse: Pulse | None = None) -> Ownership:
     """Broker 1 has two of four partitions of flights; 2 is live, 3 and its partition are away."""
     topic_id = uuid4()
-    run_steps(logs.creating_topic("flights", topic_id, 4, numbers=(0, 2)))
+    logs.create_topic("flights", topic_id, 4, numbers=(0, 2))
     for number in (0, 2):
         logs.log(TopicPartition("flights", number)).append(batch(b"x", b"y"))
     ownership = Ownership(1, pulse)
@@ -170,7 +169,7 @@ def test_what_keeps_it_from_being_registered_is_a_problem(tmp_path: Path) -> Non
 def test_a_directory_that_failed_is_not_healthy(tmp_path: Path) -> None:
     files = FaultyFiles()
     logs = open_manager(tmp_path, files=files)
-    run_steps(logs.creating_topic("t", uuid4(), 1))
+    logs.create_topic("t", uuid4(), 1)
     logs.log(TopicPartition("t", 0)).append(batch(b"x"))
     alone = snapshots(logs, Groups(), None)
     assert (alone.health(), alone.take().broker) == (None, None)

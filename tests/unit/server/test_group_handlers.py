@@ -10,7 +10,6 @@ from kafkalog_broker.server.handlers.groups import describe_groups, list_groups
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.protocol.api.groups import DescribeGroupsRequest, ListGroupsRequest
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 
 
@@ -41,9 +40,9 @@ class Asked:
 
 def test_groups_that_are_still_being_read_are_answered_with_error_14_and_fail_no_others() -> None:
     context: Any = Asked()
-    listed = run_steps(list_groups(ListGroupsRequest(), context))
+    listed = list_groups(ListGroupsRequest(), context)
     assert (listed.error_code, listed.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
-    loading, loaded = run_steps(describe_groups(DescribeGroupsRequest(("loading", "loaded")), context)).groups
+    loading, loaded = describe_groups(DescribeGroupsRequest(("loading", "loaded")), context).groups
     assert (loading.error_code, loading.group_id, loading.group_state) == (14, "loading", "Dead")
     assert (loaded.error_code, loaded.group_id, loaded.group_state) == (0, "loaded", "Empty")
 
@@ -64,6 +63,6 @@ def test_a_group_is_looked_up_once_however_many_partitions_the_oldest_version_as
         zookeeper_offsets=None,
     )
     wanted = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic("t", tuple(range(101))),))
-    (topic,) = run_steps(offset_fetch(wanted, context)).topics
+    (topic,) = offset_fetch(wanted, context).topics
     assert [p.committed_offset for p in topic.partitions] == [*range(100), -1]
     assert asked == ["g"]

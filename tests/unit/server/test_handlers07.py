@@ -25,7 +25,6 @@ from pyspark_kafkalog.protocol.v07 import (
     ProduceRequest,
     encode_response,
 )
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import TOPIC, crash_all, open_log
 from tests.support.manual_clock import ManualClock
@@ -94,19 +93,25 @@ def test_a_request_for_very_many_new_topics_makes_none(services: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=f"{COSTLY_ELEMENTS + 1} new topics; the limit is {COSTLY_ELEMENTS}"
     ):
-        run_steps(multi_produce(MultiProduceRequest(produces), services))
+        multi_produce(MultiProduceRequest(produces), services)
     assert set(services.topics.all()) == {TOPIC}
 
 
-def test_parts_of_a_request_that_takes_too_long_are_not_begun(services: Any) -> None:
+def test_parts_of_a_request_that_takes_too_long_are_not_begun(
+    services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = services.logs.log(TopicPartition(TOPIC, 0))
     before = log.end_offset
     part = ProduceRequest(TOPIC, 0, memoryview(bytearray(ONE)))
-    steps = multi_produce(MultiProduceRequest((part, part, part)), services)
-    while log.end_offset < before + 2 * len(ONE):
-        next(steps)
-    services.clock.advance(LONGEST_SECONDS + 1)
+    append = log.append
+
+    def append_slowly(*args: Any, **options: Any) -> Any:
+        if log.end_offset == before + len(ONE):
+            services.clock.advance(LONGEST_SECONDS + 1)
+        return append(*args, **options)
+
+    monkeypatch.setattr(log, "append", append_slowly)
     with pytest.raises(ServerError, match="not begun within 60 s") as caught:
-        run_steps(steps)
+        multi_produce(MultiProduceRequest((part, part, part)), services)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert log.end_offset == before + 2 * len(ONE)

@@ -10,7 +10,6 @@ import pytest
 from kafkalog_broker.store.cluster_data import RegistryNote
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import StorageError, UnknownTopicOrPartition
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import batch, crash, open_manager, values
 
@@ -46,7 +45,7 @@ def test_a_damaged_note_is_named(tmp_path: Path, damaged: str) -> None:
 
 def test_a_topic_of_which_others_have_the_last_partitions_is_known_with_its_total(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 4, numbers=(0, 2)))
+    manager.create_topic("t", ID, 4, numbers=(0, 2))
     crash(manager)
     manager = open_manager(tmp_path)
     assert manager.topics()["t"] == StoredTopic(ID, (0, 2), total=4)
@@ -55,7 +54,7 @@ def test_a_topic_of_which_others_have_the_last_partitions_is_known_with_its_tota
     crash(manager)
     manager = open_manager(tmp_path)
     assert manager.topics()["t"] == StoredTopic(ID, (0, 2), {"retention.ms": "5"}, total=6)
-    run_steps(manager.adding_partitions("t", 8, numbers=(7,)))
+    manager.add_partitions("t", 8, numbers=(7,))
     assert manager.topics()["t"] == StoredTopic(ID, (0, 2, 7), {"retention.ms": "5"}, total=8)
 
 
@@ -65,7 +64,7 @@ def test_a_total_is_never_less_than_the_partitions_here() -> None:
 
 def test_partitions_are_set_aside_with_all_that_is_in_them_and_never_over_others(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 3))
+    manager.create_topic("t", ID, 3)
     manager.log(TopicPartition("t", 1)).append(batch(b"kept"))
     manager.log(TopicPartition("t", 2)).append(batch(b"other"))
     with pytest.raises(UnknownTopicOrPartition, match="another one by now"):
@@ -77,7 +76,7 @@ def test_partitions_are_set_aside_with_all_that_is_in_them_and_never_over_others
     assert manager.topics()["t"] == StoredTopic(ID, (0, 2), total=3)
     with pytest.raises(UnknownTopicOrPartition):
         manager.log(TopicPartition("t", 1))
-    run_steps(manager.adding_partitions("t", 3, numbers=(1,)))
+    manager.add_partitions("t", 3, numbers=(1,))
     manager.set_aside("t", ID, [1])
     assert sorted(path.name for path in aside.iterdir()) == ["t.topic", "t_1", "t_1~1"]
     crash(manager)

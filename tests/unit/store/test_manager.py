@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import START_MS, batch, crash, open_log, open_manager, values
 from tests.support.manual_clock import ManualClock
@@ -34,7 +33,7 @@ def test_a_topic_is_there_with_its_id_partitions_and_properties_after_a_stop_and
     tmp_path: Path,
 ) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 3, {"segment.bytes": "1000", "retention.ms": "-1"}))
+    manager.create_topic("t", ID, 3, {"segment.bytes": "1000", "retention.ms": "-1"})
     wanted = StoredTopic(ID, (0, 1, 2), {"segment.bytes": "1000", "retention.ms": "-1"}, "0.8")
     for end in (crash, type(manager).close):
         assert manager.topics() == {"t": wanted}
@@ -47,7 +46,7 @@ def test_a_topic_is_there_with_its_id_partitions_and_properties_after_a_stop_and
 
 def test_partition_metadata_says_whose_the_directory_is(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.create_topic("t", ID, 1, {})
     text = (tmp_path / "t_0" / "partition.metadata").read_text()
     assert text == "version=1\ntopic.id=ASNFZ4mrze8BI0VniavN7w\ngeneration=0.8\n"
 
@@ -56,17 +55,17 @@ def test_partition_metadata_says_whose_the_directory_is(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     manager = open_manager(tmp_path)
     with pytest.raises(InvalidTopic):
-        run_steps(manager.creating_topic(name, ID, 1, {}))
+        manager.create_topic(name, ID, 1, {})
 
 
 def test_the_longest_name_works(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("x" * 249, ID, 1, {}))
+    manager.create_topic("x" * 249, ID, 1, {})
     manager.set_overrides("x" * 249, {"retention.ms": "5"})
     manager.close()
     manager = open_manager(tmp_path)
     assert manager.log(TopicPartition("x" * 249, 0)).config.retention_ms == 5
-    run_steps(manager.deleting_topic("x" * 249))
+    manager.delete_topic("x" * 249)
     crash(manager)
     assert open_manager(tmp_path).topics() == {}
 
@@ -74,8 +73,8 @@ def test_the_longest_name_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [".deleted-x", ".topics", "a_0", "a_0_0", "-", "x.topic", ".x.tmp", "_"])
 def test_names_that_look_like_our_own_files_are_topics_all_the_same(tmp_path: Path, name: str) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("a", uuid4(), 2, {}))
-    run_steps(manager.creating_topic(name, ID, 2, {}))
+    manager.create_topic("a", uuid4(), 2, {})
+    manager.create_topic(name, ID, 2, {})
     manager.log(TopicPartition(name, 1)).append(batch(b"x"))
     for end in (crash, type(manager).close):
         end(manager)
@@ -97,28 +96,28 @@ def test_a_topic_that_cannot_be_made_leaves_nothing(
 ) -> None:
     manager = open_manager(tmp_path)
     with pytest.raises(error):
-        run_steps(manager.creating_topic("t", ID, count, overrides))
+        manager.create_topic("t", ID, count, overrides)
     assert manager.topics() == {}
     assert not (tmp_path / "t_0").exists()
 
 
 def test_a_topic_is_made_only_once(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.create_topic("t", ID, 1, {})
     with pytest.raises(TopicAlreadyExists):
-        run_steps(manager.creating_topic("t", uuid4(), 2, {}))
+        manager.create_topic("t", uuid4(), 2, {})
     assert manager.topics()["t"].topic_id == ID
 
 
 def test_unknown_topics_and_partitions_are_distinguished_from_offline_ones(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.create_topic("t", ID, 1, {})
     for partition in (TopicPartition("u", 0), TopicPartition("t", 1), TopicPartition("t", -1)):
         with pytest.raises(UnknownTopicOrPartition):
             manager.log(partition)
     for change in (
-        lambda: run_steps(manager.deleting_topic("u")),
-        lambda: run_steps(manager.adding_partitions("u", 2)),
+        lambda: manager.delete_topic("u"),
+        lambda: manager.add_partitions("u", 2),
         lambda: manager.set_overrides("u", {}),
     ):
         with pytest.raises(UnknownTopicOrPartition):
@@ -129,12 +128,12 @@ def test_partitions_are_added_and_the_old_ones_keep_their_records(tmp_path: Path
     manager, log = open_log(tmp_path)
     log.append(batch(b"kept"))
     manager.set_overrides("my_topic", {"segment.bytes": "2000"})
-    run_steps(manager.adding_partitions("my_topic", 3))
+    manager.add_partitions("my_topic", 3)
     assert manager.topics()["my_topic"].partitions == (0, 1, 2)
     assert manager.log(TopicPartition("my_topic", 2)).config.segment_bytes == 2000
     for total in (3, 1):
         with pytest.raises(InvalidPartitions):
-            run_steps(manager.adding_partitions("my_topic", total))
+            manager.add_partitions("my_topic", total)
     crash(manager)
     manager, log = open_log(tmp_path)
     assert manager.topics()["my_topic"].partitions == (0, 1, 2)
@@ -163,18 +162,18 @@ def test_a_deleted_topic_is_gone_at_once_and_its_name_is_free(tmp_path: Path) ->
     manager, log = open_log(tmp_path, clock=clock)
     log.append(batch(b"old"))
     piece = log.read(0, 1000, at_least_one=True)
-    run_steps(manager.deleting_topic("my_topic"))
+    manager.delete_topic("my_topic")
     assert manager.topics() == {}
     for use in (
         lambda: log.append(batch(b"x")),
         lambda: log.read(0, 1000, at_least_one=True),
         log.flush,
-        lambda: run_steps(log.offset_for_timestamp_in_steps(0)),
+        lambda: log.offset_for_timestamp(0),
     ):
         with pytest.raises(UnknownTopicOrPartition):
             use()
     assert len(piece.read()) == len(piece)
-    run_steps(manager.creating_topic("my_topic", ID, 1, {}))
+    manager.create_topic("my_topic", ID, 1, {})
     new = manager.log(log.topic_partition)
     assert values(new) == []
     new.append(batch(b"new"))
@@ -191,8 +190,8 @@ def test_recovery_points_of_a_deleted_topic_mean_nothing_for_its_successor(tmp_p
     for number in range(10):
         log.append(batch(b"%d" % number))
     manager.flush_due()
-    run_steps(manager.deleting_topic("my_topic"))
-    run_steps(manager.creating_topic("my_topic", ID, 1, {}))
+    manager.delete_topic("my_topic")
+    manager.create_topic("my_topic", ID, 1, {})
     new = manager.log(log.topic_partition)
     for number in range(4):
         new.append(batch(b"%d" % number))
@@ -267,8 +266,8 @@ def test_before_it_is_started_a_manager_has_no_meta(tmp_path: Path) -> None:
 
 def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "a", tmp_path / "b")
-    run_steps(manager.creating_topic("t", ID, 3, {}))
-    run_steps(manager.creating_topic("u", uuid4(), 3, {}))
+    manager.create_topic("t", ID, 3, {})
+    manager.create_topic("u", uuid4(), 3, {})
     assert [len(list((tmp_path / place).glob("?_?"))) for place in "ab"] == [3, 3]
     manager.log(TopicPartition("t", 1)).append(batch(b"x"))
     manager.close()
@@ -279,8 +278,8 @@ def test_new_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
 
 def test_leftovers_of_a_creation_are_removed_but_data_is_left_alone(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("half", ID, 2, {}))
-    run_steps(manager.creating_topic("lost", uuid4(), 1, {}))
+    manager.create_topic("half", ID, 2, {})
+    manager.create_topic("lost", uuid4(), 1, {})
     manager.log(TopicPartition("lost", 0)).append(batch(b"precious"))
     manager.close()
     (tmp_path / ".topics" / "half.topic").unlink()
@@ -291,13 +290,13 @@ def test_leftovers_of_a_creation_are_removed_but_data_is_left_alone(tmp_path: Pa
     assert manager.topics() == {}
     assert sorted(p.name for p in tmp_path.glob("*_*") if p.is_dir()) == ["lost_0", "notes_2020"]
     with pytest.raises(StorageError, match="has data and belongs to no topic"):
-        run_steps(manager.creating_topic("lost", ID, 1, {}))
+        manager.create_topic("lost", ID, 1, {})
     assert manager.topics() == {}
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 3, {}))
+    manager.create_topic("t", ID, 3, {})
     manager.log(TopicPartition("t", 1)).append(batch(b"x"))
     manager.close()
     record = tmp_path / ".topics" / "t.topic"
@@ -310,7 +309,7 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path:
 
 def test_directories_that_a_crash_lost_are_made_again(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
-    run_steps(manager.creating_topic("t", ID, 2, {}))
+    manager.create_topic("t", ID, 2, {})
     crash(manager)
     for file in (tmp_path / "t_1").iterdir():
         file.unlink()
@@ -324,7 +323,7 @@ def test_directories_that_a_crash_lost_are_made_again(tmp_path: Path) -> None:
 
 def test_a_record_or_directory_that_contradicts_itself_stops_the_start(tmp_path: Path) -> None:
     manager = open_manager(tmp_path / "a")
-    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.create_topic("t", ID, 1, {})
     manager.close()
     record = tmp_path / "a" / ".topics" / "t.topic"
     good = record.read_text()
@@ -366,7 +365,7 @@ def _few_descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("_few_descriptors")
 def test_many_partitions_work_with_few_descriptors(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, max_open_files=16)
-    run_steps(manager.creating_topic("t", ID, 400, {}))
+    manager.create_topic("t", ID, 400, {})
     for turn in range(2):
         for number in range(400):
             manager.log(TopicPartition("t", number)).append(batch(b"%d" % turn))
@@ -396,7 +395,7 @@ def test_of_settings_that_directories_kept_the_newest_count(tmp_path: Path) -> N
         return manager
 
     manager = open_both()
-    run_steps(manager.creating_topic("t", ID, 1, {}))
+    manager.create_topic("t", ID, 1, {})
     manager.set_defaults(LogConfig(retention_ms=1), {"retention": "1"})
     older = (tmp_path / "a" / SETTINGS_NAME).read_bytes()
     manager.set_defaults(LogConfig(retention_ms=2), {"retention": "2"})

@@ -18,7 +18,6 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
 )
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock
@@ -45,7 +44,7 @@ class Bench:
         self.open: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
 
     def create(self) -> None:
-        run_steps(self.logs.creating_topic(_NAME, uuid4(), 1, {"cleanup.policy": "compact"}))
+        self.logs.create_topic(_NAME, uuid4(), 1, {"cleanup.policy": "compact"})
 
     def build(self, shard: Shard[_State], stored: Stored) -> None:
         shard.state.update((key, value) for _, key, value in stored.values())

@@ -18,7 +18,6 @@ from kafkalog_broker.transaction.coordinator import TransactionCoordinator
 from kafkalog_broker.transaction.producer_ids import ProducerIds
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.manual_clock import ManualClock
 from tests.support.placement import ShiftingPlacement
@@ -57,7 +56,7 @@ class Bench:
         )
         self.logs.start()
         for name in ("t", TRANSACTIONS_TOPIC):
-            run_steps(self.logs.creating_topic(name, uuid4(), 1, {}))
+            self.logs.create_topic(name, uuid4(), 1, {})
         ids = ProducerIds([directory], OsFileSystem(), run=lambda work: work())
         ids.reserve()
         self.coordinator = TransactionCoordinator(

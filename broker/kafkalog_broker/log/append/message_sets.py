@@ -8,11 +8,10 @@ number them, and compressed sets hold the offsets.
 
 from __future__ import annotations
 
-from functools import partial
-
 from kafkalog_broker.config import LogConfig
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import (
     LOG_APPEND_TIME_BIT,
     EntryHeader,
@@ -20,14 +19,13 @@ from pyspark_kafkalog.formats.legacy import (
     assign_in_order,
     assign_offset,
     inner_entries,
-    inner_set_in_steps,
+    inner_set,
     key_and_value,
     read_entry,
     verify_entry,
     wrap_set,
 )
-from pyspark_kafkalog.formats.v07 import check_produced_in_steps
-from pyspark_kafkalog.steps import Steps, run_steps
+from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
@@ -35,13 +33,11 @@ MOST_MESSAGES = 1 << 18
 may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
 """
 
-_STEP_MESSAGES, _STEP_BYTES = 64, 1 << 17
-"""What is checked or numbered in one step: some 100 us."""
+SHORT_SET_BYTES = 16 << 10
+"""Messages of up to so many bytes in all, not compressed, are checked and converted within some ms."""
 
 
-def check_sets_in_steps(
-    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-) -> Steps[list[CheckedBatch]]:
+def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
     """The entries in ``data``, all of them whole, of one format, and fit to be appended.
 
     What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
@@ -53,7 +49,6 @@ def check_sets_in_steps(
     batches: list[CheckedBatch] = []
     position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
     magic = read_entry(data).magic
-    step_ends = _STEP_BYTES
     while position < len(data):
         check_count(count + 1)
         header = read_entry(data, position)
@@ -65,9 +60,9 @@ def check_sets_in_steps(
         if allowed is not None:
             allowed.check_type(header)
         if header.is_compressed:
-            block = yield from inner_set_in_steps(data, position, header, left)
+            block = inner_set(data, position, header, left)
             left -= len(block)
-            checked = yield from _check_wrapper(block, header, allowed, largest, count, needs_key=needs_key)
+            checked = _check_wrapper(block, header, allowed, largest, count, needs_key=needs_key)
             batches.append(checked)
         else:
             _check_key(key_and_value(data, position, header)[0], count, needed=needs_key)
@@ -76,9 +71,6 @@ def check_sets_in_steps(
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
         position += header.size
         count += batches[-1].record_count
-        if not len(batches) % _STEP_MESSAGES or position > step_ends:
-            step_ends = position + _STEP_BYTES
-            yield None
     return batches
 
 
@@ -88,9 +80,9 @@ def check_count(count: int) -> None:
         raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
 
-def number_sets_in_steps(
+def number_sets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> Steps[Checked]:
+) -> Checked:
     """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
 
     What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are
@@ -109,7 +101,7 @@ def number_sets_in_steps(
             _assign(data, position, batch, base_offset, log_append_time_ms)
         else:
             header = read_entry(data, position)
-            rewritten = yield from _rewritten(header, batch, batch.inner, base_offset, log_append_time_ms)
+            rewritten = _rewritten(header, batch, batch.inner, base_offset, log_append_time_ms)
             batch = batch._replace(size=len(rewritten), inner=None if batch.magic else batch.inner)
             made += data[taken:position]
             made += rewritten
@@ -117,8 +109,6 @@ def number_sets_in_steps(
         numbered.append(batch)
         position += checked.size
         base_offset += batch.offset_count
-        if not len(numbered) % _STEP_MESSAGES:
-            yield None
     if not taken:
         return data, numbered
     made += data[taken:]
@@ -138,10 +128,9 @@ def _check_wrapper(
     count_before: int,
     *,
     needs_key: bool,
-) -> Steps[CheckedBatch]:
+) -> CheckedBatch:
     """Check a compressed set's messages; in v1 it stays as it is if its offsets count from 0."""
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
-    step_ends = _STEP_BYTES
     for position, header in inner_entries(block, wrapper):
         check_count(count_before + count + 1)
         if header.magic != wrapper.magic:
@@ -156,9 +145,6 @@ def _check_wrapper(
         newest = max(newest, header.timestamp)
         end = position + header.size
         count += 1
-        if not count % _STEP_MESSAGES or end > step_ends:
-            step_ends = end + _STEP_BYTES
-            yield None
     inner = None if in_order else Unnumbered(block[:end], largest)
     return CheckedBatch(
         wrapper.size, count, count, newest, None, wrapper.magic, count - 1, inner is not None, inner
@@ -187,17 +173,12 @@ def _rewritten(
     inner: Unnumbered,
     base_offset: int,
     log_append_time_ms: int | None,
-) -> Steps[bytes]:
+) -> bytes:
     """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
     block = bytearray(inner.block)
-    position, offset = 0, 0 if batch.magic else base_offset
-    while position < len(block):
-        stop = min(len(block), position + _STEP_BYTES // 8)
-        position, offset = assign_in_order(block, offset, position, stop)
-        yield None
+    assign_in_order(block, 0 if batch.magic else base_offset)
     kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
-    wrap = partial(
-        wrap_set,
+    made = wrap_set(
         block,
         magic=batch.magic,
         codec=wrapper.codec,
@@ -205,7 +186,6 @@ def _rewritten(
         timestamp=batch.max_timestamp,
         timestamp_type=kind,
     )
-    made: bytes = (yield wrap) if len(block) > _STEP_BYTES else wrap()
     if len(made) > inner.largest:
         raise MessageTooLarge(
             f"a compressed set of {wrapper.size} bytes has {len(made)} with its offsets; max.message.bytes is"
@@ -235,22 +215,29 @@ class _Times:
         raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")
 
 
-def check_v07(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
-    """`check_v07_in_steps`, all of them here and now. Raises the same."""
-    return run_steps(check_v07_in_steps(data, config, now_ms, internal=internal))
+def takes_long_v07(data: memoryview, _config: LogConfig | None = None, /) -> bool:
+    """Whether ``data`` has many messages, or compressed ones."""
+    if len(data) > SHORT_SET_BYTES:
+        return True
+    pos = 0
+    while (entry := entry_header(data, pos)) is not None and entry[1] <= len(data):
+        if entry[2] is not Codec.NONE:
+            return True
+        pos = entry[1]
+    return False
 
 
-def check_v07_in_steps(
+def check_v07(
     data: memoryview,
     config: LogConfig,
     now_ms: int,  # noqa: ARG001 - these messages have no time
     internal: bool,
-) -> Steps[Checked]:
+) -> Checked:
     """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
 
     No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
     """
-    found = yield from check_produced_in_steps(
+    found = check_produced(
         data,
         max_message_bytes=len(data) if internal else config.max_message_bytes,
         max_bytes=MAX_DECOMPRESSED_BYTES,
@@ -263,12 +250,4 @@ def leave_as_they_are(
     data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
 ) -> Checked:
     """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
-    return data, batches
-
-
-def leave_as_they_are_in_steps(
-    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
-) -> Steps[Checked]:
-    """The same."""
-    yield from ()
     return data, batches

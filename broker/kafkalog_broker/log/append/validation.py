@@ -14,9 +14,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.config import LogConfig
-from kafkalog_broker.log.append.message_sets import check_count, check_sets_in_steps, number_sets_in_steps
+from kafkalog_broker.log.append.message_sets import SHORT_SET_BYTES, check_count, check_sets, number_sets
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch
-from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from pyspark_kafkalog.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+)
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -29,12 +35,11 @@ from pyspark_kafkalog.formats.batch import (
     read_header_fields,
 )
 from pyspark_kafkalog.formats.checksum import crc32c
-from pyspark_kafkalog.formats.compression import Codec, decompress_in_steps
-from pyspark_kafkalog.formats.convert import PIECE_BYTES, Piece, for_topic_in_steps
+from pyspark_kafkalog.formats.compression import Codec, decompress
+from pyspark_kafkalog.formats.convert import PIECE_BYTES, for_topic
 from pyspark_kafkalog.formats.legacy import MAGIC_POSITION
-from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 LEADER_EPOCH = 0
@@ -63,14 +68,6 @@ class _Closed(NamedTuple):
     record_count: int
 
 
-def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
-    """`check_batches_in_steps` at once."""
-    batches, closed = _check_headers(data, config, now_ms, internal=internal)
-    if closed:
-        run_steps(_open_all(closed, config))
-    return batches
-
-
 def opens_records(data: memoryview, config: LogConfig) -> bool:
     """Whether it may take long to check the first batch in ``data``: it is compressed, and a few bytes may
     unfold to megabytes, or it has many records and each must have a key.
@@ -82,9 +79,7 @@ def opens_records(data: memoryview, config: LogConfig) -> bool:
     return len(data) > _MANY_KEYS_BYTES and "compact" in config.cleanup_policy
 
 
-def check_batches_in_steps(
-    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
-) -> Steps[list[CheckedBatch]]:
+def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
     """The batches in ``data``, all of them whole and fit to be appended.
 
     ``internal`` is for what the broker itself appends: control and transactional batches are then allowed,
@@ -99,7 +94,7 @@ def check_batches_in_steps(
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
-        yield from _open_all(closed, config)
+        _open_all(closed, config)
     return batches
 
 
@@ -159,22 +154,20 @@ def _check_headers(
     return batches, closed
 
 
-def _open_all(closed: Sequence[_Closed], config: LogConfig) -> Steps[None]:
+def _open_all(closed: Sequence[_Closed], config: LogConfig) -> None:
     left = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
     for each in closed:
-        left -= yield from _open_records(each, config, left)
+        left -= _open_records(each, config, left)
 
 
-def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> Steps[int]:
+def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
     """Look at the records of one batch; how many bytes were decompressed."""
     data, codec, count = closed
     try:
-        block = memoryview((yield from decompress_in_steps(codec, data, max_bytes))) if codec else data
-        for _ in check_lengths(block, count):
-            yield None
+        block = memoryview(decompress(codec, data, max_bytes)) if codec else data
+        check_lengths(block, count)
         if "compact" in config.cleanup_policy:
-            for _ in check_keys(block, count):
-                yield None
+            check_keys(block, count)
     except CorruptMessage as e:
         raise InvalidRecord(str(e)) from None  # as in `_check_headers`
     except MessageTooLarge as e:
@@ -245,87 +238,67 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
             raise InvalidTimestamp(f"timestamp {timestamp} is outside [{earliest}, {latest}]")
 
 
-def take_long(data: memoryview, config: LogConfig) -> bool:
-    """Whether messages in ``data`` must be looked at one by one, or be decompressed: it is of v0 or v1, or is
-    to become that, or it is a batch v2 that must be opened.
+def takes_long(data: memoryview, config: LogConfig) -> bool:
+    """Whether ``data`` has many or compressed messages that must be looked at one by one: v0 or v1, what
+    is to become that, or a batch v2 that must be opened.
     """
-    return (
-        config.magic not in (None, MAGIC)
-        or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC)
-        or opens_records(data, config)
-    )
+    if config.magic in (None, MAGIC) and (len(data) <= MAGIC_POSITION or data[MAGIC_POSITION] == MAGIC):
+        return opens_records(data, config)
+    if len(data) > SHORT_SET_BYTES:
+        return True
+    try:
+        return any(codec_at(data, frame.position) for frame in frames(data, start_offset=-(1 << 63)))
+    except KafkaError:
+        return False  # `check_entries` says what is wrong
 
 
 def check_entries(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
-    """`check_entries_in_steps` at once."""
-    is_v2 = not len(data) or (len(data) > MAGIC_POSITION and data[MAGIC_POSITION] == MAGIC)
-    if is_v2 and (internal or config.magic in (None, MAGIC)):
-        return data, check_batches(data, config, now_ms, internal=internal)
-    return run_steps(check_entries_in_steps(data, config, now_ms, internal=internal))
-
-
-def check_entries_in_steps(
-    data: memoryview, config: LogConfig, now_ms: int, internal: bool
-) -> Steps[Checked]:
     """``data`` and the entries in it, or what was made of it for a topic that wants another format.
 
     What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
 
     Raises:
-        KafkaError: as `check_batches_in_steps`; or the data has no equivalent in the topic's
+        KafkaError: as `check_batches`; or the data has no equivalent in the topic's
             format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
             headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
             or has too many messages to be converted one by one.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if magic == MAGIC:
-        batches = yield from check_batches_in_steps(data, config, now_ms, internal=internal)
+        batches = check_batches(data, config, now_ms, internal=internal)
     else:
-        batches = yield from check_sets_in_steps(data, config, now_ms, internal=internal)
+        batches = check_sets(data, config, now_ms, internal=internal)
     wanted = config.magic
     if wanted is None or wanted == magic or internal:
         return data, batches
     check_count(sum(batch.record_count for batch in batches))
-    return (yield from _converted(data, wanted, config, now_ms))
+    return _converted(data, wanted, config, now_ms)
 
 
 def number_entries(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Checked:
-    """`number_entries_in_steps` at once."""
-    if batches[0].magic == MAGIC:
-        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
-    return run_steps(number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
-
-
-def number_entries_in_steps(
-    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
-) -> Steps[Checked]:
     """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
-    Raises `MessageTooLarge`: as `number_sets_in_steps`.
+    Raises `MessageTooLarge`: as `number_sets`.
     """
     if batches[0].magic == MAGIC:
         return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
-    return (yield from number_sets_in_steps(data, batches, base_offset, log_append_time_ms))
+    return number_sets(data, batches, base_offset, log_append_time_ms)
 
 
-def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Steps[Checked]:
+def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Checked:
     """What was checked, in format ``magic``; it is checked again, for what numbering wants to know."""
     largest = config.max_message_bytes
     piece_bytes = max(1, min(PIECE_BYTES, largest))
     joined = bytearray()  # which can be written: numbering changes it in place
 
-    def take(piece: Piece) -> None:
+    for piece in for_topic(data, magic, max_bytes=MAX_DECOMPRESSED_BYTES, piece_bytes=piece_bytes):
         joined.extend(piece.data)
-
-    yield from for_topic_in_steps(
-        data, magic, take, max_bytes=MAX_DECOMPRESSED_BYTES, piece_bytes=piece_bytes
-    )
     made = memoryview(joined)
     if magic == MAGIC:
         checked = check_batches(made, config, now_ms, internal=True)
     else:
-        checked = yield from check_sets_in_steps(made, config, now_ms, internal=True)
+        checked = check_sets(made, config, now_ms, internal=True)
     batches = [
         batch._replace(
             rewritten=True, inner=None if batch.inner is None else batch.inner._replace(largest=largest)

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from kafkalog_broker.security.acl_store import check_new
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.acls import (
     AclCreation,
@@ -41,16 +41,17 @@ from pyspark_kafkalog.security.acls import (
     Permission,
     ResourceType,
 )
-from pyspark_kafkalog.steps import Steps
 
 # --- DescribeAcls
 
-_ACLS_A_STEP = 1_000
-"""How many ACLs are compared before others have their turn."""
 
-
-@handles(ApiKey.DESCRIBE_ACLS, versions=(0, 3), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
-def describe_acls(request: DescribeAclsRequest, ctx: Context) -> Steps[DescribeAclsResponse]:
+@handles(
+    ApiKey.DESCRIBE_ACLS,
+    versions=(0, 3),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
+    takes_long=always,
+)
+def describe_acls(request: DescribeAclsRequest, ctx: Context) -> DescribeAclsResponse:
     """List the ACLs that a filter matches, together for each pattern of resources.
 
     Answered from memory.
@@ -62,11 +63,9 @@ def describe_acls(request: DescribeAclsRequest, ctx: Context) -> Steps[DescribeA
     except KafkaError as e:
         return DescribeAclsResponse(error_code=ctx.refused(e), error_message=str(e))
     found = []
-    for number, acl in enumerate(authorizer.acls, 1):
+    for acl in authorizer.acls:
         if wanted.matches(acl):
             found.append(acl)
-        if not number % _ACLS_A_STEP:
-            yield None
     by_pattern = groupby(sorted(found), key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
     return DescribeAclsResponse(
         error_code=ErrorCode.NONE,
@@ -113,8 +112,10 @@ def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 # --- CreateAcls
 
 
-@handles(ApiKey.CREATE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),))
-def create_acls(request: CreateAclsRequest, ctx: Context) -> Steps[CreateAclsResponse]:
+@handles(
+    ApiKey.CREATE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
+)
+def create_acls(request: CreateAclsRequest, ctx: Context) -> CreateAclsResponse:
     """Add ACLs, which are in force, and on the disk, before the response is sent.
 
     One that can mean nothing is refused, and does not fail the others.
@@ -134,7 +135,7 @@ def create_acls(request: CreateAclsRequest, ctx: Context) -> Steps[CreateAclsRes
             results[number] = failed(e)
     try:
         # It waits for the disk, or for ZooKeeper.
-        yield partial(authorizer.add, tuple(wanted.values()))
+        authorizer.add(tuple(wanted.values()))
     except KafkaError as e:
         for number in wanted:
             results[number] = failed(e)
@@ -165,8 +166,10 @@ def _creation_failed(error: KafkaError, ctx: Context) -> AclCreationResult:
 # --- DeleteAcls
 
 
-@handles(ApiKey.DELETE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),))
-def delete_acls(request: DeleteAclsRequest, ctx: Context) -> Steps[DeleteAclsResponse]:
+@handles(
+    ApiKey.DELETE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
+)
+def delete_acls(request: DeleteAclsRequest, ctx: Context) -> DeleteAclsResponse:
     """Delete what filters match, on the disk too, before the response is sent.
 
     A filter that cannot be read does not fail the others.
@@ -186,7 +189,7 @@ def delete_acls(request: DeleteAclsRequest, ctx: Context) -> Steps[DeleteAclsRes
             results[number] = failed(e)
     try:
         # It waits for the disk, or for ZooKeeper.
-        found: list[list[Acl]] = yield partial(authorizer.remove, tuple(wanted.values()))
+        found: list[list[Acl]] = authorizer.remove(tuple(wanted.values()))
     except KafkaError as e:
         for number in wanted:
             results[number] = failed(e)

@@ -17,7 +17,7 @@ import shutil
 from itertools import groupby
 from operator import attrgetter
 
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
 from kafkalog_broker.store.manager import DirectoryContents
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, UnsupportedVersion
@@ -38,7 +38,6 @@ from pyspark_kafkalog.protocol.api.cluster import (
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 # --- DescribeCluster
@@ -76,8 +75,13 @@ def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeC
 # --- DescribeLogDirs
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
-def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Steps[DescribeLogDirsResponse]:
+@handles(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(1, 4),
+    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
+    takes_long=always,
+)
+def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> DescribeLogDirsResponse:
     """List the data directories, their disks' sizes, and the bytes of each partition in them.
 
     Every directory is listed, with those of the requested partitions that it has.
@@ -91,7 +95,6 @@ def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Steps[De
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
     results = []
     for each in ctx.services.logs.directories(wanted):
-        yield None
         results.append(_describe_directory(each))
     return DescribeLogDirsResponse(results=tuple(results))
 

@@ -25,7 +25,7 @@ from kafkalog_broker.server.configs import (
     replaced,
     topic_entries,
 )
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsRequest,
@@ -42,7 +42,6 @@ from pyspark_kafkalog.protocol.api.configs import (
 from pyspark_kafkalog.protocol.api.configs import ResourceType as ConfigResource
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 
 # --- DescribeConfigs
 
@@ -54,8 +53,9 @@ from pyspark_kafkalog.steps import Steps
         (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
         (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     ),
+    takes_long=always,
 )
-def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> Steps[DescribeConfigsResponse]:
+def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeConfigsResponse:
     """Describe the properties of topics and of this broker, with sources and synonyms.
 
     A resource that is in the request twice has one result. Null keys ask for every property.
@@ -63,7 +63,6 @@ def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> Steps[Des
     results = []
     for resource in dict.fromkeys(request.resources):
         results.append(_describe_resource(resource, request, ctx))
-        yield None
     return DescribeConfigsResponse(results=tuple(results))
 
 
@@ -121,8 +120,9 @@ def _described_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> Des
     ApiKey.ALTER_CONFIGS,
     versions=(0, 2),
     needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+    takes_long=always,
 )
-def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConfigsResponse]:
+def alter_configs(request: AlterConfigsRequest, ctx: Context) -> AlterConfigsResponse:
     """Replace all the properties that topics, or the broker while it runs, set for themselves.
 
     All changes of a resource are made, or none. One that is in the request twice is refused.
@@ -131,7 +131,7 @@ def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConf
         (each.resource_type, each.resource_name, partial(replaced, each.configs))
         for each in request.resources
     ]
-    results = yield from altered(changes, ctx, validate_only=request.validate_only)
+    results = altered(changes, ctx, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=tuple(AlterConfigsResourceResponse(*result) for result in results))
 
 
@@ -142,10 +142,11 @@ def alter_configs(request: AlterConfigsRequest, ctx: Context) -> Steps[AlterConf
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     versions=(0, 1),
     needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+    takes_long=always,
 )
 def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, ctx: Context
-) -> Steps[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse:
     """Set, delete, append to and subtract from properties of topics and the broker.
 
     All changes of a resource are made, or none. One that is in the request twice is refused.
@@ -164,7 +165,7 @@ def incremental_alter_configs(
         )
         for each in request.resources
     ]
-    results = yield from altered(changes, ctx, validate_only=request.validate_only)
+    results = altered(changes, ctx, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=tuple(AlterConfigsResourceResponse(*result) for result in results)
     )

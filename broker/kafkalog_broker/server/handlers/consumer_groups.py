@@ -15,7 +15,7 @@ from kafkalog_broker.group import assignors
 from kafkalog_broker.group.assignors import EMPTY, by_topic
 from kafkalog_broker.group.classic_rules import CONSUMER
 from kafkalog_broker.group.consumer_group import Client, ConsumerGroup
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.groups import GROUP_OPERATIONS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import (
@@ -33,7 +33,6 @@ from pyspark_kafkalog.protocol.api.consumer_groups import (
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 
 # --- ConsumerGroupHeartbeat
 
@@ -86,10 +85,11 @@ _NEWER_PROTOCOL = 1
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions=(0, 1),
     needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    takes_long=always,
 )
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, ctx: Context
-) -> Steps[ConsumerGroupDescribeResponse]:
+) -> ConsumerGroupDescribeResponse:
     """Describe states, members and assignments of groups of the newer protocol.
 
     Answered from memory. An error of one group does not fail the others; a group that is named twice is
@@ -98,15 +98,11 @@ def consumer_group_describe(
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
-        groups.append(
-            (yield from _describe_group(group_id, names, request.include_authorized_operations, ctx))
-        )
+        groups.append(_describe_group(group_id, names, request.include_authorized_operations, ctx))
     return ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-def _describe_group(
-    group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context
-) -> Steps[DescribedGroup]:
+def _describe_group(group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context) -> DescribedGroup:
     try:
         if not group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
@@ -119,7 +115,6 @@ def _describe_group(
     members = []
     for member_id in group.members:
         members.append(_describe_member(group, member_id, names))
-        yield None
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,

@@ -13,16 +13,17 @@ An answer keeps a file open for each partition that it has data of, so it has da
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.log.aborted import AbortedTransaction as Aborted
+from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
-from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
 from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
 from kafkalog_broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
@@ -37,9 +38,9 @@ from pyspark_kafkalog.protocol.api.fetch import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
+_BATCHES_SINCE = 4
 _WHOLE_FIRST_SINCE = 3
 """Before that a first entry that is larger than the partition's limit comes cut, which is how a client learns
 that its limit is too small for it.
@@ -51,11 +52,6 @@ _LONGEST_WAIT_MS = 60_000
 _LOOKING_MS = 500
 """A search that takes longer is answered empty; the next request goes on with it."""
 _SOON_SECONDS = 0.001
-
-_PARTITIONS_A_STEP = 16
-"""At 10 to 30 us each, where nothing must be converted."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -91,8 +87,19 @@ class _Answer:
             piece.close()
 
 
-@handles(ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),))
-def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
+def _takes_long(request: FetchRequest, ctx: Context) -> bool:
+    """There are many partitions, or entries must be converted: for a client before v2, or from 0.7."""
+    if ctx.version < _BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
+        return True
+    topics = ctx.services.topics.all()
+    named = (topics.get(name) for name, _ in _named(request, ctx) if name is not None)
+    return any(topic is not None and topic.generation != SINCE_08.generation for topic in named)
+
+
+@handles(
+    ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),), takes_long=_takes_long
+)
+def fetch(request: FetchRequest, ctx: Context) -> Any:
     """Send slices of the logs from their files, without reading them; logs of 0.7 through a view.
 
     Answer now if there is enough, an error, or no time to wait; else park the request.
@@ -100,7 +107,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Steps[Any]:
     if request.session_id != 0 or request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     request = _each_once(request)
-    answer = yield from _read(request, ctx)
+    answer = _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
     if answer.unfinished:
         wait_ms = max(wait_ms, _LOOKING_MS)
@@ -145,8 +152,8 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
 
     committed = _is_committed(request)
 
-    def again() -> Steps[Any]:
-        answer = yield from _read(request, ctx)
+    def again() -> Any:
+        answer = _read(request, ctx)
         # The end of a transaction says nothing of how many bytes others keep from being read.
         waits_on = answer.unfinished or (committed and not answer.suffices(request.min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
@@ -156,22 +163,14 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             return LATER
         return _response(answer, ctx)
 
-    def complete() -> None:
-        if ctx.reply.closed:
-            return
-        try:
-            ctx.go_on(again())
-        except Exception:
-            _log.exception("fetch of %s (%s)", ctx.header.client_id, ctx.reply.peer)
-            ctx.reply.close()
-
     partitions = {
         TopicPartition(name, want.partition)
         for name, topic in _named(request, ctx)
         for want in topic.partitions
         if name is not None
     }
-    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, complete, committed)
+    finish = ctx.finish_in_worker if _takes_long(request, ctx) else ctx.finish
+    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, partial(finish, again), committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
@@ -188,7 +187,7 @@ def _end_of(log: ReadableLog, *, committed: bool) -> int:
     return log.last_stable_offset if committed else log.readable_end
 
 
-def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
+def _read(request: FetchRequest, ctx: Context) -> _Answer:
     """Slice every partition within the limits of KIP-74: only the first that has data may exceed them.
 
     They are read from the one on that the last answer left out, and answered in the order of the request.
@@ -198,21 +197,19 @@ def _read(request: FetchRequest, ctx: Context) -> Steps[_Answer]:
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     found: list[PartitionData | None] = [None] * len(wanted)
     try:
-        for done, number in enumerate(_in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)), 1):
+        for number in _in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)):
             topic, want = wanted[number]
             if topic is None:
                 data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))
             else:
                 partition = TopicPartition(topic, want.partition)
-                data = yield from _read_partition(partition, want, left, request, ctx, answer)
+                data = _read_partition(partition, want, left, request, ctx, answer)
             if data.error_code is not ErrorCode.NONE:
                 answer.failed = True
             size = len(data.records or b"")
             answer.size_bytes += size
             left = max(0, left - size)
             found[number] = data
-            if not done % _PARTITIONS_A_STEP:
-                yield None
     except BaseException:
         answer.drop()
         raise
@@ -259,7 +256,7 @@ def _read_partition(
     request: FetchRequest,
     ctx: Context,
     answer: _Answer,
-) -> Steps[PartitionData]:
+) -> PartitionData:
     committed = _is_committed(request)
     try:
         if ctx.services.authorizer is not None:
@@ -276,7 +273,7 @@ def _read_partition(
             part = answer.allowance.part()
             source = OlderReader(log, partition, ctx.version, part, ctx.services.metrics)
         cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
-        piece = yield from source.read_in_steps(
+        piece = source.read(
             want.fetch_offset,
             max(0, min(limit, left)),
             at_least_one=at_least_one or cut_first,

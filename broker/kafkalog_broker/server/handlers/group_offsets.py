@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from kafkalog_broker.group.group import NoSuchGroup
 from kafkalog_broker.group.group_offsets import encode_offsets
 from kafkalog_broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
-from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.group_offsets import (
@@ -45,14 +45,13 @@ from pyspark_kafkalog.protocol.api.group_offsets import (
 from pyspark_kafkalog.protocol.api.transactions import TxnOffsetCommitRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog_broker.server.registration import ZooKeeperOffsets
 
-A_STEP = 100
-"""How many partitions are handled before others have their turn."""
+ENCODED_BEFORE = 100
+"""So many offsets and more are encoded before the group is locked."""
 
 # --- OffsetCommit
 
@@ -64,8 +63,9 @@ _NO_GROUP_SINCE = 9
     ApiKey.OFFSET_COMMIT,
     versions=(0, 9),
     needs=((Operation.READ, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+    takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
 )
-def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
+def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read: its members may, or anybody while it has none.
 
     Partitions that do not exist get error 3.
@@ -88,14 +88,14 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Steps[Any]:
             expires,
         )
 
-    accepted, codes = yield from check_offsets(request, value, ctx)
+    accepted, codes = check_offsets(request, value, ctx)
     zookeeper = ctx.services.zookeeper_offsets
     if ctx.version == 0 and zookeeper is not None:
         zookeeper.in_turn(ctx.later(lambda: _commit_to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
     encoded = None
-    if len(accepted) > A_STEP:
-        encoded = yield from encode_offsets(request.group_id, accepted, now)
+    if len(accepted) > ENCODED_BEFORE:
+        encoded = encode_offsets(request.group_id, accepted, now)
     try:
         ctx.services.groups.offsets.commit(
             request.group_id,
@@ -159,7 +159,7 @@ def check_offsets(
     request: OffsetCommitRequest | TxnOffsetCommitRequest,
     value: Callable[[Any], CommittedOffset],
     ctx: Context,
-) -> Steps[tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]]:
+) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
     """What may be stored: the ``value`` of each partition's commit; and the codes of all partitions."""
     accepted: dict[TopicPartition, CommittedOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -173,8 +173,6 @@ def check_offsets(
                 codes[partition] = ctx.refused(e)
             else:
                 accepted[partition], codes[partition] = offset, ErrorCode.NONE
-            if not len(codes) % A_STEP:
-                yield None
     return accepted, codes
 
 
@@ -211,12 +209,22 @@ class _Found(NamedTuple):
     """Topics that the client may not see."""
 
 
+def _offset_fetch_takes_long(request: OffsetFetchRequest, ctx: Context) -> bool:
+    topics: list[Sequence[Any] | None] = [request.topics]
+    if ctx.version >= _SEVERAL_GROUPS_SINCE:
+        topics = [group.topics for group in request.groups]
+    return len(topics) > MANY or any(
+        each is None or sum(len(topic.partition_indexes) for topic in each) > MANY for each in topics
+    )
+
+
 @handles(
     ApiKey.OFFSET_FETCH,
     versions=(0, 9),
     needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    takes_long=_offset_fetch_takes_long,
 )
-def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
+def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
     """Return the offsets that groups have stored; from version 8 of several groups at once.
 
     Null topics (from version 2) ask for all offsets. Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while
@@ -226,9 +234,7 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
         return _fetch_version_0(request, ctx)
     if ctx.version >= _SEVERAL_GROUPS_SINCE:
         groups, fetch, done = [], cache(ctx.services.groups.offsets.fetch), set[str]()
-        for number, group in enumerate(request.groups, 1):
-            if not number % A_STEP:
-                yield None
+        for group in request.groups:
             if group.topics is None:
                 if group.group_id in done:  # all that it has is answered once
                     continue
@@ -236,7 +242,7 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
             member = group.member_id, group.member_epoch
             found = _look_up(group.group_id, wanted, request.require_stable, ctx, fetch, member)
-            topics = yield from _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
             groups.append(
                 OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
             )
@@ -244,7 +250,7 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Steps[Any]:
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
     found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.offsets.fetch)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
-    topics = yield from _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
+    topics = _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
     return OffsetFetchResponse(
         error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE, topics=topics
     )
@@ -297,7 +303,7 @@ def _fetch_each(
 
 def _topics(
     found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
-) -> Steps[tuple[Any, ...]]:
+) -> tuple[Any, ...]:
     """The topics in the types of a version; ``code`` goes into each partition."""
     topics, done = [], 0
     for name, indexes in found.wanted:
@@ -317,8 +323,6 @@ def _topics(
                 )
             )
             done += 1
-            if not done % A_STEP:
-                yield None
         topics.append(topic_type(name=name, partitions=tuple(partitions)))
     return tuple(topics)
 
@@ -378,8 +382,9 @@ def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
     ApiKey.OFFSET_DELETE,
     versions=(0, 0),
     needs=((Operation.DELETE, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+    takes_long=always,
 )
-def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDeleteResponse]:
+def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteResponse:
     """Delete a group's offsets, except of topics that a member reads.
 
     Partitions that do not exist get error 3.
@@ -399,8 +404,6 @@ def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> Steps[OffsetDel
                 present.append(partition)
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
-            if not (len(present) + len(codes)) % A_STEP:
-                yield None
     try:
         if not request.group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "offsets are deleted of a group with a name")

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from kafkalog_broker.group.group import NoSuchGroup
-from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.groups import (
     DeletableGroupResult,
@@ -45,7 +45,6 @@ from pyspark_kafkalog.protocol.api.groups import (
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 
 # --- JoinGroup
 
@@ -208,8 +207,13 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
 
 
-@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=((Operation.DESCRIBE, ResourceType.GROUP),))
-def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> Steps[DescribeGroupsResponse]:
+@handles(
+    ApiKey.DESCRIBE_GROUPS,
+    versions=(0, 6),
+    needs=((Operation.DESCRIBE, ResourceType.GROUP),),
+    takes_long=always,
+)
+def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
     """Describe states and members of classic groups. An unknown group is "Dead".
 
     Answered from memory. An error of one group does not fail the others; a group that is named twice is
@@ -218,7 +222,6 @@ def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> Steps[Descr
     groups = []
     for name in dict.fromkeys(request.groups):
         groups.append(_describe_group(name, request.include_authorized_operations, ctx))
-        yield None
     return DescribeGroupsResponse(groups=tuple(groups))
 
 
@@ -268,8 +271,9 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> DescribedGroup:
     ApiKey.LIST_GROUPS,
     versions=(0, 5),
     needs=((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),
+    takes_long=always,
 )
-def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsResponse]:
+def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
     """List all groups, with their states (from version 4) and types (from 5).
 
     Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read.
@@ -280,7 +284,6 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsRes
         groups = ctx.services.groups.groups()
     except KafkaError as e:
         return ListGroupsResponse(error_code=ctx.refused(e))
-    yield None
     everything = ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return ListGroupsResponse(
         groups=tuple(
@@ -296,8 +299,10 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> Steps[ListGroupsRes
 # --- DeleteGroups
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),))
-def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGroupsResponse]:
+@handles(
+    ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),), takes_long=always
+)
+def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> DeleteGroupsResponse:
     """Delete groups without members, with their offsets.
 
     The results are in the order of the request.
@@ -305,7 +310,6 @@ def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> Steps[DeleteGro
     results = []
     for name in request.groups_names:
         results.append(_delete_group(name, ctx))
-        yield None
     return DeleteGroupsResponse(results=tuple(results))
 
 

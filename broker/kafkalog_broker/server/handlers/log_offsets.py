@@ -15,11 +15,9 @@ DeleteRecords         0-2       nothing
 
 from __future__ import annotations
 
-from functools import partial
-
 from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import MANY, Context, always, handles
 from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
 from pyspark_kafkalog.errors import (
     ErrorCode,
@@ -49,7 +47,6 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -66,8 +63,21 @@ _NO_OFFSET = (-1, -1)
 """Timestamp and offset where no record qualifies."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=(0, 7), needs=((Operation.DESCRIBE, ResourceType.TOPIC),))
-def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsetsResponse]:
+def _list_offsets_takes_long(request: ListOffsetsRequest, _ctx: Context) -> bool:
+    """Look-ups by time may have to decompress a batch."""
+    wanted = [partition for topic in request.topics for partition in topic.partitions]
+    return len(wanted) > MANY or any(
+        each.timestamp >= 0 or each.timestamp == MAX_TIMESTAMP for each in wanted
+    )
+
+
+@handles(
+    ApiKey.LIST_OFFSETS,
+    versions=(0, 7),
+    needs=((Operation.DESCRIBE, ResourceType.TOPIC),),
+    takes_long=_list_offsets_takes_long,
+)
+def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
     """Return where a partition begins, ends, or stood at a time.
 
     An error in one partition does not fail the others.
@@ -79,10 +89,9 @@ def list_offsets(request: ListOffsetsRequest, ctx: Context) -> Steps[ListOffsets
         for want in topic.partitions:
             partition = TopicPartition(topic.name, want.partition_index)
             if ctx.version >= _ONE_OFFSET_SINCE:
-                partitions.append((yield from _one_offset(partition, want, request, ctx, time)))
+                partitions.append(_one_offset(partition, want, request, ctx, time))
             else:
                 partitions.append(_several_offsets(partition, want, ctx))
-            yield None
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
@@ -93,13 +102,13 @@ def _one_offset(
     request: ListOffsetsRequest,
     ctx: Context,
     time: TimeAllowance,
-) -> Steps[ListOffsetsPartitionResponse]:
+) -> ListOffsetsPartitionResponse:
     try:
         time.check()
         ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        timestamp, offset = yield from _find_offset(partition, want.timestamp, committed, ctx)
+        timestamp, offset = _find_offset(partition, want.timestamp, committed, ctx)
     except KafkaError as e:
         return ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=ctx.refused(e))
     return ListOffsetsPartitionResponse(
@@ -130,9 +139,7 @@ def _several_offsets(
     )
 
 
-def _find_offset(
-    partition: TopicPartition, timestamp: int, committed: bool, ctx: Context
-) -> Steps[tuple[int, int]]:
+def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx: Context) -> tuple[int, int]:
     log = ctx.services.logs.readable(partition, Allowance())
     end = log.last_stable_offset if committed else log.readable_end
     if timestamp == LATEST_TIMESTAMP:
@@ -142,29 +149,27 @@ def _find_offset(
     if timestamp == MAX_TIMESTAMP:
         if ctx.version < _MAX_TIMESTAMP_SINCE:
             raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets {_MAX_TIMESTAMP_SINCE}")
-        found = yield from log.max_timestamp_in_steps()
+        found = log.max_timestamp()
     elif timestamp < 0:
         raise InvalidRequest(f"{partition}: timestamp {timestamp} is neither a time nor a name for an offset")
     else:
-        found = yield from log.offset_for_timestamp_in_steps(timestamp)
+        found = log.offset_for_timestamp(timestamp)
     # A record that read_committed cannot see yet counts as none.
     return found if found is not None and found[1] < end else _NO_OFFSET
 
 
 # --- OffsetForLeaderEpoch
 
-_PARTITIONS_A_STEP = 100
-"""How many partitions are handled before others have their turn."""
-
 
 @handles(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     versions=(2, 4),
     needs=((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
 )
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: Context
-) -> Steps[OffsetForLeaderEpochResponse]:
+) -> OffsetForLeaderEpochResponse:
     """Return where a leader's epoch ends: the only one is 0, and it ends where the log does.
 
     For any other epoch the answer is -1 and -1. An error in one partition does not fail the others.
@@ -175,8 +180,6 @@ def offset_for_leader_epoch(
         for want in topic.partitions:
             partitions.append(_end_of_epoch(topic.topic, want, ctx))
             done += 1
-            if not done % _PARTITIONS_A_STEP:
-                yield None
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
@@ -200,8 +203,10 @@ def _end_of_epoch(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> E
 _END_OF_LOG = -1
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),))
-def delete_records(request: DeleteRecordsRequest, ctx: Context) -> Steps[DeleteRecordsResponse]:
+@handles(
+    ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),), takes_long=always
+)
+def delete_records(request: DeleteRecordsRequest, ctx: Context) -> DeleteRecordsResponse:
     """Have logs begin at an offset, durably; -1 is the end of the log.
 
     An error in one partition does not fail the others.
@@ -211,15 +216,14 @@ def delete_records(request: DeleteRecordsRequest, ctx: Context) -> Steps[DeleteR
     for topic in request.topics:
         partitions = []
         for want in topic.partitions:
-            partitions.append((yield from _delete_records(topic.name, want, ctx, time)))
-            yield None
+            partitions.append(_delete_records(topic.name, want, ctx, time))
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
     return DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete_records(
     topic: str, want: DeleteRecordsPartition, ctx: Context, time: TimeAllowance
-) -> Steps[DeleteRecordsPartitionResult]:
+) -> DeleteRecordsPartitionResult:
     partition, logs = TopicPartition(topic, want.partition_index), ctx.services.logs
     try:
         time.check()
@@ -237,7 +241,7 @@ def _delete_records(
         if offset < 0:
             raise OffsetOutOfRange(str(partition), offset, log.start_offset, log.readable_end)
         # It waits for the disk.
-        start_offset: int = yield partial(logs.delete_records, partition, offset)
+        start_offset: int = logs.delete_records(partition, offset)
     except KafkaError as e:
         return DeleteRecordsPartitionResult(
             partition_index=want.partition_index, low_watermark=-1, error_code=ctx.refused(e)

@@ -16,10 +16,9 @@ refuses all changes of that user, and of no other.
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 from kafkalog_broker.security.credentials import Change
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.logins import (
     AlterUserScramCredentialsRequest,
@@ -39,7 +38,6 @@ from pyspark_kafkalog.protocol.api.logins import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential
-from pyspark_kafkalog.steps import Steps
 
 # --- SaslHandshake
 
@@ -141,11 +139,14 @@ class _RefusedChange(KafkaError):
 
 
 @handles(
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), needs=((Operation.ALTER, ResourceType.CLUSTER),)
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=((Operation.ALTER, ResourceType.CLUSTER),),
+    takes_long=always,
 )
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, ctx: Context
-) -> Steps[AlterUserScramCredentialsResponse]:
+) -> AlterUserScramCredentialsResponse:
     """Set and remove SCRAM credentials, durably before the response is sent.
 
     One result for each user. Another thread waits for the disk.
@@ -173,7 +174,7 @@ def alter_user_scram_credentials(
     changes = [change for change in changes if change.user not in refused]
     if changes:
         try:
-            yield partial(ctx.services.credentials.change, changes)
+            ctx.services.credentials.change(changes)
         except KafkaError as e:
             refused |= {change.user: e for change in changes}
     return AlterUserScramCredentialsResponse(

@@ -20,7 +20,7 @@ from typing import cast
 
 from kafkalog_broker.cluster.ownership import RegisteredElsewhere
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
-from kafkalog_broker.server.dispatch import REGISTRY, Context, handles
+from kafkalog_broker.server.dispatch import MANY, REGISTRY, Context, handles
 from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     CoordinatorLoading,
@@ -52,7 +52,6 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps, run_steps
 
 # --- ApiVersions
 
@@ -113,6 +112,14 @@ def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
     return dict(sorted(found.items()))
 
 
+def _metadata_takes_long(request: MetadataRequest, ctx: Context) -> bool:
+    """There are many topics, or some may have to be created."""
+    known, wanted = ctx.services.topics.all(), request.topics or ()
+    return len(wanted or known) > _FEW or any(
+        topic.name is not None and topic.name not in known for topic in wanted
+    )
+
+
 @handles(
     ApiKey.METADATA,
     versions=(0, 12),
@@ -122,24 +129,15 @@ def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
         (Operation.CREATE, ResourceType.TOPIC),
         (Operation.DESCRIBE, ResourceType.CLUSTER),
     ),
+    takes_long=_metadata_takes_long,
 )
-def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse | Steps[MetadataResponse]:
+def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
     partition is led by its owner, with leader epoch 0, and has no leader while the owner is away.
 
-    One bad topic does not fail the others. In steps if a topic may have to be created, or if there are many:
-    that takes time, the rest does not.
+    One bad topic does not fail the others.
     """
-    known = ctx.services.topics.all()
-    wanted = request.topics or ()
-    answering = _metadata_in_steps(request, ctx)
-    if len(wanted or known) <= _FEW and all(topic.name is None or topic.name in known for topic in wanted):
-        return run_steps(answering)
-    return answering
-
-
-def _metadata_in_steps(request: MetadataRequest, ctx: Context) -> Steps[MetadataResponse]:
     services = ctx.services
     brokers = live_brokers(ctx)
     ids = frozenset(brokers)
@@ -150,11 +148,9 @@ def _metadata_in_steps(request: MetadataRequest, ctx: Context) -> Steps[Metadata
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 operations = _topic_operations(name, request, ctx)
                 topics.append(services.written_topics.of(name, topic, ctx.version, operations, ids))
-            yield None
     else:
         for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
-            topics.append((yield from _describe_topic(wanted, request, ctx, ids)))
-            yield None
+            topics.append(_describe_topic(wanted, request, ctx, ids))
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=number, host=host, port=port)
@@ -171,9 +167,9 @@ def _metadata_in_steps(request: MetadataRequest, ctx: Context) -> Steps[Metadata
 
 def _describe_topic(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, brokers: frozenset[int]
-) -> Steps[MetadataResponseTopic | WrittenTopic]:
+) -> MetadataResponseTopic | WrittenTopic:
     try:
-        name, topic = yield from _find_topic(wanted, request, ctx)
+        name, topic = _find_topic(wanted, request, ctx)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
         return MetadataResponseTopic(
@@ -194,7 +190,7 @@ def _topic_operations(name: str, request: MetadataRequest, ctx: Context) -> int:
 
 def _find_topic(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
-) -> Steps[tuple[str, StoredTopic]]:
+) -> tuple[str, StoredTopic]:
     services = ctx.services
     topics = services.topics
     if wanted.name is None or wanted.topic_id != ZERO_UUID:
@@ -215,22 +211,28 @@ def _find_topic(
             raise
     if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
         ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
-    return wanted.name, (yield from topics.getting_or_creating(wanted.name))
+    return wanted.name, topics.get_or_create(wanted.name)
 
 
 # --- FindCoordinator
 
 _SEVERAL_KEYS_SINCE = 4
-_COORDINATORS_A_STEP = 100
-"""How many coordinators are found before others have their turn."""
+
+
+def _find_coordinator_takes_long(request: FindCoordinatorRequest, ctx: Context) -> bool:
+    """In a cluster the first asks ZooKeeper."""
+    services = ctx.services
+    keeper = services.groups if request.key_type == CoordinatorType.GROUP else services.transactions
+    return not keeper.opened or len(request.coordinator_keys) > MANY
 
 
 @handles(
     ApiKey.FIND_COORDINATOR,
     versions=(0, 4),
     needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+    takes_long=_find_coordinator_takes_long,
 )
-def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[FindCoordinatorResponse]:
+def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
     """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
     of ``__transaction_state`` that keeps the transactional id.
 
@@ -239,11 +241,9 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[Fin
     if ctx.version >= _SEVERAL_KEYS_SINCE:
         found = []
         for key in request.coordinator_keys:
-            found.append((yield from _find_coordinator(key, request.key_type, ctx)))
-            if not len(found) % _COORDINATORS_A_STEP:
-                yield None
+            found.append(_find_coordinator(key, request.key_type, ctx))
         return FindCoordinatorResponse(coordinators=tuple(found))
-    one = yield from _find_coordinator(request.key, request.key_type, ctx)
+    one = _find_coordinator(request.key, request.key_type, ctx)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -253,7 +253,7 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> Steps[Fin
     )
 
 
-def _find_coordinator(key: str, key_type: int, ctx: Context) -> Steps[Coordinator]:
+def _find_coordinator(key: str, key_type: int, ctx: Context) -> Coordinator:
     services = ctx.services
     number, brokers = services.config.node_id, live_brokers(ctx)
     try:
@@ -268,7 +268,7 @@ def _find_coordinator(key: str, key_type: int, ctx: Context) -> Steps[Coordinato
             services.brought_offsets.check_tried(key)
         try:
             if not keeper.opened:
-                yield keeper.open  # in a cluster it asks ZooKeeper
+                keeper.open()  # in a cluster it asks ZooKeeper
             partition = keeper.partition_of(key)
             if services.ownership is not None:
                 number = services.ownership.owner_of(partition)

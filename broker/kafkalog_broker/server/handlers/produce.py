@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kafkalog_broker.log.family import AppendResult
 from kafkalog_broker.log.log import Guard, Log
 from kafkalog_broker.network.reply import Part
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
-from kafkalog_broker.server.dispatch import LATER, CloseConnection, Context, handles
+from kafkalog_broker.server.dispatch import LATER, MANY, CloseConnection, Context, handles
 from kafkalog_broker.server.served_logs import TimeAllowance
 from kafkalog_broker.transaction.other_brokers import Refusals
 from pyspark_kafkalog.errors import (
@@ -54,7 +55,6 @@ from pyspark_kafkalog.protocol.api.produce import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
-from pyspark_kafkalog.steps import Steps, resume_steps
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
 
 _BATCHES_SINCE = 3
@@ -108,11 +108,27 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     return (answer,)
 
 
+def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
+    """There are many partitions, or messages that must be looked at one by one."""
+    wanted = [(topic.name, data) for topic in request.topic_data for data in topic.partition_data]
+    if len(wanted) > MANY:
+        return True
+    for topic, data in wanted:
+        try:
+            log = ctx.services.logs.log(TopicPartition(topic, data.index))
+        except KafkaError:
+            continue  # which is refused when its turn comes
+        if data.records is not None and log.takes_long(data.records):
+            return True
+    return False
+
+
 @handles(
     ApiKey.PRODUCE,
     versions=(0, 12),
     needs=((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
     short_cut=produce_single,
+    takes_long=_takes_long,
 )
 def produce(request: ProduceRequest, ctx: Context) -> Any:
     """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
@@ -125,7 +141,7 @@ def produce(request: ProduceRequest, ctx: Context) -> Any:
         return _produce(request, ctx, {})
 
     def answered(refusals: Refusals) -> None:
-        ctx.go_on(resume_steps(None, _produce(request, ctx, refusals)))
+        ctx.finish_in_worker(partial(_produce, request, ctx, refusals))
 
     ctx.services.transactions.verify(
         *asked,
@@ -162,7 +178,7 @@ def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, li
     return (transactional_id, *producer, unknown) if unknown else None
 
 
-def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Steps[ProduceResponse | None]:
+def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> ProduceResponse | None:
     responses, failed = [], False
     time = TimeAllowance(ctx.services.clock)
     for topic in request.topic_data:
@@ -173,13 +189,12 @@ def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Steps
                 time.check()
                 if partition in refusals:
                     raise refusals[partition]
-                result = yield from _append(partition, data.records, request, ctx)
+                result = _append(partition, data.records, request, ctx)
             except KafkaError as e:
                 partitions.append(_refused(partition, e, ctx))
                 failed = True
             else:
                 partitions.append(_appended(partition, result))
-            yield None
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
     if request.acks != 0:
         return ProduceResponse(responses=tuple(responses))
@@ -190,7 +205,7 @@ def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Steps
 
 def _append(
     partition: TopicPartition, records: memoryview | None, request: ProduceRequest, ctx: Context
-) -> Steps[AppendResult]:
+) -> AppendResult:
     if request.transactional_id is not None:
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     log = _log_of(partition, request.acks, ctx)
@@ -202,10 +217,7 @@ def _append(
         return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
     else:
         whole = check_set(partition, records, ctx.version)
-    if log.takes_long(whole):
-        result = yield from log.append_in_steps(whole, guard=guard)
-    else:
-        result = log.append(whole, guard=guard)
+    result = log.append(whole, guard=guard)
     return _counted(log, result, len(whole), ctx)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.server.dispatch import LATER, Context, handles
+from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from kafkalog_broker.transaction.producer_ids import NoProducerId
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.producers import (
@@ -28,7 +28,6 @@ from pyspark_kafkalog.protocol.api.producers import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 # --- InitProducerId
@@ -44,8 +43,11 @@ _NOT_GIVEN = -1
         (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
         (Operation.WRITE, ResourceType.TOPIC),
     ),
+    takes_long=lambda request, ctx: (
+        request.transactional_id is not None and not ctx.services.transactions.opened
+    ),
 )
-def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[Any]:
+def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Any:
     """Assign a producer id and epoch.
 
     CONCURRENT_TRANSACTIONS asks the client to try again. If no id is at hand, the request waits for the next
@@ -64,7 +66,7 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Steps[Any]
             if (has[0] == _NOT_GIVEN) != (has[1] == _NOT_GIVEN):
                 raise InvalidRequest(f"{transactional_id!r}: producer {has[0]} with epoch {has[1]}")
             if not services.transactions.opened:
-                yield services.transactions.open  # in a cluster it asks ZooKeeper
+                services.transactions.open()  # in a cluster it asks ZooKeeper
         return _init(request, ctx)
     except NoProducerId:
         services.producer_ids.reserve(ctx.later(lambda: _init_or_fail(request, ctx)))
@@ -110,8 +112,13 @@ _COORDINATOR_EPOCH = 0
 """There is one coordinator, and it never moves."""
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), needs=((Operation.READ, ResourceType.TOPIC),))
-def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps[DescribeProducersResponse]:
+@handles(
+    ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    needs=((Operation.READ, ResourceType.TOPIC),),
+    takes_long=always,
+)
+def describe_producers(request: DescribeProducersRequest, ctx: Context) -> DescribeProducersResponse:
     """List who writes to a partition, and since which offset a transaction is open there.
 
     An error in one partition does not fail the others; a partition that is named twice is described once.
@@ -124,7 +131,6 @@ def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Steps
             if partition not in described:
                 described.add(partition)
                 partitions.append(_describe_partition(partition, ctx))
-            yield None
         topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
     return DescribeProducersResponse(topics=tuple(topics))
 

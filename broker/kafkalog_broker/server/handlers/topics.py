@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.configs import topic_entries
-from kafkalog_broker.server.dispatch import Context, handles
+from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import live_brokers
 from kafkalog_broker.server.served_topics import family_and_properties
 from pyspark_kafkalog.errors import (
@@ -51,7 +51,6 @@ from pyspark_kafkalog.protocol.api.topics import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 
 # --- CreateTopics
 
@@ -66,8 +65,9 @@ _BROKERS_DEFAULT = -1
         (Operation.CREATE, ResourceType.TOPIC),
         (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
     ),
+    takes_long=always,
 )
-def create_topics(request: CreateTopicsRequest, ctx: Context) -> Steps[CreateTopicsResponse]:
+def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsResponse:
     """Create topics; one that cannot be created does not fail the others.
 
     A name that is in the request twice is refused, as in Kafka.
@@ -75,14 +75,13 @@ def create_topics(request: CreateTopicsRequest, ctx: Context) -> Steps[CreateTop
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        results.append((yield from _create_topic(topic, times[topic.name], request.validate_only, ctx)))
-        yield None
+        results.append(_create_topic(topic, times[topic.name], request.validate_only, ctx))
     return CreateTopicsResponse(topics=tuple(results))
 
 
 def _create_topic(
     wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context
-) -> Steps[CreatableTopicResult]:
+) -> CreatableTopicResult:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -97,7 +96,7 @@ def _create_topic(
             topics.check_new(wanted.name, count, overrides)
             topic_id = None
         else:
-            topic_id = (yield from topics.creating(wanted.name, count, overrides, owners)).topic_id
+            topic_id = (topics.create(wanted.name, count, overrides, owners)).topic_id
     except KafkaError as e:
         return CreatableTopicResult(
             name=wanted.name,
@@ -192,8 +191,9 @@ _DISABLED_SINCE = 3
         (Operation.DELETE, ResourceType.TOPIC),
         (Operation.DESCRIBE, ResourceType.TOPIC),
     ),
+    takes_long=always,
 )
-def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> Steps[DeleteTopicsResponse]:
+def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
     """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them.
 
     The results are in the order of the request.
@@ -204,12 +204,11 @@ def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> Steps[DeleteTop
         wanted = tuple(DeleteTopicState(name=name) for name in request.topic_names)
     responses = []
     for topic in wanted:
-        responses.append((yield from _delete_topic(topic, ctx)))
-        yield None
+        responses.append(_delete_topic(topic, ctx))
     return DeleteTopicsResponse(responses=tuple(responses))
 
 
-def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopicResult]:
+def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
     services = ctx.services
     name, topic_id = wanted.name, wanted.topic_id
     answered = name
@@ -228,7 +227,7 @@ def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopi
         if not everything:
             ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = services.topics.get(name).topic_id
-        yield from services.topics.deleting(name, partial(_forget_topic, name, ctx))
+        services.topics.delete(name, partial(_forget_topic, name, ctx))
     except KafkaError as e:
         return DeletableTopicResult(
             name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
@@ -236,16 +235,21 @@ def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> Steps[DeletableTopi
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
 
 
-def _forget_topic(name: str, ctx: Context) -> Steps[None]:
+def _forget_topic(name: str, ctx: Context) -> None:
     ctx.services.fetches.changed(name)
-    yield from ctx.services.groups.offsets.forgetting_topic(name)
+    ctx.services.groups.offsets.forget_topic(name)
 
 
 # --- CreatePartitions
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.TOPIC),))
-def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> Steps[CreatePartitionsResponse]:
+@handles(
+    ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    needs=((Operation.ALTER, ResourceType.TOPIC),),
+    takes_long=always,
+)
+def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> CreatePartitionsResponse:
     """Add partitions to topics; ``count`` is the new total. Partitions are never taken away.
 
     A topic that is in the request twice is refused.
@@ -253,14 +257,13 @@ def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> Steps[C
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
-        results.append((yield from _add_partitions(topic, times[topic.name], request.validate_only, ctx)))
-        yield None
+        results.append(_add_partitions(topic, times[topic.name], request.validate_only, ctx))
     return CreatePartitionsResponse(results=tuple(results))
 
 
 def _add_partitions(
     wanted: CreatePartitionsTopic, times: int, validate_only: bool, ctx: Context
-) -> Steps[CreatePartitionsTopicResult]:
+) -> CreatePartitionsTopicResult:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -271,7 +274,7 @@ def _add_partitions(
             raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")
         present = len(topics.get(wanted.name).partitions)
         owners = _added_owners(wanted, wanted.count - present, ctx)
-        yield from topics.adding_partitions(wanted.name, wanted.count, owners, validate_only=validate_only)
+        topics.add_partitions(wanted.name, wanted.count, owners, validate_only=validate_only)
     except KafkaError as e:
         return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)

@@ -29,8 +29,8 @@ from typing import Any
 from kafkalog_broker.group.group import NoSuchGroup
 from kafkalog_broker.group.group_offsets import encode_offsets
 from kafkalog_broker.offsets.offset_records import CommittedOffset
-from kafkalog_broker.server.dispatch import LATER, Context, handles
-from kafkalog_broker.server.handlers.group_offsets import A_STEP, check_offsets
+from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
+from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
 from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.transactions import (
@@ -66,12 +66,17 @@ from pyspark_kafkalog.protocol.api.transactions import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 # --- AddPartitionsToTxn
 
 _BROKERS_SINCE = 4
+
+
+def _add_partitions_takes_long(request: AddPartitionsToTxnRequest, ctx: Context) -> bool:
+    if ctx.version >= _BROKERS_SINCE:
+        return True
+    return sum(len(topic.partitions) for topic in request.v3_and_below_topics) > MANY
 
 
 @handles(
@@ -82,16 +87,15 @@ _BROKERS_SINCE = 4
         (Operation.WRITE, ResourceType.TOPIC),
         (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
     ),
+    takes_long=_add_partitions_takes_long,
 )
-def add_partitions_to_txn(
-    request: AddPartitionsToTxnRequest, ctx: Context
-) -> Steps[AddPartitionsToTxnResponse]:
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> AddPartitionsToTxnResponse:
     """Add the partitions that a transaction is about to write to; all of them, or none.
 
     One that cannot be written to has its error, and the others OPERATION_NOT_ATTEMPTED.
     """
     if ctx.version >= _BROKERS_SINCE:
-        return (yield from _answer_broker(request.transactions, ctx))
+        return _answer_broker(request.transactions, ctx)
     services, topics = ctx.services, request.v3_and_below_topics
     codes: dict[TopicPartition, ErrorCode] = {}
     try:
@@ -105,8 +109,6 @@ def add_partitions_to_txn(
             codes[partition] = ErrorCode.NONE
         except KafkaError as e:
             codes[partition] = ctx.refused(e)
-        if not len(codes) % A_STEP:
-            yield None
     if any(codes.values()):
         codes = {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
     else:
@@ -126,7 +128,7 @@ def add_partitions_to_txn(
 
 def _answer_broker(
     transactions: Iterable[AddPartitionsToTxnTransaction], ctx: Context
-) -> Steps[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     try:
         ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
@@ -137,7 +139,6 @@ def _answer_broker(
         results.append(
             AddPartitionsToTxnResult(each.transactional_id, _partition_results(each.topics, codes))
         )
-        yield None
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
@@ -202,8 +203,9 @@ def _partition_results(
     ApiKey.ADD_OFFSETS_TO_TXN,
     versions=(0, 4),
     needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.READ, ResourceType.GROUP)),
+    takes_long=lambda _, ctx: not ctx.services.groups.opened,
 )
-def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> Steps[AddOffsetsToTxnResponse]:
+def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffsetsToTxnResponse:
     """Have the offsets of a group change with a transaction.
 
     The partition of the offsets topic that keeps them is added to the transaction.
@@ -215,7 +217,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> Steps[A
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         if not services.groups.opened:
-            yield services.groups.open  # it asks ZooKeeper
+            services.groups.open()  # it asks ZooKeeper
         services.transactions.add(
             request.transactional_id,
             request.producer_id,
@@ -278,8 +280,11 @@ _OFFSETS_ADD_GROUP_SINCE = 5
         (Operation.READ, ResourceType.GROUP),
         (Operation.READ, ResourceType.TOPIC),
     ),
+    takes_long=lambda request, ctx: (
+        not ctx.services.groups.opened or sum(len(topic.partitions) for topic in request.topics) > MANY
+    ),
 )
-def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[Any]:
+def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read, if the transaction is committed.
 
     Partitions that do not exist get error 3. If another broker coordinates the transaction, it is asked
@@ -297,16 +302,16 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Steps[An
         metadata = commit.committed_metadata or ""
         return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now)
 
-    accepted, codes = yield from check_offsets(request, value, ctx)
+    accepted, codes = check_offsets(request, value, ctx)
     producer = request.producer_id, request.producer_epoch
     encoded = None
-    if len(accepted) > A_STEP:
-        encoded = yield from encode_offsets(request.group_id, accepted, now, producer)
+    if len(accepted) > ENCODED_BEFORE:
+        encoded = encode_offsets(request.group_id, accepted, now, producer)
     finish = partial(_finish_offsets, request, accepted, encoded, codes, ctx)
     if not request.group_id or not services.transactions.is_elsewhere(request.transactional_id):
         return finish(None)
     if not services.groups.opened:
-        yield services.groups.open  # it asks ZooKeeper
+        services.groups.open()  # it asks ZooKeeper
     offsets = services.groups.partition_of(request.group_id)
     if not services.transactions.to_verify(*producer, [offsets]):
         return finish(None)
@@ -399,8 +404,9 @@ def _store_offsets(
     ApiKey.WRITE_TXN_MARKERS,
     versions=(1, 1),
     needs=((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+    takes_long=always,
 )
-def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> Steps[WriteTxnMarkersResponse]:
+def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> WriteTxnMarkersResponse:
     """End a transaction in partitions of this broker, for another broker or an administrator.
 
     An error in one partition does not fail the others.
@@ -411,31 +417,22 @@ def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> Steps[Wr
         for topic in marker.topics:
             codes = []
             for number in topic.partition_indexes:
-                code = yield from _write_marker(marker, TopicPartition(topic.name, number), ctx)
+                code = _write_marker(marker, TopicPartition(topic.name, number), ctx)
                 codes.append(WritableTxnMarkerPartitionResult(number, code))
             topics.append(WritableTxnMarkerTopicResult(topic.name, tuple(codes)))
         results.append(WritableTxnMarkerResult(marker.producer_id, tuple(topics)))
     return WriteTxnMarkersResponse(tuple(results))
 
 
-def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -> Steps[ErrorCode]:
+def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -> ErrorCode:
     services = ctx.services
     try:
         if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
             ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         services.logs.log(partition)
-        write = partial(
-            services.transactions.markers.write_here,
-            partition,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.transaction_result,
+        services.transactions.markers.write_here(
+            partition, marker.producer_id, marker.producer_epoch, marker.transaction_result
         )
-        if services.config.transaction_flush_before_end:
-            yield write  # the disk may take its time
-        else:
-            write()
-            yield None
     except KafkaError as e:
         return ctx.refused(e)
     return ErrorCode.NONE
@@ -448,10 +445,9 @@ def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Con
     ApiKey.DESCRIBE_TRANSACTIONS,
     versions=(0, 0),
     needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    takes_long=always,
 )
-def describe_transactions(
-    request: DescribeTransactionsRequest, ctx: Context
-) -> Steps[DescribeTransactionsResponse]:
+def describe_transactions(request: DescribeTransactionsRequest, ctx: Context) -> DescribeTransactionsResponse:
     """Describe transactional ids with their state, producer and partitions.
 
     An id that is named twice is described once; an unknown one is TRANSACTIONAL_ID_NOT_FOUND.
@@ -459,7 +455,6 @@ def describe_transactions(
     found = []
     for each in dict.fromkeys(request.transactional_ids):
         found.append(_describe_transaction(each, ctx))
-        yield None
     return DescribeTransactionsResponse(transaction_states=tuple(found))
 
 
@@ -495,9 +490,12 @@ _OPEN_STATES = (State.ONGOING, *PREPARED)
 
 
 @handles(
-    ApiKey.LIST_TRANSACTIONS, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)
+    ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 1),
+    needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),),
+    takes_long=always,
 )
-def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[ListTransactionsResponse]:
+def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTransactionsResponse:
     """List all transactional ids, or those in some states, of some producers, open for long.
 
     In the order of their names. Unknown states are named in the response, and match nothing.
@@ -508,7 +506,6 @@ def list_transactions(request: ListTransactionsRequest, ctx: Context) -> Steps[L
         known = ctx.services.transactions.all()
     except KafkaError as e:
         return ListTransactionsResponse(error_code=ctx.refused(e))
-    yield None
     return ListTransactionsResponse(
         unknown_state_filters=tuple(
             name for name in request.state_filters if name not in STATE_NAMES.values()

@@ -7,14 +7,15 @@ within the request's `Allowance`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from kafkalog_broker.log.file_slice import MemorySlice
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog
 from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
-from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader_in_steps, readable_until
+from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader, readable_until
 from pyspark_kafkalog.formats.message_set import ENTRIES
-from pyspark_kafkalog.steps import Steps
 from pyspark_kafkalog.types import TopicPartition
 
 _WALK_BYTES = 16 << 10
@@ -41,10 +42,6 @@ _LIMITS = (
 """What those know who fetch in a version before `ZSTD_SINCE`, by that version."""
 
 
-class _Enough(Exception):
-    """Enough was converted."""
-
-
 class OlderReader:
     """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
 
@@ -65,17 +62,15 @@ class OlderReader:
         self._allowance = allowance
         self._metrics = metrics
 
-    def read_in_steps(
+    def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
-    ) -> Steps[Entries]:
+    ) -> Entries:
         """Entries from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
         ``at_least_one``.
 
         What was made may end within an entry, as answers to such clients may.
         """
-        piece = yield from self._log.read_in_steps(
-            offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only
-        )
+        piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
         if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
             return piece
         try:
@@ -98,44 +93,28 @@ class OlderReader:
         if self._allowance.exhausted:
             self._allowance.tell_of_more()
             return MemorySlice(b"", self._limits.magic)
-        made = yield from self._made(offset, max_bytes, at_least_one)
+        made = self._made(offset, max_bytes, at_least_one)
         return MemorySlice(made, self._limits.magic)
 
-    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> Steps[bytes]:
+    def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         found: list[bytes] = []
         wanted, size = max(max_bytes, int(at_least_one)), 0
-        following = offset
-
-        def take(piece: Piece) -> None:
-            nonlocal size, following
-            self._allowance.take(
-                max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)
-            )
-            following = piece.next_offset
-            if piece.message_count:
-                self._metrics.converted_messages.inc(piece.message_count)
-                self._metrics.converted_bytes.inc(len(piece.data))
-            # Until something is found, whatever it costs: what a client is not given at all it would only
-            # ask for again, and that is passed over in no time.
-            if piece.data:
-                found.append(bytes(piece.data))
-                size += len(piece.data)
-                if size >= wanted or self._allowance.spent:
-                    raise _Enough
-
         piece_bytes = _SMALL_PIECE_BYTES if self._allowance.spent else _PIECE_BYTES
         try:
-            while data := (yield from self._read_from(following)):
-                yield from for_reader_in_steps(
-                    data,
-                    self._limits.magic,
-                    take,
-                    start_offset=following,
-                    max_bytes=MAX_DECOMPRESSED_BYTES,
-                    piece_bytes=piece_bytes,
+            for piece in self._pieces(offset, piece_bytes):
+                self._allowance.take(
+                    max(len(piece.data), piece.block_bytes, piece.message_count * _MESSAGE_COST_BYTES)
                 )
-        except _Enough:
-            pass
+                if piece.message_count:
+                    self._metrics.converted_messages.inc(piece.message_count)
+                    self._metrics.converted_bytes.inc(len(piece.data))
+                # Until something is found, whatever it costs: what a client is not given at all it would only
+                # ask for again, and that is passed over in no time.
+                if piece.data:
+                    found.append(bytes(piece.data))
+                    size += len(piece.data)
+                    if size >= wanted or self._allowance.spent:
+                        break
         except KafkaError:
             if not found:
                 raise
@@ -148,9 +127,22 @@ class OlderReader:
             return made[: first.size] if at_least_one else b""
         return made[:max_bytes]
 
-    def _read_from(self, offset: int) -> Steps[bytes]:
+    def _pieces(self, offset: int, piece_bytes: int) -> Iterator[Piece]:
+        """What the log has from ``offset`` on, as the client understands it."""
+        while data := self._read_from(offset):
+            for piece in for_reader(
+                data,
+                self._limits.magic,
+                start_offset=offset,
+                max_bytes=MAX_DECOMPRESSED_BYTES,
+                piece_bytes=piece_bytes,
+            ):
+                offset = piece.next_offset
+                yield piece
+
+    def _read_from(self, offset: int) -> bytes:
         """Whole entries from the one with ``offset`` on; empty at the end."""
-        region = yield from self._log.read_in_steps(offset, _READ_BYTES, at_least_one=True)
+        region = self._log.read(offset, _READ_BYTES, at_least_one=True)
         try:
             return region.read()
         finally:

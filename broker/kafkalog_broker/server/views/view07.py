@@ -31,9 +31,8 @@ from pyspark_kafkalog.errors import (
     UnsupportedCompression,
 )
 from pyspark_kafkalog.formats.batch import MAGIC
-from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry_in_steps
+from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_at_byte, entry_header
-from pyspark_kafkalog.steps import Steps
 
 _READ_BYTES = 64 << 10
 """One read of the log; more where an entry is longer."""
@@ -101,14 +100,14 @@ class LogAsBatches:
         """The same: 0.7 has no transactions."""
         return self._log.readable_end
 
-    def read_in_steps(
+    def read(
         self,
         offset: int,
         max_bytes: int,
         *,
         at_least_one: bool,
         committed_only: bool = False,  # noqa: ARG002 - all is committed
-    ) -> Steps[MemorySlice]:
+    ) -> MemorySlice:
         """Batches from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
         ``at_least_one``. Empty where the request's allowance is spent: the client is to ask again.
 
@@ -129,33 +128,31 @@ class LogAsBatches:
             raise self._shared.refused(log, offset, e) from None
         if position is None:
             return _made([])
-        return _made((yield from self._batches(position, end, max_bytes, at_least_one)))
+        return _made(self._batches(position, end, max_bytes, at_least_one))
 
-    def offset_for_timestamp_in_steps(self, timestamp_ms: int) -> Steps[tuple[int, int] | None]:
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """When the first segment that was changed at the time or later was last changed, and its start: what
         was appended since then comes after it.
         """
         for segment in self._log.facts():
             if segment.age_timestamp >= timestamp_ms:
                 return segment.age_timestamp, segment.base_offset
-        yield from ()
         return None
 
-    def max_timestamp_in_steps(self) -> Steps[tuple[int, int] | None]:
+    def max_timestamp(self) -> tuple[int, int] | None:
         """None: no record has a time."""
-        yield from ()
         return None
 
     def facts(self) -> list[SegmentFacts]:
         """Its segments'."""
         return self._log.facts()
 
-    def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> Steps[list[bytes]]:
+    def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
         found: list[bytes] = []
         size = count = 0
         try:
             for entry in self._entries(position, end):
-                converted = yield from self._convert(entry, position)
+                converted = self._convert(entry, position)
                 if size + len(converted.batch) > max_bytes and not (at_least_one and not found):
                     break
                 found.append(converted.batch)
@@ -164,8 +161,6 @@ class LogAsBatches:
                 position += len(entry)
                 if size >= max_bytes or self._allowance.spent:
                     break
-                if not len(found) % _STEP_ENTRIES:
-                    yield None
         except _UNTELLABLE as e:
             if not found:
                 raise self._shared.refused(self._log, position, e) from None
@@ -175,10 +170,8 @@ class LogAsBatches:
         self._shared.metrics.converted_bytes.inc(size)
         return found
 
-    def _convert(self, entry: memoryview, offset: int) -> Steps[ConvertedEntry]:
-        converted = yield from batch_of_entry_in_steps(
-            entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH
-        )
+    def _convert(self, entry: memoryview, offset: int) -> ConvertedEntry:
+        converted = batch_of_entry(entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH)
         self._allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
         return converted
 

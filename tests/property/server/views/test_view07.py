@@ -13,12 +13,11 @@ from kafkalog_broker.server.served_logs import Allowance
 from kafkalog_broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.formats.convert import batch_of_entry
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.formats.v07 import entries
-from pyspark_kafkalog.steps import run_steps
 from tests.support.examples import examples
 from tests.support.formats.captures_07 import MAX_BYTES, message_sets
-from tests.support.formats.format_steps import batch_of_entry
 from tests.support.log.logs import crash_all, open_log
 
 
@@ -53,8 +52,8 @@ def test_a_reader_that_follows_the_batches_gets_every_message_once(
                 found = []
                 while position < len(data):
                     allowance = Allowance(draw.draw(st.integers(1, 20_000)))
-                    steps = view(log, allowance).read_in_steps(position, max_bytes, at_least_one=True)
-                    batches = run_steps(steps).read()
+                    steps = view(log, allowance).read(position, max_bytes, at_least_one=True)
+                    batches = steps.read()
                     assert batches or allowance.spent
                     for frame in frames(memoryview(batches)):
                         assert read_header(batches, frame.position).base_offset <= position

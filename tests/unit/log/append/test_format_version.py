@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from pyspark_kafkalog.formats.batch import encode_batch, read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
 from pyspark_kafkalog.formats.message_set import frames, magic_at
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.log.logs import START_MS, batch, contents, message_set, open_log, read_all
 
@@ -111,9 +111,9 @@ def test_the_brokers_own_records_stay_as_they_are(tmp_path: Path) -> None:
 def test_a_topic_without_times_is_not_searched_by_time(tmp_path: Path) -> None:
     _, log = open_log(tmp_path, message_format_version="0.8.2")
     log.append(batch(b"a"))
-    for steps in (log.offset_for_timestamp_in_steps(START_MS), log.max_timestamp_in_steps()):
+    for look_up in (partial(log.offset_for_timestamp, START_MS), log.max_timestamp):
         with pytest.raises(KafkaError, match=r"no time with message\.format\.version=0\.8\.2") as refused:
-            run_steps(steps)
+            look_up()
         assert refused.value.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 

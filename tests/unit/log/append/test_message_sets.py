@@ -28,7 +28,6 @@ from pyspark_kafkalog.formats.legacy import (
     read_entry,
     wrap_set,
 )
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.log.logs import START_MS, batch, contents, message_set, open_log, read_all, values
 from tests.support.manual_clock import ManualClock
@@ -88,8 +87,8 @@ def test_a_wrapper_of_v1_gets_the_largest_of_its_times(tmp_path: Path) -> None:
     assert log.append(data).converted_count == 0
     assert read_entry(stored(log)).timestamp == START_MS + 50
     assert [record.timestamp for record in read_all(log)] == times
-    assert run_steps(log.offset_for_timestamp_in_steps(START_MS + 1)) == (START_MS + 50, 1)
-    assert run_steps(log.max_timestamp_in_steps()) == (START_MS + 50, 1)
+    assert log.offset_for_timestamp(START_MS + 1) == (START_MS + 50, 1)
+    assert log.max_timestamp() == (START_MS + 50, 1)
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -117,7 +116,7 @@ def test_log_append_time_is_written_where_there_is_a_place_for_it(
     if magic:
         time, kind = START_MS + 500, TimestampType.LOG_APPEND_TIME
     assert [(r.timestamp, r.timestamp_type) for r in read_all(log)] == [(time, kind)] * 2
-    assert run_steps(log.max_timestamp_in_steps()) == ((time, 0) if magic else None)
+    assert log.max_timestamp() == ((time, 0) if magic else None)
 
 
 def _nested() -> bytes:

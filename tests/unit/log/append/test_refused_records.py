@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, AppendResult
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
-from pyspark_kafkalog.steps import Steps, run_steps
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
 from tests.support.log.logs import START_MS, batch, open_log, values
@@ -79,38 +78,16 @@ def test_a_batch_that_unfolds_beyond_the_limit_is_refused_before_it_takes_the_me
     assert log.size_bytes == 0
 
 
-def test_a_compressed_batch_is_checked_in_steps_and_decompressed_as_a_job(
-    tmp_path: Path,
-) -> None:
+def test_a_large_batch_that_must_be_decompressed_takes_long(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     count = 50_000
     block = b"".join(record(i, value=bytes(90)) for i in range(count))
     long = bytearray(sealed(block, count, Codec.ZSTD, timestamp=START_MS))
     assert not log.takes_long(memoryview(batch(b"short")))
     assert log.takes_long(memoryview(long))
-
-    def counted(steps: Steps[AppendResult]) -> Steps[tuple[AppendResult, int, int]]:
-        jobs, turns = [], 0
-        sent = None
-        while True:
-            try:
-                job = steps.send(sent)
-            except StopIteration as e:
-                return e.value, len(jobs), turns
-            assert log.end_offset == 0
-            if job is None:
-                turns += 1
-            else:
-                jobs.append(job)
-            sent = yield job
-
-    result, jobs, turns = run_steps(counted(log.append_in_steps(long)))
-    assert (result.record_count, log.end_offset, jobs) == (count, count, 1)
-    assert turns >= count >> 13
-    # A little is decompressed at once; it may still be refused.
-    steps = log.append_in_steps(memoryview(bytearray(sealed(records(3), 4, Codec.ZSTD, timestamp=START_MS))))
+    assert (log.append(long).record_count, log.end_offset) == (count, count)
     with pytest.raises(InvalidRecord):
-        list(steps)
+        log.append(bytearray(sealed(records(3), 4, Codec.ZSTD, timestamp=START_MS)))
 
 
 def test_a_topic_with_larger_batches_may_have_as_much_compressed(tmp_path: Path) -> None:
@@ -129,18 +106,13 @@ def test_what_the_broker_appends_itself_is_not_looked_into(tmp_path: Path) -> No
     assert log.end_offset == 4
 
 
-def test_a_long_walk_gives_others_their_turn() -> None:
-    block = records(1000)
-    assert len(list(check_lengths(block, 1000, piece=100))) == 10
-
-
 def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
     block = bytearray(records(MANY))
     end = len(records(MANY - 1))
     block[end] = 255
     check_first_lengths(block, 0, len(block), MANY, 16)
     with pytest.raises(KafkaError):
-        list(check_lengths(block, MANY))
+        check_lengths(block, MANY)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -22,7 +22,6 @@ from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_con
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames, magic_at, records
-from pyspark_kafkalog.steps import run_steps
 from pyspark_kafkalog.types import NewRecord, Record
 from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, crash, crash_all, open_log
@@ -54,10 +53,8 @@ def reader(
 
 
 def read(log: Log, version: int, offset: int = 0, max_bytes: int = 1 << 20, **options: Any) -> Entries:
-    found = run_steps(
-        reader(log, version).read_in_steps(
-            offset, max_bytes, at_least_one=options.pop("at_least_one", True), **options
-        )
+    found = reader(log, version).read(
+        offset, max_bytes, at_least_one=options.pop("at_least_one", True), **options
     )
     assert isinstance(found, FileSlice | MemorySlice)
     return found
@@ -137,7 +134,7 @@ def test_what_was_looked_at_once_is_known_from_then_on(
 def test_old_entries_before_a_newer_one_are_sent_from_the_file_alone(tmp_path: Path) -> None:
     log = log_of(tmp_path, old(0, b"a"), old(1, b"b"), batch(b"c"), old(0, b"d"))
     whole = Allowance()
-    first = run_steps(reader(log, 3, whole=whole).read_in_steps(0, 1 << 20, at_least_one=True))
+    first = reader(log, 3, whole=whole).read(0, 1 << 20, at_least_one=True)
     assert isinstance(first, FileSlice)
     assert (values(first), whole.short) == ([(0, b"a"), (1, b"b")], True)
     rest = read(log, 3, 2)
@@ -232,10 +229,10 @@ def test_a_batch_that_unfolds_to_too_much_is_refused(tmp_path: Path, monkeypatch
 def test_what_was_made_is_counted_and_what_was_not_is_not(tmp_path: Path) -> None:
     metrics = Metrics()
     log = log_of(tmp_path, old(0, b"old"), batch(b"a", b"b"), old(1, b"c"))
-    first = run_steps(reader(log, 1, metrics).read_in_steps(0, 1 << 20, at_least_one=True))
+    first = reader(log, 1, metrics).read(0, 1 << 20, at_least_one=True)
     sample = metrics.registry.get_sample_value
     assert (len(told(first)), sample("kafkalog_broker_converted_messages_total")) == (1, 0)
-    rest = run_steps(reader(log, 1, metrics).read_in_steps(1, 1 << 20, at_least_one=True))
+    rest = reader(log, 1, metrics).read(1, 1 << 20, at_least_one=True)
     assert sample("kafkalog_broker_converted_messages_total") == 3
     assert sample("kafkalog_broker_converted_bytes_total") == len(rest)
 
@@ -243,7 +240,7 @@ def test_what_was_made_is_counted_and_what_was_not_is_not(tmp_path: Path) -> Non
 def test_one_request_gets_so_much_work_and_says_that_there_is_more(tmp_path: Path) -> None:
     log = log_of(tmp_path, *[batch(b"x" * 1000, b"y" * 1000) for _ in range(100)])
     whole = Allowance(100_000)
-    found = run_steps(reader(log, 2, whole=whole).read_in_steps(0, 1 << 20, at_least_one=True))
+    found = reader(log, 2, whole=whole).read(0, 1 << 20, at_least_one=True)
     assert 50_000 <= len(found) < 50_000 + 2 * 2100
     assert whole.short
 
@@ -253,10 +250,7 @@ def test_each_of_many_partitions_gets_a_little_until_the_request_has_had_twice_i
 ) -> None:
     log = log_of(tmp_path, *[batch(*[b"x" * 1000] * 10) for _ in range(100)])
     whole = Allowance(100_000)
-    sizes = [
-        len(run_steps(reader(log, 2, whole=whole).read_in_steps(0, 1 << 20, at_least_one=True)))
-        for _ in range(50)
-    ]
+    sizes = [len(reader(log, 2, whole=whole).read(0, 1 << 20, at_least_one=True)) for _ in range(50)]
     begun = sizes.index(0)
     assert 10 < begun < 50
     assert set(sizes[begun:]) == {0}
@@ -274,11 +268,7 @@ def test_a_log_of_07_is_converted_to_old_messages_from_any_byte(tmp_path: Path) 
         found: list[bytes | None] = []
         while True:
             source = OlderReader(view(log, Allowance().part()), PARTITION, 1, Allowance().part(), Metrics())
-            new = [
-                r
-                for r in told(run_steps(source.read_in_steps(offset, 60, at_least_one=True)))
-                if r.offset >= offset
-            ]
+            new = [r for r in told(source.read(offset, 60, at_least_one=True)) if r.offset >= offset]
             if not new:
                 return found
             found += [r.value for r in new]
@@ -323,7 +313,7 @@ def test_whatever_lies_there_everybody_reads_the_same_records(
     while True:
         limit = data.draw(st.integers(0, 300))
         start = found[-1].next_offset if found else offset
-        piece = run_steps(reader(log, version).read_in_steps(start, limit, at_least_one=True))
+        piece = reader(log, version).read(start, limit, at_least_one=True)
         assert max(magics(piece), default=0) <= old_fetch._LIMITS[version].magic
         got = [r for r in told(piece) if r.offset >= start]
         if not got:

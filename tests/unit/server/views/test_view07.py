@@ -18,7 +18,6 @@ from kafkalog_broker.server.served_logs import Allowance
 from kafkalog_broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
-from pyspark_kafkalog.steps import run_steps
 from tests.support.log.logs import START_MS, crash_all, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.protocol.wire07 import entry, zipped
@@ -51,9 +50,7 @@ def read(
     allowance: Allowance | None = None,
 ) -> bytes:
     view = view or View07(Metrics())
-    batches = run_steps(
-        view(log, allowance or Allowance()).read_in_steps(offset, max_bytes, at_least_one=at_least_one)
-    )
+    batches = view(log, allowance or Allowance()).read(offset, max_bytes, at_least_one=at_least_one)
     return batches.read()
 
 
@@ -202,12 +199,12 @@ def test_a_time_leads_to_the_segment_that_was_changed_then_or_later(tmp_path: Pa
     view = View07(Metrics())(log, Allowance())
     assert [s.base_offset for s in log.facts()] == [0, 26, 52]
     changed = [START_MS + 1000, START_MS + 3000, START_MS + 5000]
-    assert run_steps(view.offset_for_timestamp_in_steps(0)) == (changed[0], 0)
-    assert run_steps(view.offset_for_timestamp_in_steps(changed[0])) == (changed[0], 0)
-    assert run_steps(view.offset_for_timestamp_in_steps(changed[0] + 1)) == (changed[1], 26)
-    assert run_steps(view.offset_for_timestamp_in_steps(changed[2])) == (changed[2], 52)
-    assert run_steps(view.offset_for_timestamp_in_steps(changed[2] + 1)) is None
-    assert run_steps(view.max_timestamp_in_steps()) is None
+    assert view.offset_for_timestamp(0) == (changed[0], 0)
+    assert view.offset_for_timestamp(changed[0]) == (changed[0], 0)
+    assert view.offset_for_timestamp(changed[0] + 1) == (changed[1], 26)
+    assert view.offset_for_timestamp(changed[2]) == (changed[2], 52)
+    assert view.offset_for_timestamp(changed[2] + 1) is None
+    assert view.max_timestamp() is None
 
 
 def test_what_was_made_is_counted(tmp_path: Path) -> None:
