@@ -4,7 +4,8 @@ Each row is an attack that once stopped everybody else for seconds: its requests
 on another a client sends short requests, one after the other, of which the median and the worst round trip
 are taken. They are ApiVersions, a Produce and a Fetch of one small batch by turns; at the listener of 0.7
 PRODUCE with OFFSETS. One pass, no rounds. The broker is a process of its own; the notes have the time that an
-attack took.
+attack took. The last rows have ten clients beside two attackers at once, with one network thread and with
+four.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.broker import scratch
@@ -73,26 +75,44 @@ def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
     with scratch() as directory:
         for number, (name, prepare) in enumerate(ATTACKS.items()):
             rows += _beside(name, prepare, directory / str(number))
+        for network_threads in (1, 4):
+            for name in CROWDED:
+                crowd = f"{directory}-{network_threads}-{len(rows)}"
+                rows += _beside(
+                    name, ATTACKS[name], Path(crowd), clients=10, attackers=2, threads=network_threads
+                )
     return rows
 
 
-def _beside(name: str, prepare: Callable[[int, int], _Attack], directory: Path) -> list[Row]:
+def _beside(
+    name: str,
+    prepare: Callable[[int, int], _Attack],
+    directory: Path,
+    *,
+    clients: int = 1,
+    attackers: int = 1,
+    threads: int = 1,
+) -> list[Row]:
     port07 = _free_port()
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:0,KAFKA07://127.0.0.1:{port07}",
+        "num.network.threads": threads,
         "num.partitions": 1,
         "group.initial.rebalance.delay.ms": 1000,
     }
     with start_broker(settings, data_dir=directory) as broker:
-        attack = prepare(broker.port, port07)
-        trips: list[tuple[str, Callable[[], None]]] = [(name, _Trips(broker.port).next)]
+        attacks = [prepare(broker.port, port07) for _ in range(attackers)]
+        if clients > 1:
+            name = f"{name}, twice at once, {clients} clients, {threads} network threads"
+        trips = [(name, [_Trips(broker.port).next for _ in range(clients)])]
         if "0.7" in name:
-            trips.append((f"{name}, its own listener", _Trips07(port07).next))
+            trips.append((f"{name}, its own listener", [_Trips07(port07).next]))
         rows = []
-        for told, trip in trips:
-            for _ in range(50):
-                trip()
-            found, took = _measured(attack, trip)
+        for told, each in trips:
+            for trip in each:
+                for _ in range(50):
+                    trip()
+            found, took = _measured(attacks, each)
             rows += [
                 _row(f"{told}: median", statistics.median(found), MEDIAN_LIMIT_MS, took),
                 _row(f"{told}: worst", max(found), WORST_LIMIT_MS, took),
@@ -106,33 +126,37 @@ def _row(question: str, seconds: float, limit_ms: float, took: float) -> Row:
     return Row(question, ours, limit_ms, limit_ms / ours, 1.0, "ms", note)
 
 
-def _measured(attack: _Attack, trip: Callable[[], None]) -> tuple[list[float], float]:
-    """Round trips in seconds while the attack goes on, and how long it took once."""
-    took: list[float] = []
-    failed: list[BaseException] = []
+def _measured(attacks: Sequence[_Attack], trips: Sequence[Callable[[], None]]) -> tuple[list[float], float]:
+    """Round trips in seconds while the attacks go on, and how long one attack took."""
     until = time.monotonic() + _SECONDS
+    with ThreadPoolExecutor(len(attacks) + len(trips)) as threads:
+        attacking = [threads.submit(_attacks, attack, until) for attack in attacks]
+        going = [
+            threads.submit(_round_trips, trip, lambda: all(each.done() for each in attacking))
+            for trip in trips
+        ]
+        found = [seconds for each in going for seconds in each.result()]
+        took = [seconds for each in attacking for seconds in each.result()]
+    return found, statistics.median(took)
 
-    def attacking() -> None:
-        try:
-            while not took or time.monotonic() < until:
-                began = time.monotonic()
-                attack()
-                took.append(time.monotonic() - began)
-        except BaseException as e:
-            failed.append(e)
 
-    thread = threading.Thread(target=attacking)
+def _attacks(attack: _Attack, until: float) -> list[float]:
+    took: list[float] = []
+    while not took or time.monotonic() < until:
+        began = time.monotonic()
+        attack()
+        took.append(time.monotonic() - began)
+    return took
+
+
+def _round_trips(trip: Callable[[], None], over: Callable[[], bool]) -> list[float]:
     found = []
-    thread.start()
-    while thread.is_alive():
+    while not over():
         began = time.perf_counter()
         trip()
         found.append(time.perf_counter() - began)
         time.sleep(0.001)
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found, statistics.median(took)
+    return found
 
 
 class _Trips:
@@ -416,3 +440,11 @@ ATTACKS: dict[str, Callable[[int, int], _Attack]] = {
     "ListTransactions of 3,000, by 19,000 producers": _listed_transactions,
     "DescribeConfigs, 990 times the broker": _described_configs,
 }
+
+CROWDED = (
+    "Produce 2, ten sets v1 of 262,140 messages in gzip",
+    "ListOffsets, 19,000 times in one zstd batch",
+    "Fetch 0 of a gzip batch v2 of 262,140 records",
+    "OffsetFetch, ten times all of 30 groups with 10,000 offsets each",
+)
+"""Those that two attackers do at once, beside ten clients."""

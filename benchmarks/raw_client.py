@@ -75,10 +75,11 @@ class RawClient:
         return self._decode(request, self._frame(), version)
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Create a topic."""
+        """Create a topic, unless it exists."""
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         answer = self.call(CreateTopicsRequest(topics=(topic,), timeout_ms=30_000))
-        _check(answer.topics[0].error_code)
+        if answer.topics[0].error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            _check(answer.topics[0].error_code)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
