@@ -103,13 +103,24 @@ class NewestBatch(NamedTuple):
 
 Checked = tuple[memoryview, list[CheckedBatch]]
 
-Check = Callable[[memoryview, LogConfig, int, bool], Checked]
-"""Looks at everything in an append before any of it is written, at a time in ms; pure. The last argument is
-for what the broker itself appends.
 
-Returns what may be appended: the data itself, in 0.7 without an entry that is cut at its end, or what was
-made of it because the topic wants another format; and its batches. A `KafkaError` refuses all of it.
-"""
+class TakesLong(Exception):
+    """What was to be appended at once would take more than some ms; nothing was appended."""
+
+
+class Check(Protocol):
+    """Looks at everything in an append before any of it is written; pure."""
+
+    def __call__(
+        self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
+    ) -> Checked:
+        """What may be appended: the data itself, in 0.7 without an entry that is cut at its end, or what was
+        made of it because the topic wants another format; and its batches. A `KafkaError` refuses all of it.
+
+        ``internal`` is for what the broker itself appends. ``at_once`` raises `TakesLong` rather than take
+        more than some ms.
+        """
+
 
 Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
 """Gives offsets from the third argument on, and the log append time if there is one.

@@ -163,7 +163,12 @@ class Log:
         return len(self._segments)
 
     def append(
-        self, data: bytearray | memoryview | bytes, *, internal: bool = False, guard: Guard | None = None
+        self,
+        data: bytearray | memoryview | bytes,
+        *,
+        internal: bool = False,
+        guard: Guard | None = None,
+        at_once: bool = False,
     ) -> AppendResult:
         """Append what the family lets in: whole batches, which get their offsets in place; 0.7's messages.
 
@@ -176,11 +181,12 @@ class Log:
                 may not be appended, so none of them was.
             OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState: as `ProducerState.check`.
             StorageError: the disk is full or failed; nothing was appended.
+            TakesLong: only ``at_once``: it would take more than some ms; nothing was appended.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        view, batches = self._family.check(given, config, now_ms, internal)
+        view, batches = self._family.check(given, config, now_ms, internal=internal, at_once=at_once)
         numbered_from = None
         if not internal and self._family.takes_long(given, config):
             # Others append meanwhile: under the lock a set is numbered only if they keep moving the end.
@@ -204,7 +210,7 @@ class Log:
         marker = bytearray(
             encode_control(kind, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
         )
-        view, batches = self._family.check(memoryview(marker), config, now_ms, True)
+        view, batches = self._family.check(memoryview(marker), config, now_ms, internal=True, at_once=False)
         self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
         return len(view)
 
@@ -239,7 +245,7 @@ class Log:
             return self._producers.newest()
 
     def takes_long(self, data: memoryview) -> bool:
-        """Whether `append` would take more than some ms with ``data``."""
+        """Whether `append` may take more than some ms with ``data``."""
         return self._family.takes_long(data, self.config)
 
     def _append(

@@ -231,7 +231,9 @@ def check_v07(
     data: memoryview,
     config: LogConfig,
     now_ms: int,  # noqa: ARG001 - these messages have no time
+    *,
     internal: bool,
+    at_once: bool = False,  # noqa: ARG001 - what is not many takes no time
 ) -> Checked:
     """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.config import LogConfig
 from kafkalog_broker.log.append.message_sets import SHORT_SET_BYTES, check_count, check_sets, number_sets
-from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, TakesLong
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -59,6 +59,12 @@ much as everything else that the broker does for a batch of 64 KiB in records of
 _MANY_KEYS_BYTES = 32 << 10
 """A batch up to this has so few records that all of their keys are looked at within 2 ms."""
 
+_AT_ONCE_PACKED_BYTES, _AT_ONCE_BYTES = 64 << 10, 1 << 20
+"""Up to this size a compressed batch, and what it unfolds to, are looked at within 2 ms, of gzip within 4."""
+
+_AT_ONCE_RECORDS = 4000
+"""Their lengths are followed in 0.1 us each, and their keys in a compacted topic in 0.5 us."""
+
 
 class _Closed(NamedTuple):
     """A batch whose records must be looked at one by one, and perhaps decompressed for that."""
@@ -79,11 +85,13 @@ def opens_records(data: memoryview, config: LogConfig) -> bool:
     return len(data) > _MANY_KEYS_BYTES and "compact" in config.cleanup_policy
 
 
-def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
+def check_batches(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
+) -> list[CheckedBatch]:
     """The batches in ``data``, all of them whole and fit to be appended.
 
     ``internal`` is for what the broker itself appends: control and transactional batches are then allowed,
-    timestamps and size are not bounded, and the records are not looked at.
+    timestamps and size are not bounded, and the records are not looked at. ``at_once``: see `TakesLong`.
 
     Raises:
         CorruptMessage: a batch is cut short, has a wrong checksum, or its header is impossible.
@@ -94,7 +102,7 @@ def check_batches(data: memoryview, config: LogConfig, now_ms: int, *, internal:
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
-        _open_all(closed, config)
+        _open_all(closed, config, at_once=at_once)
     return batches
 
 
@@ -154,10 +162,20 @@ def _check_headers(
     return batches, closed
 
 
-def _open_all(closed: Sequence[_Closed], config: LogConfig) -> None:
-    left = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+def _open_all(closed: Sequence[_Closed], config: LogConfig, *, at_once: bool) -> None:
+    left = most = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
+    if at_once:
+        for data, _, count in closed:
+            if len(data) > _AT_ONCE_PACKED_BYTES or count > _AT_ONCE_RECORDS:
+                raise TakesLong
+        left = min(most, _AT_ONCE_BYTES)
     for each in closed:
-        left -= _open_records(each, config, left)
+        try:
+            left -= _open_records(each, config, left)
+        except MessageTooLarge:
+            if at_once and most > _AT_ONCE_BYTES:
+                raise TakesLong from None
+            raise
 
 
 def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
@@ -252,7 +270,9 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
         return False  # `check_entries` says what is wrong
 
 
-def check_entries(data: memoryview, config: LogConfig, now_ms: int, internal: bool) -> Checked:
+def check_entries(
+    data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
+) -> Checked:
     """``data`` and the entries in it, or what was made of it for a topic that wants another format.
 
     What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
@@ -264,8 +284,10 @@ def check_entries(data: memoryview, config: LogConfig, now_ms: int, internal: bo
             or has too many messages to be converted one by one.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
+    if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):
+        raise TakesLong
     if magic == MAGIC:
-        batches = check_batches(data, config, now_ms, internal=internal)
+        batches = check_batches(data, config, now_ms, internal=internal, at_once=at_once)
     else:
         batches = check_sets(data, config, now_ms, internal=internal)
     wanted = config.magic

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.log.family import AppendResult
+from kafkalog_broker.log.family import AppendResult, TakesLong
 from kafkalog_broker.log.log import Guard, Log
 from kafkalog_broker.network.reply import Part
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
@@ -90,9 +90,9 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
         log = _log_of(partition, request.acks, ctx)
         records = check_batch(partition, request.records, version)
         guard = _guard(partition, records, None, ctx)  # refuses: such a request has no transactional id
-        if log.takes_long(records):
-            return None
-        result = _counted(log, log.append(records, guard=guard), len(records), ctx)
+        result = _counted(log, log.append(records, guard=guard, at_once=True), len(records), ctx)
+    except TakesLong:
+        return None
     except KafkaError as e:
         refused = _refused(partition, e, ctx)
         topic = TopicProduceResponse(name=request.topic, partition_responses=(refused,))

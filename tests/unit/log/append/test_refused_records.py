@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, TakesLong
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
+from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
-from tests.support.log.logs import START_MS, batch, open_log, values
+from tests.support.log.logs import START_MS, batch, message_set, open_log, values
 
 COMPRESSED = [codec for codec in Codec if codec]
 
@@ -76,6 +79,45 @@ def test_a_batch_that_unfolds_beyond_the_limit_is_refused_before_it_takes_the_me
     finally:
         tracemalloc.stop()
     assert log.size_bytes == 0
+
+
+def keyed(count: int) -> bytearray:
+    return bytearray(encode_batch([NewRecord(b"value", b"key", START_MS)] * count))
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_is_compressed_is_appended_at_once_if_it_is_little(tmp_path: Path, codec: Codec) -> None:
+    _, log = open_log(tmp_path)
+    little = sealed(records(4000), 4000, codec, timestamp=START_MS)
+    assert log.append(bytearray(little), at_once=True).record_count == 4000
+    for much in (
+        sealed(records(4001), 4001, codec, timestamp=START_MS),
+        sealed(record(0, value=bytes(1 << 20)), 1, codec, timestamp=START_MS),  # unfolds to more than 1 MiB
+        sealed(record(0, value=random.Random(1).randbytes(65 << 10)), 1, codec, timestamp=START_MS),
+    ):
+        with pytest.raises(TakesLong):
+            log.append(bytearray(much), at_once=True)
+    assert log.end_offset == 4000
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ({}, message_set(*[b"many"] * 1000, magic=1)),
+        ({"message_format_version": "0.10.0"}, batch(*[b"many"] * 5000, timestamps=[START_MS] * 5000)),
+        ({"cleanup_policy": ("compact",)}, keyed(5000)),
+    ],
+    ids=["v1", "to be v1", "keys to be looked for"],
+)  # fmt: skip
+def test_many_messages_that_must_be_looked_at_are_not_appended_at_once(
+    tmp_path: Path, options: dict[str, Any], data: bytearray
+) -> None:
+    _, log = open_log(tmp_path, **options)
+    assert log.takes_long(memoryview(data))
+    with pytest.raises(TakesLong):
+        log.append(bytearray(data), at_once=True)
+    assert log.end_offset == 0
+    assert log.append(bytearray(data)).record_count == len(values(log)) >= 1000
 
 
 def test_a_large_batch_that_must_be_decompressed_takes_long(tmp_path: Path) -> None:
