@@ -135,21 +135,20 @@ CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
     ("Consumer", "In addition to those of *Clients*.", ConsumerConfig, ClientConfig),
     (
         "Consumer groups",
-        "Of [`Consumer`](clients.md#reading-with-a-group-consumer), in addition to those of *Clients* and "
-        "*Consumer*.",
+        "Of [`Consumer`](clients.md#consumer), in addition to those of *Clients* and *Consumer*.",
         GroupConsumerConfig,
         ConsumerConfig,
     ),
     (
         "ClassicProducer",
         "In `conf/producer.properties`. `AsyncProducer` and `SyncProducer` take those of one broker, "
-        "`SimpleConsumer` those of connections and limits ([clients.md](clients.md)).",
+        "`SimpleConsumer` those of connections and limits ([classic-clients.md](classic-clients.md)).",
         ClassicProducerConfig,
         None,
     ),
     (
         "ConsumerConnector",
-        "In `conf/consumer.properties` ([clients.md](clients.md#reading-with-a-group-consumerconnector)); "
+        "In `conf/consumer.properties` ([classic-clients.md](classic-clients.md#consumerconnector)); "
         "for Spark with `protocol=0.7`, *Connections*, *Limits* and *ZooKeeper* with the prefix `kafka.`.",
         ConnectorConfig,
         None,
