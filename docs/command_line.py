@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import typer
@@ -23,14 +24,39 @@ In JSON a record is one line:
 Keys, values and header values are text if their bytes are UTF-8, otherwise an object with their bytes in
 base64; null is null. `produce --json` requires only the value and ignores topic and offset, so the output of
 `consume --format json` can be sent to another topic.
-"""
+
+## Shared options
+
+All commands but {without_cluster} take:
+
+{cluster}
+These arguments mean the same in all commands, and these options where a command lists them as shared:
+
+{shared}"""
+
+CLUSTER = ("--bootstrap-server", "--command-config")
+_MANY = 3
+"""Commands with the same option, from which on it is a shared one."""
+
+Row = tuple[str, str]
+"""The names of an option or argument, and its meaning."""
 
 
 def command_line() -> str:
     """The text of ``docs/cli.md``."""
     root: Any = typer.main.get_command(app)
-    chapters = [_chapter(f"kafkalog {name}", command) for name, command in _leaves(root)]
-    return "\n".join([INTRODUCTION.format(epilog=flowing(EPILOG)), *chapters])
+    commands = [(f"kafkalog {name}", command) for name, command in _leaves(root)]
+    count = Counter(row for _, command in commands for row in map(_row, _parameters(command)))
+    shared = [row for row in count if count[row] >= _MANY]
+    of_cluster = [row for row in shared if row[0].startswith(CLUSTER)]
+    without = [name.removeprefix("kafkalog ") for name, command in commands if not _has_cluster(command)]
+    introduction = INTRODUCTION.format(
+        epilog=flowing(EPILOG),
+        without_cluster=", ".join(f"`{name}`" for name in without[:-1]) + f" and `{without[-1]}`",
+        cluster=_table(of_cluster),
+        shared=_table([row for row in shared if row not in of_cluster]),
+    )
+    return "\n".join([introduction, *(_chapter(name, command, shared) for name, command in commands)])
 
 
 def _leaves(group: Any) -> list[tuple[str, Any]]:
@@ -44,17 +70,45 @@ def _leaves(group: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _chapter(name: str, command: Any) -> str:
-    parameters = [p for p in command.params if "--help" not in p.opts]
+def _parameters(command: Any) -> list[Any]:
+    return [p for p in command.params if "--help" not in p.opts]
+
+
+def _has_cluster(command: Any) -> bool:
+    return any(set(CLUSTER) & {*p.opts} for p in _parameters(command))
+
+
+def _chapter(name: str, command: Any, shared: list[Row]) -> str:
+    """A command; of its ``shared`` options only the names, and nothing of those of every cluster command."""
+    parameters = _parameters(command)
     words = [_word(p) for p in parameters if p.param_type_name == "argument"]
-    rows = "".join(f"| `{_names(p)}` | {_meaning(p)} |\n" for p in parameters)
+    rows = [row for row in map(_row, parameters) if row not in shared]
+    also = [f"`{names}`" for p in parameters if (names := _names(p)) and _is_listed(p, shared)]
     text, examples = _epilog(command.epilog or "")
-    return (
-        f"## {name}\n\n{flowing(command.help or '')}\n\n```\n{' '.join([name, '[OPTIONS]', *words])}\n```\n\n"
-        f"| | |\n| --- | --- |\n{rows}\n"
-        + (f"```sh\n{examples}```\n" if examples else "")
-        + (f"\n{text}\n" if text else "")
-    )
+    parts = [
+        f"## {name}",
+        flowing(command.help or ""),
+        f"```\n{' '.join([name, '[OPTIONS]', *words])}\n```",
+        _table(rows).rstrip("\n") if rows else "",
+        f"Shared options: {', '.join(also)}." if also else "",
+        f"```sh\n{examples}```" if examples else "",
+        text,
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _is_listed(parameter: Any, shared: list[Row]) -> bool:
+    """Whether a command's chapter names this shared option; the usage line has the arguments."""
+    is_option = parameter.param_type_name == "option" and not set(CLUSTER) & {*parameter.opts}
+    return is_option and _row(parameter) in shared
+
+
+def _table(rows: list[Row]) -> str:
+    return "| | |\n|---|---|\n" + "".join(f"| `{names}` | {meaning} |\n" for names, meaning in rows)
+
+
+def _row(parameter: Any) -> Row:
+    return _names(parameter), _meaning(parameter)
 
 
 def _word(parameter: Any) -> str:

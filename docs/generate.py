@@ -6,12 +6,10 @@ from pathlib import Path
 
 from docs.command_line import command_line
 from docs.compatibility import compatibility
-from kafkalog_broker.config import BrokerConfig, LogConfig
-from kafkalog_broker.listener_config import ListenerConfig
-from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
+from docs.property_tables import configuration
+from kafkalog_broker.config import BrokerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
-from pyspark_kafkalog.config.definition import Config, Property, describe
-from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.config.mirror import (
     SOURCE,
     SOURCE_LEFT_OUT,
@@ -24,23 +22,11 @@ from pyspark_kafkalog.config.mirror import (
 )
 from pyspark_kafkalog.config.producer import ProducerConfig
 from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
-from pyspark_kafkalog.config.properties import markdown, properties_file
+from pyspark_kafkalog.config.properties import properties_file
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
-
-INTRODUCTION = """\
-# Configuration
-
-Every property, as the code defines it: `make docs` writes this page and the files in `conf/`.
-Names and defaults are Apache Kafka's unless the meaning says otherwise.
-
-* A file is Java's `.properties` text: `name=value`, `#` for comments.
-* Older names are read too; if both names are given, the newer one counts.
-* An unknown name is a warning with the nearest known one, and is ignored.
-* A value that is not allowed is an error with the property, the value and what is allowed.
-"""
 
 SERVER_HEADING = """\
 The broker's properties, each with its default. Start it with:
@@ -107,76 +93,6 @@ def mirror_file() -> str:
             ),
         ]
     )  # fmt: skip
-
-
-CHAPTERS: list[tuple[str, str, type[Config], type[Config] | None]] = [
-    (
-        "Broker",
-        "In `conf/server.properties`, or one by one with `--override name=value`.",
-        BrokerConfig,
-        None,
-    ),
-    (
-        "Listeners",
-        "The broker's, too: TLS and login of its listeners. For one listener with the prefix "
-        "`listener.name.<name>.`, for one mechanism of it with `listener.name.<name>.<mechanism>.`, both in "
-        "lower case: `listener.name.client.scram-sha-256.connections.max.reauth.ms`.",
-        ListenerConfig,
-        None,
-    ),
-    ("Topic", "Given when a topic is created; defaults come from the broker.", LogConfig, None),
-    (
-        "Clients",
-        "For producers and consumers. In Spark with the prefix `kafka.`: `kafka.bootstrap.servers`.",
-        ClientConfig,
-        None,
-    ),
-    ("Producer", "In addition to those of *Clients*.", ProducerConfig, ClientConfig),
-    ("Consumer", "In addition to those of *Clients*.", ConsumerConfig, ClientConfig),
-    (
-        "Consumer groups",
-        "Of [`Consumer`](clients.md#reading-with-a-group-consumer), in addition to those of *Clients* and "
-        "*Consumer*.",
-        GroupConsumerConfig,
-        ConsumerConfig,
-    ),
-    (
-        "ClassicProducer",
-        "In `conf/producer.properties`. `AsyncProducer` and `SyncProducer` take those of one broker, "
-        "`SimpleConsumer` those of connections and limits ([clients.md](clients.md)).",
-        ClassicProducerConfig,
-        None,
-    ),
-    (
-        "ConsumerConnector",
-        "In `conf/consumer.properties` ([clients.md](clients.md#reading-with-a-group-consumerconnector)); "
-        "for Spark with `protocol=0.7`, *Connections*, *Limits* and *ZooKeeper* with the prefix `kafka.`.",
-        ConnectorConfig,
-        None,
-    ),
-    (
-        "Mirror",
-        "In `conf/mirror.properties`, for `kafkalog mirror`. The file also has each source's properties "
-        "below `source.<name>.` (*ConsumerConnector*; with `bootstrap.servers` *Consumer*), and the "
-        "target's below `target.`: *Producer* for `target.protocol=0.8`, "
-        "*ClassicProducer* and `target.delivery.timeout.ms` for 0.7. Some are set by the mirror: "
-        "[clients.md](clients.md#mirroring).",
-        MirrorConfig,
-        None,
-    ),
-    (
-        "ZooKeeper server",
-        "In `conf/zookeeper.properties`, for `kafkalog zookeeper start`.",
-        ZooKeeperServerConfig,
-        None,
-    ),
-]
-
-
-def configuration() -> str:
-    """The text of ``docs/configuration.md``."""
-    chapters = [f"## {title}\n\n{intro}\n\n{markdown(cls, base)}" for title, intro, cls, base in CHAPTERS]
-    return "\n".join([INTRODUCTION, *chapters])
 
 
 DATASOURCE = ROOT / "docs" / "datasource.md"

@@ -40,127 +40,146 @@ class ListenerConfig(Config):
 
     ssl_keystore_type: str | None = prop(
         "ssl.keystore.type", None, str, section="TLS",
-        doc="JKS, PKCS12 or PEM. Read and ignored: what a store is shows in its first bytes.",
+        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
     )  # fmt: skip
     ssl_keystore_location: str | None = prop(
         "ssl.keystore.location", None, str,
-        doc="File with this broker's private key and certificate chain. It is looked at every few seconds, "
-            "and replaced certificates are used for new connections.",
+        doc="File with this broker's private key and certificate chain: PEM, PKCS12 or JKS. Replaced "
+            "certificates are used for new connections after a few seconds.",
     )  # fmt: skip
-    ssl_keystore_password: str | None = prop(
-        "ssl.keystore.password", None, str, doc="Password of that file, if it is JKS or PKCS12."
-    )
+    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, str, doc="Password of that file.")
     ssl_keystore_key: str | None = prop(
-        "ssl.keystore.key", None, str, doc="The private key itself, as PEM, in place of a file."
+        "ssl.keystore.key", None, str, doc="The private key itself, as PEM, instead of a file."
     )
     ssl_keystore_certificate_chain: str | None = prop(
-        "ssl.keystore.certificate.chain", None, str, doc="The certificate chain itself, as PEM."
+        "ssl.keystore.certificate.chain",
+        None,
+        str,
+        doc="The certificate chain itself, as PEM, instead of a file.",
     )
     ssl_key_password: str | None = prop(
-        "ssl.key.password", None, str, doc="Password of an encrypted private key."
+        "ssl.key.password",
+        None,
+        str,
+        doc="Password of an encrypted private key; by default that of the key store.",
     )
     ssl_truststore_type: str | None = prop(
-        "ssl.truststore.type", None, str, doc="JKS, PKCS12 or PEM. Read and ignored, as the key store's."
+        "ssl.truststore.type",
+        None,
+        str,
+        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
     )
     ssl_truststore_location: str | None = prop(
         "ssl.truststore.location", None, str,
         doc="File with the authorities of clients' certificates, for ssl.client.auth, and of other brokers'.",
     )  # fmt: skip
     ssl_truststore_password: str | None = prop(
-        "ssl.truststore.password", None, str, doc="Password of that file, if it has one."
+        "ssl.truststore.password", None, str, doc="Password of that file; JKS opens without one."
     )
     ssl_truststore_certificates: str | None = prop(
-        "ssl.truststore.certificates", None, str, doc="The authorities themselves, as PEM."
+        "ssl.truststore.certificates",
+        None,
+        str,
+        doc="The authorities themselves, as PEM; blanks may stand for line ends.",
     )
     ssl_endpoint_identification_algorithm: str = prop(
         "ssl.endpoint.identification.algorithm", "https", str, check=one_of("https", "HTTPS", "none", ""),
-        doc="When this broker calls another at this listener: https wants a certificate of the host's name, "
-            "empty or none takes any of the authorities'.",
+        doc="When this broker calls another: https requires a certificate for the host's name, none or "
+            "empty accepts any of the authorities.",
     )  # fmt: skip
     ssl_client_auth: str = prop(
         "ssl.client.auth", "none", str, check=one_of("none", "requested", "required"),
-        doc="Whether clients are asked for a certificate. For SASL_SSL it counts only as "
-            "listener.name.<name>.ssl.client.auth: the certificate is checked, and the login says who the "
-            "client is.",
+        doc="Whether clients are asked for a certificate. On SASL_SSL only with the prefix "
+            "listener.name.<name>.: the certificate is checked, and the login names the user.",
     )  # fmt: skip
     ssl_principal_mapping_rules: str = prop(
         "ssl.principal.mapping.rules", "DEFAULT", str,
-        doc="From a certificate's name to a user: RULE:regex/replacement/[LU] or DEFAULT, separated by "
-            "commas; the first that matches counts.",
+        doc="Rules from a certificate's name to a user: RULE:regex/replacement/[LU] or DEFAULT, separated "
+            "by commas; the first match counts.",
     )  # fmt: skip
     ssl_protocol: str | None = prop(
-        "ssl.protocol", None, str, doc="TLSv1.3 or TLSv1.2: the newest version that is spoken."
+        "ssl.protocol", None, str, doc="Newest TLS version that is used: TLSv1.3 or TLSv1.2."
     )
     ssl_enabled_protocols: tuple[str, ...] = prop(
-        "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), tuple, doc="Versions that are spoken."
+        "ssl.enabled.protocols",
+        ("TLSv1.2", "TLSv1.3"),
+        tuple,
+        doc="TLS versions that are used: TLSv1.2, TLSv1.3.",
     )
     ssl_cipher_suites: tuple[str, ...] = prop(
-        "ssl.cipher.suites", (), tuple, doc="Cipher suites of TLS 1.2, by their IANA names; empty: OpenSSL's."
+        "ssl.cipher.suites",
+        (),
+        tuple,
+        doc="Cipher suites of TLS 1.2 by their IANA names; empty: OpenSSL's. Those of TLS 1.3 cannot be "
+        "chosen.",
     )
 
     sasl_enabled_mechanisms: tuple[str, ...] = prop(
         "sasl.enabled.mechanisms", (), tuple, check=_mechanisms, section="Login",
-        doc="How clients of a SASL listener can log in. Must be given there (Kafka: GSSAPI).",
+        doc="Mechanisms with which clients of a SASL listener can log in; required there (Kafka: GSSAPI).",
     )  # fmt: skip
     sasl_jaas_config: str | None = prop(
         "sasl.jaas.config", None, str,
-        doc='Of PLAIN: the users, as PlainLoginModule required user_NAME="PASSWORD" ...; (user_NAME in '
-            "quotes if it has more than letters, digits, _, - and .). SCRAM and OAUTHBEARER need none. With "
-            "username and password this broker logs in at others.",
+        doc='For PLAIN, the users: PlainLoginModule required user_NAME="PASSWORD" ...; (user_NAME in quotes '
+            "if it has more than letters, digits, _, - and .). Not needed for SCRAM and OAUTHBEARER. "
+            "username and password are this broker's login at others.",
     )  # fmt: skip
     sasl_server_max_receive_size: int = prop(
         "sasl.server.max.receive.size", 524_288, int, check=positive_int, unit="bytes",
-        doc="Largest request of a client that has not logged in.",
+        doc="Largest request of a client before its login.",
     )  # fmt: skip
     connections_max_reauth_ms: int = prop(
         "connections.max.reauth.ms", 0, int, check=between(0, LONG_MAX), unit="ms",
-        doc="How long a login lasts: clients log in again on the same connection, others are closed with "
+        doc="How long a login lasts: clients log in again on the same connection, others are closed at "
             "their next request. 0: as long as the connection, or the token.",
     )  # fmt: skip
     connection_failed_authentication_delay_ms: int = prop(
         "connection.failed.authentication.delay.ms", 100, int, check=between(0, 60_000), unit="ms",
-        doc="How long a failed login waits for its answer.",
+        doc="Delay of the answer to a failed login.",
     )  # fmt: skip
     connection_authentication_timeout_ms: int = prop(
         "connection.authentication.timeout.ms", 30_000, int, check=positive_int, unit="ms",
-        doc="Time for the TLS handshake and the login together (ours).",
+        doc="Time limit for TLS handshake and login together (not in Kafka).",
     )  # fmt: skip
     sasl_server_callback_handler_class: str | None = prop(
         "sasl.server.callback.handler.class", None, str,
-        doc="Of OAUTHBEARER: who verifies a token. OAuthBearerValidatorCallbackHandler (the default) with "
-            "sasl.oauthbearer.jwks.endpoint.url; OAuthBearerUnsecuredValidatorCallbackHandler takes tokens "
-            "without a signature, for tests; or module:function in Python, which gets the token and returns "
-            "its claims or raises ValueError.",
+        doc="Verifies OAUTHBEARER tokens: OAuthBearerValidatorCallbackHandler (the default) with "
+            "sasl.oauthbearer.jwks.endpoint.url; OAuthBearerUnsecuredValidatorCallbackHandler, which "
+            "accepts unsigned tokens, for tests; or a Python function module:function that returns a "
+            "token's claims or raises ValueError.",
     )  # fmt: skip
     sasl_oauthbearer_jwks_endpoint_url: str | None = prop(
         "sasl.oauthbearer.jwks.endpoint.url", None, str,
-        doc="Where the keys are that tokens are signed with: https:, http: or file:.",
+        doc="URL (https:, http: or file:) of the keys that sign tokens.",
     )  # fmt: skip
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = prop(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, int, check=between(1000, LONG_MAX), unit="ms",
-        doc="How often they are fetched again.",
+        doc="How often these keys are fetched again.",
     )  # fmt: skip
     sasl_oauthbearer_expected_issuer: str | None = prop(
-        "sasl.oauthbearer.expected.issuer", None, str, doc="What the claim iss of a token must be."
+        "sasl.oauthbearer.expected.issuer", None, str, doc="Required claim iss of a token."
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = prop(
-        "sasl.oauthbearer.expected.audience", (), tuple, doc="Of which one must be in a token's claim aud."
+        "sasl.oauthbearer.expected.audience",
+        (),
+        tuple,
+        doc="One of these must be in a token's claim aud.",
     )
     sasl_oauthbearer_clock_skew_seconds: int = prop(
         "sasl.oauthbearer.clock.skew.seconds", 30, int, check=between(0, 3600), unit="seconds",
-        doc="How far the clocks of this broker and of who signs tokens may differ.",
+        doc="Allowed difference between the clocks of this broker and the tokens' issuer.",
     )  # fmt: skip
     sasl_oauthbearer_sub_claim_name: str = prop(
-        "sasl.oauthbearer.sub.claim.name", "sub", str, doc="The claim that is the user's name."
+        "sasl.oauthbearer.sub.claim.name", "sub", str, doc="Claim with the user's name."
     )
 
     max_connections: int | None = prop(
         "max.connections", None, int, check=positive_int, unit="connections", section="Connections",
-        doc="Open connections of this listener; not set means the broker's.",
+        doc="Open connections of this listener; not set: the broker's.",
     )  # fmt: skip
     num_network_threads: int | None = prop(
         "num.network.threads", None, int, check=between(1, 64), unit="threads",
-        doc="Threads of this listener; not set means the broker's.",
+        doc="Threads of this listener; not set: the broker's.",
     )  # fmt: skip
 
     def __repr__(self) -> str:

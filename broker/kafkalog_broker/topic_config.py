@@ -77,15 +77,16 @@ class LogConfig(Config):
 
     segment_bytes: int = prop(
         "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
-        doc="Size at which a new segment file is begun.",
+        doc="Size at which a new segment file is started.",
     )  # fmt: skip
     segment_ms: int = prop(
         "segment.ms", 168 * _HOUR_MS, int, check=positive, unit="ms", inherits="log.roll.ms",
-        doc="Age at which a new segment file is begun, however small the last one is.",
+        doc="Age at which a new segment file is started, whatever its size.",
     )  # fmt: skip
     segment_index_bytes: int = prop(
         "segment.index.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
-        inherits="log.index.size.max.bytes", doc="Size of a segment's index at which a new segment is begun.",
+        inherits="log.index.size.max.bytes",
+        doc="Size of a segment's index at which a new segment is started.",
     )  # fmt: skip
     index_interval_bytes: int = prop(
         "index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
@@ -93,11 +94,13 @@ class LogConfig(Config):
     )  # fmt: skip
     flush_messages: int = prop(
         "flush.messages", LONG_MAX, int, check=positive, unit="messages",
-        inherits="log.flush.interval.messages", doc="Messages after which the log is forced to disk.",
+        inherits="log.flush.interval.messages",
+        doc="Messages after which a partition is forced to disk. 1: each append, before its answer.",
     )  # fmt: skip
     flush_ms: int = prop(
         "flush.ms", 3000, int, check=not_negative, unit="ms", inherits="log.flush.interval.ms",
-        doc="Age of unflushed data at which the log is forced to disk.",
+        doc="Age of unflushed data at which a partition is forced to disk (0.7's default; Kafka leaves that "
+            "to the system and replicas).",
     )  # fmt: skip
     retention_ms: int = prop(
         "retention.ms", 168 * _HOUR_MS, int, check=unlimited_or_not_negative, unit="ms",
@@ -110,42 +113,43 @@ class LogConfig(Config):
     )  # fmt: skip
     cleanup_policy: tuple[str, ...] = prop(
         "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
-        doc="How old data goes: whole segments by age and size (delete), all but the last record of each key "
-            "(compact), or both.",
+        doc="How old data is removed: whole segments by age and size (delete), all but the last record of "
+            "each key (compact), or both.",
     )  # fmt: skip
     delete_retention_ms: int = prop(
         "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
         inherits="log.cleaner.delete.retention.ms",
-        doc="How long a tombstone stays after the first cleaning that has seen it.",
+        doc="How long a tombstone is kept after the first cleaning that has seen it.",
     )  # fmt: skip
     min_compaction_lag_ms: int = prop(
         "min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
-        inherits="log.cleaner.min.compaction.lag.ms", doc="Age up to which records are not compacted.",
+        inherits="log.cleaner.min.compaction.lag.ms", doc="Records younger than this are not compacted.",
     )  # fmt: skip
     max_compaction_lag_ms: int = prop(
         "max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
         inherits="log.cleaner.max.compaction.lag.ms",
-        doc="Age at which records are compacted, however small the dirty share of their log is. A segment of "
-            "a compacted topic is full at this age at the latest.",
+        doc="Age at which records are compacted, however small the dirty share; a compacted topic's segment "
+            "is closed at this age at the latest.",
     )  # fmt: skip
     min_cleanable_dirty_ratio: float = prop(
         "min.cleanable.dirty.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
         inherits="log.cleaner.min.cleanable.ratio",
-        doc="Share of a log that must be dirty for it to be cleaned.",
+        doc="Share of a log that must be dirty before it is cleaned.",
     )  # fmt: skip
     file_delete_delay_ms: int = prop(
         "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
         inherits="log.segment.delete.delay.ms",
-        doc="How long a deleted segment's files stay, for reads that are under way.",
+        doc="How long the files of a deleted segment are kept, for reads in progress.",
     )  # fmt: skip
     max_message_bytes: int = prop(
         "max.message.bytes", 1_048_588, int, check=between(0, INT_MAX), unit="bytes",
-        inherits="message.max.bytes", doc="Largest record batch that is accepted, as it is sent.",
+        inherits="message.max.bytes",
+        doc="Largest record batch that is accepted, as it is sent; in 0.7 the largest payload.",
     )  # fmt: skip
     message_timestamp_type: str = prop(
         "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
         inherits="log.message.timestamp.type",
-        doc="Whose time a record carries: its producer's, or the broker's when it is appended.",
+        doc="Timestamp of records: the producer's, or the time at which the broker appends them.",
     )  # fmt: skip
     message_timestamp_before_max_ms: int = prop(
         "message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
@@ -160,21 +164,23 @@ class LogConfig(Config):
     message_format_version: str = prop(
         "message.format.version", AS_PRODUCED, str, check=format_versions,
         inherits="log.message.format.version",
-        doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, later "
-            "ones v2. What comes in another one is converted. By default it stays as it came (Kafka: v2).",
+        doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, "
+            "later ones v2. Others are converted. producer: as sent (Kafka: v2).",
     )  # fmt: skip
     compression_type: str = prop(
         "compression.type", "producer", str, check=compression_types, inherits="compression.type",
-        doc="Kept and shown. Batches are stored as their producer compressed them, whatever this says.",
+        doc="Kept and shown, without effect: batches stay as their producer compressed them, whatever this "
+            "says.",
     )  # fmt: skip
     min_insync_replicas: int = prop(
         "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas", inherits="min.insync.replicas",
-        doc="There are no replicas: the broker's own copy is the one in sync.",
+        doc="Copies that must have a record before acks=all is answered; this broker keeps one.",
     )  # fmt: skip
 
     # Kafka's further properties, so that tools and scripts that set them can create topics here.
     compression_gzip_level: int = prop(
         "compression.gzip.level", -1, int, check=Check("1 to 9, or -1", lambda v: v == -1 or 1 <= v <= 9),
+        section=_KEPT,
         doc=f"{_KEPT}: the broker does not recompress.",
     )  # fmt: skip
     compression_lz4_level: int = prop(
@@ -186,7 +192,7 @@ class LogConfig(Config):
     )  # fmt: skip
     segment_jitter_ms: int = prop(
         "segment.jitter.ms", 0, int, check=not_negative, unit="ms",
-        doc=f"{_KEPT}: segments are begun when segment.ms says so. Random time taken off it.",
+        doc=f"{_KEPT}: segments are started exactly after segment.ms.",
     )  # fmt: skip
     preallocate: bool = prop(
         "preallocate", False, bool, doc=f"{_KEPT}: segment files grow as they are written."
@@ -196,11 +202,11 @@ class LogConfig(Config):
     )
     message_downconversion_enable: bool = prop(
         "message.downconversion.enable", True, bool,
-        doc=f"{_KEPT}: old clients are always given a format that they can read.",
+        doc=f"{_KEPT}: old clients always get a format that they can read.",
     )  # fmt: skip
     message_timestamp_difference_max_ms: int = prop(
         "message.timestamp.difference.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
-        doc=f"{_KEPT}: see message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
+        doc=f"{_KEPT}: use message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
     )  # fmt: skip
     leader_throttled_replicas: tuple[str, ...] = prop(
         "leader.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas."

@@ -35,18 +35,16 @@ kafkalog acls remove User:bob
 """
 
 acls = ClusterCommands(
-    no_args_is_help=True, help="Who may do what: list, add and remove ACLs.", epilog=_EXAMPLES
+    no_args_is_help=True, help="List, add and remove ACLs: who may do what.", epilog=_EXAMPLES
 )
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic's name; may be repeated.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="A group's name; may be repeated.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Topic; may be repeated.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Group; may be repeated.")]
 Ids = Annotated[
-    list[str] | None, typer.Option("--transactional-id", help="A transactional id; may be repeated.")
+    list[str] | None, typer.Option("--transactional-id", help="Transactional id; may be repeated.")
 ]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[
-    bool, typer.Option("--prefixed", help="The names are prefixes: everything that begins so.")
-]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Treat these names as prefixes.")]
 Operations = Annotated[
     list[str] | None,
     typer.Option(
@@ -55,8 +53,8 @@ Operations = Annotated[
         "IdempotentWrite or All; may be repeated.",
     ),
 ]
-Host = Annotated[str | None, typer.Option("--host", help="Address of the client.")]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny, which goes before all that is allowed.")]
+Host = Annotated[str | None, typer.Option("--host", help="Client address; default: any.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; denials take precedence.")]
 
 
 @acls.command("list", epilog="Example: kafkalog acls list --topic orders-eu --principal User:bob")
@@ -65,11 +63,11 @@ def list_(
     group: Groups = None,
     transactional_id: Ids = None,
     cluster: OfCluster = False,
-    principal: Annotated[str | None, typer.Option("--principal", help="Only those of User:NAME.")] = None,
+    principal: Annotated[str | None, typer.Option("--principal", help="Only ACLs of User:NAME.")] = None,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """List the ACLs; of a named resource all that apply to it, wildcards and prefixes too."""
+    """List the ACLs; for named resources, all that apply to them, including wildcards and prefixes."""
     resources = _resources(topic, group, transactional_id, cluster)
     filters = [AclFilter(kind, name, PatternType.MATCH, principal) for kind, name in resources] or [
         AclFilter(principal=principal)
@@ -92,10 +90,13 @@ def add(
     operation: Operations = None,
     producer: Annotated[
         bool,
-        typer.Option("--producer", help="Write, Describe and Create; with an id, Write and Describe on it."),
+        typer.Option(
+            "--producer",
+            help="Allow Write, Describe and Create on topics, Write and Describe on ids.",
+        ),
     ] = False,
     consumer: Annotated[
-        bool, typer.Option("--consumer", help="Read and Describe topics, and Read groups.")
+        bool, typer.Option("--consumer", help="Allow Read and Describe on topics, Read on groups.")
     ] = False,
     host: Host = None,
     deny: Deny = False,
@@ -133,7 +134,7 @@ def add(
 
 @acls.command("remove", epilog="Example: kafkalog acls remove User:alice --topic orders")
 def remove(
-    principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="Whose: User:NAME.")],
+    principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME.")],
     topic: Topics = None,
     group: Groups = None,
     transactional_id: Ids = None,
@@ -141,10 +142,10 @@ def remove(
     prefixed: Prefixed = False,
     operation: Operations = None,
     host: Host = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Only those that deny.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Only ACLs that deny.")] = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Remove the ACLs of a principal: all of them, or those of resources and operations."""
+    """Remove a principal's ACLs, all or those for the given resources and operations."""
     permission = Permission.DENY if deny else Permission.ANY
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     whole = AclFilter(principal=principal, host=host, permission=permission)

@@ -30,9 +30,9 @@ from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 EPILOG = """\
-Name the cluster with --bootstrap-server or the environment variable KAFKALOG_BOOTSTRAP_SERVER. Brokers before
-Kafka 0.10 do not report their version: set KAFKALOG_BROKER_VERSION, such as 0.9.0. Data goes to standard
-output, messages and progress to standard error.
+Name the cluster with --bootstrap-server or the environment variable KAFKALOG_BOOTSTRAP_SERVER. For brokers
+before Kafka 0.10, which do not report their version, set KAFKALOG_BROKER_VERSION, such as 0.9.0. Data goes to
+standard output, messages and progress to standard error.
 
 Exit codes: 0 success, 1 an error of the cluster, a ledger or a disk, 2 a wrong command or option,
 130 interrupted.

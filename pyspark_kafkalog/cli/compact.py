@@ -26,17 +26,18 @@ def compact(
     name: Name,
     offsets: Offsets,
     to: Annotated[
-        str | None, typer.Option("--to", help="Only the files in this directory; else all that it wrote.")
+        str | None,
+        typer.Option("--to", help="Only files in this directory; default: all of the load."),
     ] = None,
     target_size: Annotated[
-        str, typer.Option("--target-size", help="About how large the new files are: 64MB, 128MB, 1GB.")
+        str, typer.Option("--target-size", help="Approximate size of the new files: 64MB, 128MB, 1GB.")
     ] = "128MB",
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be put together.")] = False,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be merged.")] = False,
 ) -> None:
-    """Put the small files of many loads together in a few large ones, by one commit for each directory.
+    """Merge the small files of many loads into a few large ones, with one commit per directory.
 
-    Rows and their load numbers stay the same. What was replaced stays until `gc` removes it.
+    Rows and their load numbers stay the same. The replaced files stay until `gc` removes them.
     """
     ledger, target = open_ledger(name, offsets), _bytes(target_size)
     small = _small(ledger, to, target)

@@ -132,12 +132,12 @@ InGroup = Annotated[
     typer.Option(
         "--group",
         "-g",
-        help="Read as a member of this consumer group, from its committed offsets (where there is none, from "
+        help="Read as a member of this consumer group, from its committed offsets (where it has none, from "
         "--from, earliest or latest), shared with its other members; what is written is committed.",
     ),
 ]
 Property = Annotated[
-    list[str] | None, typer.Option("--property", help="A consumer property, name=value; may be repeated.")
+    list[str] | None, typer.Option("--property", help="Consumer property, name=value; may be repeated.")
 ]
 
 

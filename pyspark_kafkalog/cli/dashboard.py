@@ -54,10 +54,10 @@ def dashboard(
     ] = "127.0.0.1:9309",
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Serve a page that shows brokers, topics, consumer groups and loads of any cluster, until Ctrl-C.
+    """Serve a page with the cluster's brokers, topics, consumer groups and loads, until Ctrl-C.
 
-    The page has no login, so it is served to this machine only unless --listen names another address. The
-    same address has Prometheus metrics under /metrics and a health check under /health.
+    The page has no login, so by default only this machine can open it. The same address serves Prometheus
+    metrics at /metrics and a health check at /health.
     """
     from pyspark_kafkalog.status.status_server import StatusServer, parse_listener
 
@@ -88,7 +88,7 @@ def top(
 ) -> None:
     """Show brokers, topics with rates, consumer groups with lag and loads in the terminal, until Ctrl-C.
 
-    If the cluster stops answering, the screen says since when, and top goes on trying.
+    If the cluster stops answering, the screen shows since when, and top keeps trying.
     """
     with connected(server) as cluster:
         snapshots = ClusterSnapshots(cluster, ledger)

@@ -100,7 +100,7 @@ kafkalog groups describe dashboard --members
 def describe(
     group: Group,
     members: Annotated[
-        bool, typer.Option("--members", help="Show each member and its partitions instead of the offsets.")
+        bool, typer.Option("--members", help="Show members and their partitions instead of offsets.")
     ] = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
@@ -196,17 +196,17 @@ def reset(
     to: Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option("--shift-by", help="So many offsets after the committed one; negative: before it."),
+        typer.Option("--shift-by", help="Move by this many offsets; negative: back."),
     ] = None,
     by_duration: Annotated[
         str | None,
         typer.Option(
-            "--by-duration", help="The first record of the last so much time, such as PT30M, PT2H or P1DT12H."
+            "--by-duration", help="To the first record within this time before now: PT30M, PT2H, P1DT12H."
         ),
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", help="The offsets in a CSV file: topic,partition,offset in each line."),
+        typer.Option("--from-file", help="To the offsets in a CSV file with lines topic,partition,offset."),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics in which the group has committed offsets.")
@@ -222,8 +222,8 @@ def reset(
     """Set the committed offsets of a group without members.
 
     Name a topic, or --all-topics, and one of --to, --shift-by, --by-duration; or --from-file alone. A group
-    that does not exist is created. Positions that the log does not have are refused, but --shift-by stops at
-    the first and at the end offset.
+    that does not exist is created. Positions outside the log are refused, but --shift-by stops at the first
+    and at the end offset.
     """
     ways = [to is not None, shift_by is not None, by_duration is not None, from_file is not None]
     if sum(ways) != 1:
@@ -304,7 +304,7 @@ def delete_offsets(
     partition: Partitions = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Forget a group's committed offsets of a topic, to which no member may be subscribed."""
+    """Delete a group's committed offsets for a topic to which no member is subscribed."""
     with connected(server) as cluster:
         stored = [tp for tp in committed_offsets(cluster, group) if tp.topic == topic]
         wanted = sorted(tp for tp in stored if not partition or tp.partition in partition)

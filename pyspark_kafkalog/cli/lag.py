@@ -53,10 +53,10 @@ kafkalog lag --load old --offsets /lake/_offsets --option protocol=0.7 --option 
 
 def lag(
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="A consumer group.")] = None,
-    load: Annotated[str | None, typer.Option("--load", help="A load, by its name.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group.")] = None,
+    load: Annotated[str | None, typer.Option("--load", help="Name of a load.")] = None,
     directory: Annotated[
-        str | None, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")
+        str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")
     ] = None,
     as_json: AsJson = False,
     option: Annotated[
@@ -68,7 +68,7 @@ def lag(
     ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Show how many offsets a group, a load or both have still to read in each partition.
+    """Show how many offsets a group, a load or both still have to read in each partition.
 
     A partition without a committed offset counts from its first offset; a pending load counts from the start
     of its plan. The lag counts offsets, not records: compaction and transactions leave gaps. With Kafka 0.7,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.plan import Plan
     from pyspark_kafkalog.types import TopicPartition
 
-Name = Annotated[str, typer.Argument(help="The name of the load.")]
-Offsets = Annotated[str, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")]
+Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
+Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
 
 
 def words(text: str) -> None:
@@ -95,31 +95,36 @@ def load(
     offsets: Offsets,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="The directory for the files, or a database's URL; not for --dry-run."),
+        typer.Option("--to", help="Directory for the files, or a database's URL; not with --dry-run."),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="The table, where --to is a database.")] = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="A topic; again for more.")] = None,
+    table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
     pattern: Annotated[
-        str | None, typer.Option("--subscribe-pattern", help="Or: topics whose whole name matches.")
+        str | None,
+        typer.Option("--subscribe-pattern", help="Instead: regular expression for whole topic names."),
     ] = None,
     server: Servers = DEFAULT_SERVER,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="An option of the source, name=value."),
+        typer.Option("--option", help="Data source option, name=value; may be repeated."),
     ] = None,
     on_pending: Annotated[
-        str, typer.Option("--on-pending", help="A plan without a commit: replay, fail or discard.")
+        str,
+        typer.Option("--on-pending", help="What to do with an uncommitted plan: replay, fail or discard."),
     ] = "replay",
-    file_format: Annotated[str, typer.Option("--format", help="Of the files: parquet or orc.")] = "parquet",
+    file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
     by_time: Annotated[
         str | None,
-        typer.Option("--partition-by-time", help="Directories by this column, for example timestamp."),
+        typer.Option(
+            "--partition-by-time",
+            help="Write a directory for each day or hour of this column, such as timestamp.",
+        ),
     ] = None,
-    grain: Annotated[str, typer.Option(help="Of these directories: day or hour, in UTC.")] = "day",
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    grain: Annotated[str, typer.Option(help="With --partition-by-time: day or hour, in UTC.")] = "day",
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
 ) -> None:
-    """Load what is new into Parquet or ORC files or a table of a database, exactly once."""
+    """Load new records into Parquet or ORC files or a database table, exactly once."""
     options = source_options(server, topics or [], pattern, option or [])
     if dry_run:
         from pyspark_kafkalog.cli.load_run import propose
@@ -181,15 +186,15 @@ def unit_of(partition: TopicPartition) -> str:
 def history(
     name: Name,
     offsets: Offsets,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show only this many, the newest.")] = None,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="What each load read of each partition, a row each.")
+        bool, typer.Option("--partitions", help="Show what each load read, one row per partition.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was committed, oldest first.
+    """Show the commits of a load, oldest first.
 
-    Files below the current directory are shown by their path from there; --json has whole paths.
+    Paths below the current directory are shown relative to it, except with --json.
     """
     ledger = open_ledger(name, offsets)
     if partitions:
@@ -284,21 +289,21 @@ def _from_here(place: str) -> str:
 
 
 def verify(
-    name: Annotated[str | None, typer.Argument(help="The name of the load.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="LOAD", help="The name of the load.")] = None,
     offsets: Annotated[
-        str | None, typer.Option("--offsets", help="The directory of the ledgers (offsetsPath).")
+        str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")
     ] = None,
     database: Annotated[
-        str | None, typer.Option(help="The URL of a database that it wrote to: check that as well.")
+        str | None, typer.Option(help="URL of a database that the load wrote to: check it, too.")
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Instead: a path or URL, to try whether ledgers can be kept there."),
+        typer.Option(help="Instead: path or URL to test as a place for ledgers."),
     ] = None,
 ) -> None:
-    """Check a ledger and what it published; what is in a database with --database only. Findings are printed;
-    exit code 1 if there are any. With --store try a store before anything is kept there: records are written
-    below it and removed.
+    """Check a ledger and the files of its loads, and with --database their tables. Prints what is wrong; the
+    exit code is then 1. With --store test whether ledgers can be kept in a place: records are written there
+    and removed.
     """
     if store is not None:
         if name or offsets or database:
@@ -352,16 +357,16 @@ def _try_store(url: str) -> None:
 def gc(
     name: Name,
     offsets: Offsets,
-    keep: Annotated[int, typer.Option(min=1, help="Leave the newest so many loads as they are.")] = 1,
+    keep: Annotated[int, typer.Option(min=1, help="Leave this many loads, the newest, as they are.")] = 1,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Files of outputs only from this age on: 7d, 12h, 30m, 0s.")
+        str, typer.Option("--older-than", help="Remove output files only from this age on: 7d, 12h, 30m, 0s.")
     ] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
-    """Remove receipts and marks of committed loads, after summing them up, and files that no commit names or
-    that `compact` replaced.
+    """Remove what is no longer needed: receipts and marks of committed loads, which are summed up first, and
+    output files that no commit names or that `compact` replaced.
 
-    Plans, commits, the files of rewound loads and what belongs to a pending plan stay.
+    Plans, commits, files of rewound loads and all that belongs to a pending plan are kept.
     """
     ledger = open_ledger(name, offsets)
     from contextlib import nullcontext

@@ -38,11 +38,10 @@ def mirror(
     ],
     quiet: Quiet = False,
 ) -> None:
-    """Copy topics of the source clusters to the target until SIGTERM or Ctrl-C, at least once.
+    """Copy topics from the source clusters to the target, at least once, until SIGTERM or Ctrl-C.
 
-    Several mirrors with the same group share the work. On the first signal the mirror sends and commits what
-    it has read. A second one ends it at once, as a kill does: messages not yet committed are copied again at
-    the next start.
+    Mirrors with the same group share the work. On the first signal the mirror sends and commits what it has
+    read; a second one ends it at once, and messages not yet committed are copied again at the next start.
 
     If the target rejects a message, the mirror exits with code 1 and commits nothing more, unless
     abort.on.send.failure=false.

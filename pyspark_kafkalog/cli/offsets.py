@@ -48,8 +48,8 @@ def offsets(
     time: Annotated[
         str | None,
         typer.Option(
-            help="The first record at or after this time: milliseconds or ISO 8601 (UTC unless it says "
-            "otherwise). Or: earliest, latest, newest (the record with the latest time)."
+            help="Show the first record at or after this time, in milliseconds or ISO 8601 (by default UTC); "
+            "or earliest, latest, newest (the record with the latest time)."
         ),
     ] = None,
     group: Annotated[

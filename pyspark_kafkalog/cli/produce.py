@@ -61,34 +61,34 @@ def produce(
         ),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(help="Each line is a key, this separator (\\t is a tab), and a value.")
+        str | None, typer.Option(help="Split each line at this separator (\\t is a tab) into key and value.")
     ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Each line is an object with key, value, partition, timestamp, headers."),
     ] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="Each file is one record.")] = False,
-    key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Send each file as one record.")] = False,
+    key: Annotated[str | None, typer.Option(help="Key of every record.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", help="A header of every record, name=value; may be repeated."),
+        typer.Option("--header", "-H", help="Header of every record, name=value; may be repeated."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="The partition of every record.")
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition for every record.")
     ] = None,
     repartition: Annotated[
         bool, typer.Option("--repartition", help="With --json: ignore the partitions in the input.")
     ] = False,
     compression: Annotated[
-        str | None, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
+        str | None, typer.Option("--compression", "-z", help="Codec: none, gzip, snappy, lz4 or zstd.")
     ] = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", help="A producer property, name=value; may be repeated.")
+        list[str] | None, typer.Option("--property", help="Producer property, name=value; may be repeated.")
     ] = None,
     quiet: Quiet = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
-    """Send records to a topic, one for each line of the input.
+    """Send records to a topic, one per line of the input.
 
     With --json, key, value and header values are text, null, or {"base64": "..."} for any bytes; headers are
     a list of [name, value] pairs; the timestamp is in milliseconds, default now. The output of

@@ -38,32 +38,30 @@ def rewind(
     name: Name,
     offsets: Offsets,
     to: Annotated[
-        str | None, typer.Option("--to", help="commit:37 to go on after load 37, or start.")
+        str | None, typer.Option("--to", help="commit:37 to continue after load 37, or start.")
     ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
             "--to-datetime",
-            help="To the first record of each partition at or after this time: ISO 8601, UTC without a zone.",
+            help="To each partition's first record at or after this time: ISO 8601, by default UTC.",
         ),
     ] = None,
     to_offsets: Annotated[
         Path | None,
-        typer.Option(
-            "--to-offsets", help="To the offsets in a CSV file: topic,partition,offset in each line."
-        ),
+        typer.Option("--to-offsets", help="To the offsets in a CSV file with lines topic,partition,offset."),
     ] = None,
     server: Servers = DEFAULT_SERVER,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="With --to-datetime: an option of the source, name=value."),
+        typer.Option("--option", help="With --to-datetime: data source option, name=value; may be repeated."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Make the next load begin at an earlier place; what came since is read again. History stays.
+    """Make the next load start at an earlier position, so that later records are read again.
 
-    Offsets and times within a load that wrote files or tables lead to where that load began, so that no
-    record is there twice or missing. Only --to-datetime asks the cluster.
+    The history is kept. An offset or time within a load that wrote files or tables rewinds to the start of
+    that load, so that no record is missing or there twice. Only --to-datetime connects to the cluster.
     """
     if sum(way is not None for way in (to, to_datetime, to_offsets)) != 1:
         raise InvalidConfig("give one of --to, --to-datetime and --to-offsets")

@@ -40,7 +40,7 @@ topics = ClusterCommands(
     help="Create, list, describe, alter and delete topics.",
     epilog=_EXAMPLES,
 )
-Name = Annotated[str, typer.Argument(help="The topic.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
 _REPLICAS_MAX = 2**15 - 1
 """The replication factor is an int16 in the request."""
@@ -64,7 +64,7 @@ def create(
         ),
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option(help="A topic property, name=value; may be repeated.")
+        list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")
     ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
@@ -123,14 +123,12 @@ def _own_properties(cluster: Cluster, name: str) -> str:
 def alter(
     name: Name,
     config: Annotated[
-        list[str] | None, typer.Option(help="A topic property to set, name=value; may be repeated.")
+        list[str] | None, typer.Option(help="Topic property to set, name=value; may be repeated.")
     ] = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option(help="A property that is to be the broker's again; may be repeated.")
+        list[str] | None, typer.Option(help="Property to reset to the broker's value; may be repeated.")
     ] = None,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="The new number of partitions; it can only grow.")
-    ] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="New, larger number of partitions.")] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Change a topic's properties, or add partitions to it."""
@@ -147,7 +145,7 @@ def alter(
 
 @topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")
 def delete(
-    names: Annotated[list[str], typer.Argument(help="The topics.")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
     server: Servers = DEFAULT_SERVER,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -170,7 +168,7 @@ def delete_records(
     name: Name,
     before: Annotated[
         list[str],
-        typer.Option(help="PARTITION=OFFSET: delete what comes before; offset may be end. May be repeated."),
+        typer.Option(help="PARTITION=OFFSET: delete what is before this offset (or end); may be repeated."),
     ],
     server: Servers = DEFAULT_SERVER,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

@@ -30,7 +30,7 @@ transactions = ClusterCommands(
     help="List and describe transactions, and abort one whose producer is gone.",
     epilog=_EXAMPLES,
 )
-Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id of the producer.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]
 
 
 @transactions.command("list", epilog="Example: kafkalog transactions list --open")
@@ -51,7 +51,7 @@ def list_(
 
 @transactions.command("describe", epilog="Example: kafkalog transactions describe orders-loader")
 def describe(transactional_id: Id, as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
-    """Show an id's producer, the state of its transaction, and the partitions that are in it."""
+    """Show an id's producer, and the state and partitions of its transaction."""
     with connected(server) as cluster:
         found = describe_transaction(cluster, transactional_id)
     started = None if found.started_ms is None else utc_text(found.started_ms)
@@ -81,10 +81,10 @@ def describe(transactional_id: Id, as_json: AsJson = False, server: Servers = DE
 
 @transactions.command("abort", epilog="Example: kafkalog transactions abort orders-loader")
 def abort(transactional_id: Id, server: Servers = DEFAULT_SERVER) -> None:
-    """Abort the open transaction of an id, so that readers of committed records go on.
+    """Abort the open transaction of an id, so that readers of committed records can continue.
 
-    Its producer, if it still runs, is fenced: whatever it does next fails. Without this command the
-    coordinator aborts the transaction when transaction.timeout.ms has passed since its begin.
+    A producer that still runs is fenced: its next call fails. Without this command the coordinator aborts
+    it transaction.timeout.ms after its start.
     """
     with connected(server) as cluster:
         found = abort_transaction(cluster, transactional_id)

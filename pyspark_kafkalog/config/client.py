@@ -89,7 +89,7 @@ class ConnectionConfig(Config):
     )  # fmt: skip
     request_timeout_ms: int = prop(
         "request.timeout.ms", 30_000, int, check=positive_int, unit="ms",
-        doc="Time to wait for the response to a request.",
+        doc="Time limit for the response to a request.",
     )  # fmt: skip
     connection_setup_timeout_ms: int = prop(
         "socket.connection.setup.timeout.ms", 10_000, int, check=positive, unit="ms",
@@ -97,7 +97,7 @@ class ConnectionConfig(Config):
     )  # fmt: skip
     retries: int = prop(
         "retries", INT_MAX, int, check=between(0, INT_MAX), unit="attempts",
-        doc="How often a request is retried after a retriable error; time limits end it first.",
+        doc="Retries of a request after retriable errors; time limits end them first.",
     )  # fmt: skip
     retry_backoff_ms: int = prop(
         "retry.backoff.ms", 100, int, check=not_negative, unit="ms",
@@ -113,11 +113,11 @@ class ConnectionConfig(Config):
     )  # fmt: skip
     send_buffer_bytes: int = prop(
         "send.buffer.bytes", -1, int, check=system_or_positive_int, unit="bytes",
-        doc="Socket send buffer (SO_SNDBUF). By default the system tunes it.",
+        doc="Socket send buffer (SO_SNDBUF).",
     )  # fmt: skip
     receive_buffer_bytes: int = prop(
         "receive.buffer.bytes", -1, int, check=system_or_positive_int, unit="bytes",
-        doc="Socket receive buffer (SO_RCVBUF). By default the system tunes it.",
+        doc="Socket receive buffer (SO_RCVBUF).",
     )  # fmt: skip
     max_response_bytes: int = prop(
         "receive.message.max.bytes", 256 << 20, int, check=between(1 << 10, INT_MAX), unit="bytes",
@@ -125,17 +125,17 @@ class ConnectionConfig(Config):
     )  # fmt: skip
     api_version_request: bool = prop(
         "api.version.request", True, bool,
-        doc="Request each broker's API versions. false: use broker.version.fallback without a request that "
-            "brokers before 0.10 log as an error and those of 0.9 never answer.",
+        doc="Request each broker's API versions. false: use broker.version.fallback (brokers before 0.10 "
+            "log the request as an error, 0.9 never answers it).",
     )  # fmt: skip
     broker_version_fallback: str | None = prop(
         "broker.version.fallback", None, str, check=_old_release,
-        doc="Release of brokers before Kafka 0.10, without ApiVersions requests: for a broker that closes "
-            "the connection or does not respond in a quarter of socket.connection.setup.timeout.ms.",
+        doc="Release of brokers before Kafka 0.10, if they close the connection on that request or do not "
+            "answer within a quarter of socket.connection.setup.timeout.ms.",
     )  # fmt: skip
     security_protocol: str = prop(
         "security.protocol", "PLAINTEXT", str, check=_protocol,
-        doc="How connections are protected: SSL and SASL_SSL by TLS, SASL_... with a login.",
+        doc="Protection of connections: SSL and SASL_SSL use TLS, SASL_PLAINTEXT and SASL_SSL a login.",
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ class ConsumerConfig(ClientConfig):
 
     fetch_min_bytes: int = prop(
         "fetch.min.bytes", 1, int, check=between(0, INT_MAX), unit="bytes", section="Fetching",
-        doc="Data that the broker waits for before it responds to a fetch, up to fetch.max.wait.ms.",
+        doc="Data that the broker waits for before it answers a fetch, up to fetch.max.wait.ms.",
     )  # fmt: skip
     fetch_max_wait_ms: int = prop(
         "fetch.max.wait.ms", 500, int, check=between(0, INT_MAX), unit="ms",

@@ -79,11 +79,11 @@ class Connection07Config(Config):
 
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
-        doc="Wire protocol: 0.7's, for a broker's KAFKA07 listener, or the one since 0.8.",
+        doc="Wire protocol: 0.7's, for a broker's KAFKA07 listener, or that since 0.8.",
     )  # fmt: skip
     client_id: str = prop(
         "clientid", "kafkalog", str, aliases=("client.id",),
-        doc="Client name in every request on the wire since 0.8, for the broker's logs.",
+        doc="Client name in requests on the wire since 0.8, for the broker's logs.",
     )  # fmt: skip
     connect_timeout_ms: int = prop(
         "connect.timeout.ms", 5_000, int, check=positive_int, unit="ms",
@@ -91,24 +91,24 @@ class Connection07Config(Config):
     )  # fmt: skip
     socket_timeout_ms: int = prop(
         "socket.timeout.ms", 30_000, int, check=positive_int, unit="ms",
-        doc="Time limit for one call, including its retry over a new connection.",
+        doc="Time limit for one call, including a retry over a new connection.",
     )  # fmt: skip
     socket_buffer_bytes: int = prop(
         "socket.buffersize", -1, int, aliases=("buffer.size",), check=system_or_positive_int, unit="bytes",
-        doc="Socket buffers (SO_SNDBUF, SO_RCVBUF). By default the system tunes them.",
+        doc="Socket buffers (SO_SNDBUF, SO_RCVBUF).",
     )  # fmt: skip
     max_message_size: int = prop(
         "max.message.size", 1_000_000, int, check=positive_int, unit="bytes", section="Limits",
-        doc="Largest payload of a message, or of a compressed set. A larger one is not sent, because a "
-            "broker of 0.7 drops it silently; when reading, the buffer grows up to this size.",
+        doc="Largest payload of a message or compressed set. A larger one is not sent, because a 0.7 broker "
+            "drops it silently; when reading, the buffer grows up to this size.",
     )  # fmt: skip
     max_decompressed_bytes: int = prop(
         "max.decompressed.bytes", 256 << 20, int, check=positive_int, unit="bytes",
-        doc="Limit for a decompressed set, checked before memory is allocated.",
+        doc="Largest decompressed set, checked before memory is allocated.",
     )  # fmt: skip
     max_request_bytes: int = prop(
         "max.socket.request.bytes", 100 << 20, int, check=positive_int, unit="bytes",
-        doc="Largest request: brokers of 0.7 close the connection after one above their own limit.",
+        doc="Largest request; a 0.7 broker closes the connection after one above its own limit.",
     )  # fmt: skip
     max_response_bytes: int = prop_of(ClientConfig, "max_response_bytes")
     api_version_request: bool = prop_of(ClientConfig, "api_version_request")

@@ -61,13 +61,13 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     )  # fmt: skip
     rebalance_retries_max: int = prop(
         "rebalance.retries.max", 4, int, check=positive_int, unit="attempts",
-        doc="Attempts to own partitions before an error is logged. Owners may be slow to release them: it "
-            "keeps trying (0.7 gave up).",
+        doc="Attempts to own partitions before an error is logged. It keeps trying (0.7 gave up), because "
+            "owners may release them slowly.",
     )  # fmt: skip
     rebalance_backoff_ms: int = prop(
         "rebalance.backoff.ms", 2_000, int, aliases=("zookeeper.sync.time.ms", "zk.synctime.ms"),
         check=positive_int, unit="ms",
-        doc="Longest wait between these attempts; it ends when the owner releases them. 0.7: zk.synctime.ms.",
+        doc="Longest wait between these attempts; it ends when the owner releases the partitions.",
     )  # fmt: skip
     fetch_size: int = prop(
         "fetch.size", 1 << 20, int, aliases=("fetch.message.max.bytes",), check=positive_int, unit="bytes",
@@ -86,8 +86,8 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     auto_offset_reset: str = prop(
         "autooffset.reset", SMALLEST, str, aliases=("auto.offset.reset",),
         check=one_of(SMALLEST, LARGEST, NONE),
-        doc="Where to start if the group has no offset, or one outside the log: the log's start, its "
-            "end, or (none) an error for the stream.",
+        doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
+            "or (none) an error for the stream.",
     )  # fmt: skip
     consumer_timeout_ms: int = prop(
         "consumer.timeout.ms", -1, int, check=_no_limit_or_ms, unit="ms",
@@ -99,7 +99,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     )  # fmt: skip
     auto_commit_interval_ms: int = prop(
         "autocommit.interval.ms", 10_000, int, aliases=("auto.commit.interval.ms",), check=positive_int,
-        unit="ms", doc="How often.",
+        unit="ms", doc="Time between two automatic commits.",
     )  # fmt: skip
     offsets_storage: str = prop(
         "offsets.storage", ZOOKEEPER, str, check=one_of(ZOOKEEPER, KAFKA),
@@ -107,13 +107,12 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     )  # fmt: skip
     dual_commit: bool = prop(
         "dual.commit.enabled", False, bool,
-        doc="Commit to both ZooKeeper and Kafka, and start at the larger of "
-            "both offsets, for a migration between them. Not with protocol=0.7. (Later brokers' "
-            "consumers: true by default.)",
+        doc="Commit to both ZooKeeper and Kafka and start at the larger offset, to migrate between them; "
+            "not with protocol=0.7. (Later brokers' consumers: true.)",
     )  # fmt: skip
     offsets_timeout_ms: int = prop(
         "offsets.channel.socket.timeout.ms", 10_000, int, check=between(1, INT_MAX), unit="ms",
-        doc="Time limit for a commit to Kafka, or a look-up there, including retries.",
+        doc="Time limit for a commit to Kafka or a look-up there, including retries.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -42,20 +42,20 @@ class GroupConsumerConfig(ConsumerConfig):
     )  # fmt: skip
     group_instance_id: str | None = prop(
         "group.instance.id", None, str, check=not_empty,
-        doc="Name that makes this a static member: after a restart within session.timeout.ms it has its "
-            "partitions again, without a rebalance. Each member needs a name of its own.",
+        doc="Name of a static member, different for each: restarted within session.timeout.ms it keeps its "
+            "partitions without a rebalance.",
     )  # fmt: skip
     group_protocol: str = prop(
         "group.protocol", CLASSIC, str, check=one_of(CLASSIC, CONSUMER),
-        doc="classic: the members share the partitions among themselves. consumer: the broker does "
-            "(KIP-848; Kafka 4.0 or later, the bundled broker). A group has members of one protocol.",
+        doc="classic: the members assign the partitions. consumer: the broker does (KIP-848; Kafka 4.0 or "
+            "later, and the bundled broker). A group has members of one protocol.",
     )  # fmt: skip
     partition_assignment_strategy: tuple[str, ...] = prop(
         "partition.assignment.strategy", (RANGE, COOPERATIVE), tuple, check=_strategies,
-        doc="How members of a classic group share partitions, the preferred first; members need one in "
-            "common. range: neighbouring partitions of each topic; roundrobin: one after the other; sticky: "
-            "evenly, with as few moves as possible; cooperative-sticky: the same, and what does not move is "
-            "read on during a rebalance, if all listed are cooperative. Class names of Java are accepted.",
+        doc="How a classic group assigns partitions, the preferred first; members need one in common. "
+            "range: neighbouring partitions of each topic; roundrobin: in turn; sticky: evenly, with few "
+            "moves; cooperative-sticky: also reads unmoved partitions during a rebalance, if all listed are "
+            "cooperative. Java's class names are accepted.",
     )  # fmt: skip
     group_remote_assignor: str | None = prop(
         "group.remote.assignor", None, str, check=not_empty,
@@ -64,18 +64,18 @@ class GroupConsumerConfig(ConsumerConfig):
     )  # fmt: skip
     session_timeout_ms: int = prop(
         "session.timeout.ms", 45_000, int, check=positive_int, unit="ms",
-        doc="Time without a heartbeat after which the broker removes the member. With "
-            "group.protocol=consumer the broker has its own.",
+        doc="Time without a heartbeat after which the broker removes the member; with "
+            "group.protocol=consumer set at the broker.",
     )  # fmt: skip
     heartbeat_interval_ms: int = prop(
         "heartbeat.interval.ms", 3_000, int, check=positive_int, unit="ms",
-        doc="Time between two heartbeats, below session.timeout.ms; usually a third. With "
-            "group.protocol=consumer the broker says it.",
+        doc="Time between heartbeats, below session.timeout.ms, usually a third of it; with "
+            "group.protocol=consumer set at the broker.",
     )  # fmt: skip
     max_poll_interval_ms: int = prop(
         "max.poll.interval.ms", 300_000, int, check=positive_int, unit="ms",
-        doc="Time without a poll() after which the consumer leaves the group, so that others get its "
-            "partitions. It joins again with the next poll().",
+        doc="Time without a poll() after which the consumer leaves the group, giving up its partitions. It "
+            "joins again with the next poll().",
     )  # fmt: skip
     max_poll_records: int = prop(
         "max.poll.records", 500, int, check=positive_int, unit="records",
@@ -83,13 +83,13 @@ class GroupConsumerConfig(ConsumerConfig):
     )  # fmt: skip
     auto_offset_reset: str = prop(
         "auto.offset.reset", LATEST, str, check=one_of(EARLIEST, LATEST, NONE), section="Offsets",
-        doc="Where to start if the group has committed no offset, or one that the log does not have: the "
-            "log's start, its end, or (none) an error.",
+        doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
+            "or (none) an error.",
     )  # fmt: skip
     enable_auto_commit: bool = prop(
         "enable.auto.commit", True, bool,
-        doc="Commit the positions in poll(), before partitions are revoked, and in close(). A record is "
-            "committed only when a later poll() shows that it was processed.",
+        doc="Commit positions in poll(), before partitions are revoked, and in close(). A record is "
+            "committed only after a later poll(), which shows that it was processed.",
     )  # fmt: skip
     auto_commit_interval_ms: int = prop(
         "auto.commit.interval.ms", 5_000, int, check=between(0, INT_MAX), unit="ms",
@@ -97,11 +97,11 @@ class GroupConsumerConfig(ConsumerConfig):
     )  # fmt: skip
     default_api_timeout_ms: int = prop(
         "default.api.timeout.ms", 60_000, int, check=positive_int, unit="ms",
-        doc="Time limit of commits and look-ups, retries included.",
+        doc="Time limit of commits and look-ups, including retries.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
         "exclude.internal.topics", True, bool,
-        doc="Whether a pattern leaves out topics such as __consumer_offsets.",
+        doc="Leave topics such as __consumer_offsets out of patterns.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

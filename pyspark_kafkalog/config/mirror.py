@@ -52,20 +52,20 @@ class MirrorConfig(Config):
 
     sources: tuple[str, ...] = prop(
         "sources", kind=tuple, check=_names, section="The mirror",
-        doc="Names of the clusters to read. Properties of one of them begin with source.<name>.",
+        doc="Names of the clusters to read; properties of each begin with source.<name>.",
     )  # fmt: skip
     target_protocol: str = prop(
         "target.protocol", PROTOCOL_08, str, check=one_of(PROTOCOL_07, PROTOCOL_08),
-        doc="Wire protocol of the target, and which properties it has: the first generation's producer's "
-            "for 0.7, today's for 0.8.",
+        doc="Wire protocol of the target: 0.8 with the properties of Producer, 0.7 with those of "
+            "ClassicProducer.",
     )  # fmt: skip
     whitelist: str | None = prop(
         "whitelist", None, str, check=not_empty,
-        doc="Regular expression for the topics to mirror, including later ones; a comma "
-            "means or. Set either this or blacklist.",
+        doc="Regular expression for topics to mirror, including later ones; a comma means or. Set this or "
+            "blacklist.",
     )  # fmt: skip
     blacklist: str | None = prop(
-        "blacklist", None, str, check=not_empty, doc="Regular expression for the topics not to mirror.",
+        "blacklist", None, str, check=not_empty, doc="Regular expression for topics not to mirror.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
         "exclude.internal.topics", True, bool,
@@ -77,18 +77,17 @@ class MirrorConfig(Config):
     )  # fmt: skip
     offset_commit_interval_ms: int = prop(
         "offset.commit.interval.ms", 60_000, int, check=positive_int, unit="ms",
-        doc="How often the mirror waits for the target and commits the sources' offsets: at most this much "
-            "is repeated after a kill.",
+        doc="How often the mirror waits for the target and commits the sources' offsets; a killed mirror "
+            "repeats at most this much.",
     )  # fmt: skip
     abort_on_send_failure: bool = prop(
         "abort.on.send.failure", True, bool,
-        doc="Stop, without committing, if the target does not accept a message. false: log, "
-            "count and lose it.",
+        doc="Stop without committing if the target rejects a message. false: log, count and lose it.",
     )  # fmt: skip
     partition_assignment: str = prop(
         "partition.assignment", BY_KEY, str, check=one_of(BY_KEY, AS_SOURCE),
-        doc="key: by the message's key, any partition without one. source: the source partition's number "
-            "modulo the target's number of partitions, which keeps each partition's order.",
+        doc="By the message's key (any partition without one), or by the source partition modulo the "
+            "target's number of partitions, which keeps each partition's order.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -100,8 +99,8 @@ class MirrorConfig(Config):
 
 _COMMITTED: str = prop(
     "isolation.level", "read_committed", str, check=one_of("read_uncommitted", "read_committed"),
-    doc="Whether records of open and aborted transactions are copied: at the target they would be as good as "
-        "any other.",
+    doc="Whether records of open and aborted transactions are copied; in the target they would look "
+        "committed.",
 )  # fmt: skip
 
 
@@ -119,8 +118,8 @@ class BrokersSourceConfig(GroupConsumerConfig):
     isolation_level: str = _COMMITTED
     auto_offset_reset: str = prop(
         "auto.offset.reset", EARLIEST, str, check=one_of(EARLIEST, LATEST, GROUP_NONE), section="Offsets",
-        doc="Where to start if the group has committed no offset, or one that the log does not have: the "
-            "log's start, its end, or (none) an error.",
+        doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
+            "or (none) an error.",
     )  # fmt: skip
 
 

@@ -39,21 +39,22 @@ class ProducerConfig(ClientConfig):
     acks: str = prop(
         "acks", "all", str, check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
         section="Delivery",
-        doc="When the broker confirms: all (-1) in-sync replicas have it, 1 the leader has it, 0 never.",
+        doc="When the broker confirms: once all in-sync replicas (all, -1) or the leader (1) have the "
+            "batch, or never (0).",
     )  # fmt: skip
     enable_idempotence: bool = prop(
         "enable.idempotence", None, bool,
-        doc="Number the batches, so that a retried one is stored once and in order. "
-            "Not set: true, unless acks, the requests in flight or message.format prevent it.",
+        doc="Number the batches, so that a retried one is stored once and in order. Not set: true unless "
+            "acks, the requests in flight or message.format prevent it.",
     )  # fmt: skip
     max_in_flight: int = prop(
         "max.in.flight.requests.per.connection", 5, int, check=positive_int, unit="requests",
-        doc="Requests to one broker without a response yet; at most 5 when idempotent.",
+        doc="Unanswered requests to one broker; at most 5 when idempotent.",
     )  # fmt: skip
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", _DELIVERY_TIMEOUT_MS, int, check=between(0, INT_MAX), unit="ms",
-        doc="Time from send() to success or failure, including retries. "
-            "At least linger.ms + request.timeout.ms.",
+        doc="Time from send() to success or failure, including retries; at least linger.ms + "
+            "request.timeout.ms.",
     )  # fmt: skip
     max_block_ms: int = prop(
         "max.block.ms", 60_000, int, check=not_negative, unit="ms",
@@ -87,29 +88,27 @@ class ProducerConfig(ClientConfig):
     )  # fmt: skip
     message_format: str = prop(
         "message.format", None, str, check=one_of(*MAGICS),
-        doc="Message format: v2 is record batches (Kafka 0.11 and later); v1 (0.10) and v0 (0.8, "
-            "0.9) are the older message sets, for brokers and readers of that time. v1 and v0 have no "
-            "headers, no zstd and no idempotence; v0 has no timestamps either: they are dropped. "
-            "Not set: v2, or the newest format that brokers of broker.version.fallback accept.",
+        doc="Record batches, v2 (Kafka 0.11 and later), or older message sets: v1 (0.10) and v0 (0.8, 0.9), "
+            "without headers, zstd and idempotence; v0 drops timestamps, too. Not set: v2, or the newest "
+            "that brokers of broker.version.fallback accept.",
     )  # fmt: skip
     partitioner_ignore_keys: bool = prop(
         "partitioner.ignore.keys", False, bool, section="Partitions",
-        doc="Choose partitions as for records without a key, instead of by the key's murmur2 hash.",
+        doc="Choose partitions as for records without a key, not by the key's murmur2 hash.",
     )  # fmt: skip
     partitioner_sticky_bytes: int = prop(
         "partitioner.sticky.bytes", 0, int, check=between(0, INT_MAX), unit="bytes",
-        doc="Data after which records without a key go to another partition; 0 means batch.size.",
+        doc="Data after which records without a key go to another partition; 0: batch.size.",
     )  # fmt: skip
     transactional_id: str | None = prop(
         "transactional.id", None, str, check=not_empty, section="Transactions",
-        doc="Name that identifies this producer's transactions after a restart; a newer producer of the "
-            "same name fences the older one. Not set: no transactions. Needs enable.idempotence "
-            "and Apache Kafka 0.11 or later.",
+        doc="Name of this producer's transactions across restarts; a newer producer with it fences the "
+            "older one. Not set: no transactions. Needs enable.idempotence and Apache Kafka 0.11 or later.",
     )  # fmt: skip
     transaction_timeout_ms: int = prop(
         "transaction.timeout.ms", 60_000, int, check=positive_int, unit="ms",
-        doc="How long a transaction may stay open before the coordinator aborts it; at most the broker's "
-            "transaction.max.timeout.ms, by default 15 minutes.",
+        doc="Age at which the coordinator aborts an open transaction; at most the broker's "
+            "transaction.max.timeout.ms (default 15 minutes).",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -45,9 +45,9 @@ class SyncProducerConfig(Client07Config):
 
     required_acks: int = prop(
         "request.required.acks", 1, int, check=between(-1, 1), unit="brokers", section="Sending",
-        doc="0 does not wait for the broker, as in 0.7: a later send fails if it refused one, and what was "
-            "sent since is lost. 1 confirms each request, on 0.7's wire by an empty fetch after it. "
-            "-1 waits for all replicas; on 0.7's wire, which has none, it is 1.",
+        doc="0: do not wait; if the broker refuses a send, a later one fails, and what was sent since is "
+            "lost. 1: confirm each request, on 0.7's wire by an empty fetch after it. -1: wait for all "
+            "replicas; the same as 1 on 0.7's wire, which has none.",
     )  # fmt: skip
     reconnect_interval: int = prop(
         "reconnect.interval", 30_000, int, check=positive_int, unit="requests",
@@ -55,12 +55,13 @@ class SyncProducerConfig(Client07Config):
     )  # fmt: skip
     reconnect_time_interval_ms: int = prop(
         "reconnect.time.interval.ms", 10_000_000, int, check=between(-1, INT_MAX), unit="ms",
-        doc="Time after which a new connection is opened; -1 never.",
+        doc="Time after which a new connection is opened; -1: never.",
     )  # fmt: skip
     message_magic: int = prop(
         "message.magic", 1, int, check=between(0, 1), unit="magic byte",
-        doc="Magic byte of messages on 0.7's wire (ours; the Scala client wrote 1). 0 for consumers that "
-            "support no other, such as brod; a compressed set has magic 1 and contains messages of this one.",
+        doc="Magic byte of messages on 0.7's wire (not in Kafka; the Scala client wrote 1). 0 for consumers "
+            "that support nothing else, such as brod; a compressed set has magic 1 around messages of this "
+            "one.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -96,8 +97,8 @@ class AsyncProducerConfig(SyncProducerConfig):
     num_retries: int = prop(
         "num.retries", 3, int, aliases=("message.send.max.retries",), check=between(0, INT_MAX),
         unit="attempts",
-        doc="How often a batch is retried after a retriable error (0.7: 0). It may then be stored "
-            "twice; after the last attempt it is lost, which is logged and passed to the callback.handler.",
+        doc="Retries of a batch after retriable errors (0.7: 0); it may then be stored twice. After the "
+            "last one it is lost, logged and passed to the callback.handler.",
     )  # fmt: skip
     retry_backoff_ms: int = prop(
         "retry.backoff.ms", 100, int, check=not_negative, unit="ms",
@@ -105,28 +106,28 @@ class AsyncProducerConfig(SyncProducerConfig):
     )  # fmt: skip
     compression_codec: str = prop(
         "compression.codec", "none", str, check=one_of(*_CODECS), section="Messages",
-        doc="Codec for the messages of a request, by name or number. 0.7 has none (0), "
-            "gzip (1) and snappy (2).",
+        doc="Codec for the messages of a request, by name or number. 0.7 has none (0), gzip (1) and snappy "
+            "(2).",
     )  # fmt: skip
     compressed_topics: tuple[str, ...] = prop(
         "compressed.topics", (), tuple,
-        doc="Topics to compress; empty means all of them.",
+        doc="Topics to compress; empty: all.",
     )  # fmt: skip
     serializer_class: str = prop(
         "serializer.class", "kafka.serializer.DefaultEncoder", str, check=not_empty,
-        doc="Encoder of events: a Python class as package.module.Class, "
-            "kafka.serializer.StringEncoder, or the default, which takes bytes unchanged.",
+        doc="Encoder of events: a Python class as package.module.Class, kafka.serializer.StringEncoder, or "
+            "the default, which takes bytes unchanged.",
     )  # fmt: skip
     event_handler: str | None = prop(
         "event.handler", None, str, check=not_empty, section="Hooks (producer.type=async)",
-        doc="Class that handles the batches instead of the one that serialises, compresses and sends them.",
+        doc="Class that handles the batches instead of serialising, compressing and sending them.",
     )  # fmt: skip
     event_handler_props: tuple[str, ...] = prop(
         "event.handler.props", (), tuple, check=handler_properties, doc="Arguments of its init method.",
     )  # fmt: skip
     callback_handler: str | None = prop(
         "callback.handler", None, str, check=not_empty,
-        doc="Class that is called at each stage of the queue and may change the events.",
+        doc="Class called at each stage of the queue, which may change the events.",
     )  # fmt: skip
     callback_handler_props: tuple[str, ...] = prop(
         "callback.handler.props", (), tuple, check=handler_properties, doc="Arguments of its init method.",
@@ -158,12 +159,12 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
 
     producer_type: str = prop(
         "producer.type", "sync", str, check=one_of("sync", "async"), section="The producer",
-        doc="sync returns when the broker has the messages, async when they are queued.",
+        doc="Whether sends return when the broker has the messages (sync), or when they are queued (async).",
     )  # fmt: skip
     broker_list: str | None = prop(
         "broker.list", None, str, aliases=("metadata.broker.list", "bootstrap.servers"), check=broker_list,
-        doc="The brokers, if ZooKeeper is not used: 0.7's wire then sends to a random partition of a "
-            "random one. On today's wire the brokers for the first connection, also without ids.",
+        doc="The brokers, without ZooKeeper. 0.7's wire sends to a random partition of a random one; "
+            "today's uses them for the first connection, ids optional.",
     )  # fmt: skip
     partitioner_class: str | None = prop(
         "partitioner.class", None, str, check=not_empty,

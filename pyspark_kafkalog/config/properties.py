@@ -1,4 +1,4 @@
-"""Java ``.properties`` text to names and values, and back; configurations as such text and as Markdown.
+"""Java ``.properties`` text to names and values, and back; configurations as such text.
 
 Source: the format as ``java.util.Properties.load`` documents it: ``#`` and ``!`` begin comments; a name
 ends at the first unescaped ``=``, ``:`` or white space; a backslash at a line's end joins the next line.
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from pyspark_kafkalog.config.definition import Config, Property, describe
+from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.errors import InvalidConfig
 
 MAX_FILE_BYTES = 1 << 20
@@ -129,22 +129,6 @@ def _escape_value(text: str) -> str:
 _WIDTH = 100
 
 
-def markdown(cls: type[Config], base: type[Config] | None = None) -> str:
-    """A table for each section; with ``base`` only the properties that ``cls`` adds to it."""
-    lines: list[str] = []
-    shown = {item.name for item in describe(base)} if base is not None else set()
-    for item in describe(cls):
-        if item.name in shown:
-            continue
-        if item.section:
-            lines += ["", f"### {item.section}", ""]
-        if item.section or not lines:
-            lines += ["| Property | Default | Allowed | Meaning |", "| --- | --- | --- | --- |"]
-        cells = (f"`{item.name}`", _default(item), item.allowed, _meaning(item))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines).strip("\n") + "\n"
-
-
 def properties_file(
     cls: type[Config],
     heading: str,
@@ -182,23 +166,6 @@ def properties_file(
             + (line if is_set else "#" + line)
         )
     return "\n".join(blocks)
-
-
-def _default(item: Property) -> str:
-    if item.required:
-        return "required"
-    if item.default is None:
-        return "not set"
-    return f"`{item.text(item.default)}`" + (f" {item.unit}" if item.unit else "")
-
-
-def _meaning(item: Property) -> str:
-    text = item.doc
-    if item.inherits:
-        text += f" Default: the broker's `{item.inherits}`."
-    if item.aliases:
-        text += f" Also read as {', '.join(f'`{alias}`' for alias in item.aliases)}."
-    return text
 
 
 def _comment(text: str) -> str:

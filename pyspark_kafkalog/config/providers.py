@@ -42,18 +42,17 @@ class ProvidersConfig(Config):
 
     config_providers: tuple[str, ...] = prop(
         "config.providers", (), tuple, section="Secrets kept elsewhere",
-        doc="Names of what resolves `${name:path:key}` in `ssl.*`, `sasl.*`, `zookeeper.ssl.*` and "
-            "`zookeeper.sasl.*`, when a connection is made: `env` (`${env:NAME}`), `file` "
+        doc="Names of the providers that resolve `${name:path:key}` in `ssl.*`, `sasl.*`, `zookeeper.ssl.*` "
+            "and `zookeeper.sasl.*` when a connection is made: `env` (`${env:NAME}`), `file` "
             "(`${file:/path:key}`, a properties file), `directory` (`${directory:/path:file}`, a file's "
-            "content). Other names need their class.",
+            "content). Other names need a class.",
     )  # fmt: skip
     config_provider_settings: str | None = prop(
         "config.providers.*", None, str,
         doc="`config.providers.NAME.class`: Kafka's EnvVarConfigProvider, FileConfigProvider or "
-            "DirectoryConfigProvider, by default that of the name. "
-            "`config.providers.NAME.param.allowed.paths`: directories and files that may be read. "
-            "`config.providers.NAME.param.allowlist.pattern`: names of variables that may be read, a regular "
-            "expression.",
+            "DirectoryConfigProvider. `config.providers.NAME.param.allowed.paths`: directories and files "
+            "that may be read. `config.providers.NAME.param.allowlist.pattern`: regular expression for the "
+            "variables that may be read.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

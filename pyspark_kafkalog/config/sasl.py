@@ -21,8 +21,8 @@ class SaslConfig(Config):
     )  # fmt: skip
     sasl_jaas_config: str | None = prop(
         "sasl.jaas.config", None, str,
-        doc="Credentials as a JAAS entry: `...PlainLoginModule required username=\"u\" password=\"p\";`. The "
-            "mechanism decides how they are used, not the module.",
+        doc='Credentials as a JAAS entry: `...PlainLoginModule required username="u" password="p";`. The '
+            "mechanism decides their use, not the module.",
     )  # fmt: skip
     sasl_username: str | None = prop(
         "sasl.username", None, str, doc="User name for PLAIN and SCRAM, instead of sasl.jaas.config.",
@@ -32,8 +32,8 @@ class SaslConfig(Config):
     )  # fmt: skip
     sasl_oauthbearer_token_endpoint_url: str | None = prop(
         "sasl.oauthbearer.token.endpoint.url", None, str,
-        doc="Where OAUTHBEARER gets its token: an HTTP(S) address that grants client credentials, or a file "
-            "(`file:/path`) that holds the token.",
+        doc="Source of OAUTHBEARER tokens: an HTTP(S) endpoint that grants client credentials, or a file "
+            "(`file:/path`) with the token.",
     )  # fmt: skip
     sasl_oauthbearer_client_id: str | None = prop(
         "sasl.oauthbearer.client.credentials.client.id", None, str, aliases=("sasl.oauthbearer.client.id",),
@@ -50,26 +50,26 @@ class SaslConfig(Config):
     )  # fmt: skip
     sasl_oauthbearer_extensions: str | None = prop(
         "sasl.oauthbearer.extensions", None, str,
-        doc="Extensions sent to the broker with the token: key=value,key=value.",
+        doc="Extensions sent with the token: key=value,key=value.",
     )  # fmt: skip
     sasl_oauthbearer_header_urlencode: bool = prop(
         "sasl.oauthbearer.header.urlencode", False, bool,
-        doc="Percent-encode client id and secret before they go into the Authorization header.",
+        doc="Percent-encode client id and secret in the Authorization header.",
     )  # fmt: skip
     sasl_oauthbearer_method: str | None = prop(
         "sasl.oauthbearer.method", None, str,
-        doc="Name of librdkafka: oidc is a token endpoint, which is the default here.",
+        doc="librdkafka's: oidc is a token endpoint, the default here.",
     )  # fmt: skip
     sasl_oauthbearer_jwt_retriever_class: str | None = prop(
         "sasl.oauthbearer.jwt.retriever.class", None, str,
-        doc="Kafka's ClientCredentialsJwtRetriever, FileJwtRetriever or DefaultJwtRetriever: the token "
+        doc="Kafka's ClientCredentialsJwtRetriever, FileJwtRetriever or DefaultJwtRetriever; the token "
             "endpoint's address decides.",
     )  # fmt: skip
     sasl_login_callback_handler_class: str | None = prop(
         "sasl.login.callback.handler.class", None, str,
-        doc="Where OAUTHBEARER gets its token: Kafka's OAuthBearerLoginCallbackHandler (the token endpoint), "
-            "or a Python function `module:function` that returns the token, or the token and the time at "
-            "which it expires, in seconds since 1970.",
+        doc="Source of OAUTHBEARER tokens: Kafka's OAuthBearerLoginCallbackHandler (the token endpoint), or "
+            "a Python `module:function` that returns the token, alone or with its expiry in seconds since "
+            "1970.",
     )  # fmt: skip
     sasl_client_callback_handler_class: str | None = prop(
         "sasl.client.callback.handler.class", None, str,
@@ -77,7 +77,7 @@ class SaslConfig(Config):
     )  # fmt: skip
     sasl_kerberos_service_name: str | None = prop(
         "sasl.kerberos.service.name", None, str,
-        doc="Service that the brokers' Kerberos principals are of, often kafka; instead of serviceName in "
+        doc="Service name in the brokers' Kerberos principals, often kafka; instead of serviceName in "
             "sasl.jaas.config.",
     )  # fmt: skip
     sasl_kerberos_principal: str | None = prop(
@@ -86,6 +86,6 @@ class SaslConfig(Config):
     )  # fmt: skip
     sasl_kerberos_keytab: str | None = prop(
         "sasl.kerberos.keytab", None, str,
-        doc="File with that principal's keys, instead of keyTab in sasl.jaas.config. Without one the ticket "
+        doc="File with that principal's keys, instead of keyTab in sasl.jaas.config. By default the ticket "
             "cache of kinit is used.",
     )  # fmt: skip

@@ -62,90 +62,91 @@ class ZooKeeperConfig(ProvidersConfig):
 
     zookeeper_connect: str | None = prop(
         "zookeeper.connect", None, str, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
-        doc="Where brokers and consumers of a cluster find each other. Not set: without ZooKeeper.",
+        doc="ZooKeeper servers, where brokers and consumers of a cluster find each other. Not set: without "
+            "ZooKeeper.",
     )  # fmt: skip
     zookeeper_session_timeout_ms: int = prop(
         "zookeeper.session.timeout.ms", SESSION_TIMEOUT_MS, int, aliases=("zk.sessiontimeout.ms",),
         check=between(100, INT_MAX), unit="ms",
-        doc="Time without contact after which ZooKeeper ends the session. The server has its own limits.",
+        doc="Time without contact after which ZooKeeper ends the session, within the server's limits.",
     )  # fmt: skip
     zookeeper_connection_timeout_ms: int = prop(
         "zookeeper.connection.timeout.ms", CONNECTION_TIMEOUT_MS, int, aliases=("zk.connectiontimeout.ms",),
         check=positive_int, unit="ms",
-        doc="Time limit for connecting to ZooKeeper, or for one operation.",
+        doc="Time limit for connecting, and for one operation.",
     )  # fmt: skip
     zookeeper_prefix: str = prop(
         "zookeeper.prefix", "/kafka", str, check=path_prefix,
-        doc="Path below the chroot for the registries of today's wire, in JSON.",
+        doc="Path below the chroot for the JSON registries of today's wire.",
     )  # fmt: skip
     zookeeper_prefix_07: str = prop(
         "zookeeper.prefix.07", "/", str, check=path_prefix,
-        doc="Path for those of 0.7's wire, in plain text: 0.7's own clients only use the root.",
+        doc="Path for the plain-text registries of 0.7's wire; 0.7's own clients only use the root.",
     )  # fmt: skip
     zookeeper_ssl_client_enable: bool = prop(
         "zookeeper.ssl.client.enable", False, bool,
-        doc="Whether the connection to ZooKeeper is TLS, at its secureClientPort.",
+        doc="Connect with TLS, to ZooKeeper's secureClientPort.",
     )  # fmt: skip
     zookeeper_client_cnxn_socket: str | None = prop(
         "zookeeper.clientCnxnSocket", None, str,
-        doc="Java's class for the connection, which Kafka needs for TLS. Read and ignored.",
+        doc="Java class that Kafka needs for TLS; ignored.",
     )  # fmt: skip
     zookeeper_ssl_truststore_location: str | None = prop(
         "zookeeper.ssl.truststore.location", None, str,
-        doc="File with the authorities of ZooKeeper's certificates: PEM, PKCS12 or JKS, told apart by its "
-            "first bytes. By default the system's authorities.",
+        doc="File with the authorities of ZooKeeper's certificates: PEM, PKCS12 or JKS. By default the "
+            "system's authorities.",
     )  # fmt: skip
     zookeeper_ssl_truststore_password: str | None = prop(
-        "zookeeper.ssl.truststore.password", None, str, doc="Password of that file. JKS opens without one.",
+        "zookeeper.ssl.truststore.password", None, str, doc="Password of that file; JKS opens without one.",
     )  # fmt: skip
     zookeeper_ssl_truststore_type: str | None = prop(
-        "zookeeper.ssl.truststore.type", None, str, doc="Read and ignored: the first bytes tell.",
+        "zookeeper.ssl.truststore.type", None, str, doc="Ignored, because the file's first bytes tell.",
     )  # fmt: skip
     zookeeper_ssl_keystore_location: str | None = prop(
         "zookeeper.ssl.keystore.location", None, str,
-        doc="File with the private key and certificate chain by which ZooKeeper knows us: PEM, PKCS12 or "
-            "JKS.",
+        doc="File with the private key and certificate chain to show ZooKeeper: PEM, PKCS12 or JKS.",
     )  # fmt: skip
     zookeeper_ssl_keystore_password: str | None = prop(
         "zookeeper.ssl.keystore.password", None, str, doc="Password of that file and of its key.",
     )  # fmt: skip
     zookeeper_ssl_keystore_type: str | None = prop(
-        "zookeeper.ssl.keystore.type", None, str, doc="Read and ignored: the first bytes tell.",
+        "zookeeper.ssl.keystore.type", None, str, doc="Ignored, because the file's first bytes tell.",
     )  # fmt: skip
     zookeeper_ssl_endpoint_identification_algorithm: str = prop(
         "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", str,
         check=one_of("HTTPS", "https", "none", ""),
-        doc="HTTPS: ZooKeeper's certificate must be of the host name in zookeeper.connect. Empty: of any.",
+        doc="https: ZooKeeper's certificate must be for the host name in zookeeper.connect. none or empty: "
+            "any host name.",
     )  # fmt: skip
     zookeeper_ssl_protocol: str | None = prop(
         "zookeeper.ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"),
-        doc="The newest version that is spoken.",
+        doc="Newest TLS version that is used.",
     )  # fmt: skip
     zookeeper_ssl_enabled_protocols: tuple[str, ...] = prop(
         "zookeeper.ssl.enabled.protocols", TLS_VERSIONS, tuple, check=tls_versions,
-        doc="Versions that are spoken.",
+        doc="TLS versions that are used.",
     )  # fmt: skip
     zookeeper_ssl_cipher_suites: tuple[str, ...] = prop(
         "zookeeper.ssl.cipher.suites", (), tuple,
-        doc="Cipher suites of TLS 1.2, by their IANA names; empty: OpenSSL's.",
+        doc="Cipher suites of TLS 1.2 by their IANA names; empty: OpenSSL's.",
     )  # fmt: skip
     zookeeper_ssl_crl_enable: bool = prop(
         "zookeeper.ssl.crl.enable", False, bool, check=_no_lists,
-        doc="Kafka's: whether lists of revoked certificates are looked at.",
+        doc="Kafka's check of revocation lists.",
     )  # fmt: skip
     zookeeper_ssl_ocsp_enable: bool = prop(
         "zookeeper.ssl.ocsp.enable", False, bool, check=_no_lists,
-        doc="Kafka's: whether an authority is asked if a certificate is revoked.",
+        doc="Kafka's check of revocation with the authority.",
     )  # fmt: skip
     zookeeper_sasl_jaas_config: str | None = prop(
         "zookeeper.sasl.jaas.config", None, str,
-        doc="The login at ZooKeeper (DIGEST-MD5) as a JAAS entry: `...DigestLoginModule required "
-            'username="u" password="p";`. Kafka has it in a file, as its section Client.',
+        doc='Login to ZooKeeper (DIGEST-MD5) as a JAAS entry: `...DigestLoginModule required username="u" '
+            "password=\"p\";`. Kafka has it in a file's section Client.",
     )  # fmt: skip
     zookeeper_set_acl: bool = prop(
         "zookeeper.set.acl", False, bool,
-        doc="Whether only the own login, or certificate, may change the znodes that are made; others may "
-            "read them, but for users' credentials.",
+        doc="Create znodes that only this login or certificate may change; others may read them, except "
+            "users' credentials.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -170,19 +171,19 @@ class ZooKeeperServerConfig(Config):
 
     data_dir: str = prop(
         "dataDir", "zookeeper-data", str, check=not_empty, section="The server",
-        doc="Directory for snapshots and transactions; relative to the working directory.",
+        doc="Directory for snapshots and transaction logs, relative to the working directory.",
     )  # fmt: skip
     client_port: int = prop(
         "clientPort", 2181, int, check=between(0, 65535), unit="port",
-        doc="Port for clients; 0 is any free one.",
+        doc="Port for clients; 0: any free one.",
     )  # fmt: skip
     client_port_address: str = prop(
         "clientPortAddress", "127.0.0.1", str, check=not_empty,
-        doc="Address to listen on. 0.0.0.0 lets other machines in: there is no password by default.",
+        doc="Address to listen on. 0.0.0.0 admits other machines: there is no password by default.",
     )  # fmt: skip
     secure_client_port: int = prop(
         "secureClientPort", -1, int, check=between(-1, 65535), unit="port",
-        doc="Port for clients with TLS, on the same address; 0 is any free one, -1 none.",
+        doc="Port for clients with TLS, on the same address; 0: any free one, -1: none.",
     )  # fmt: skip
     ssl_key_store_location: str | None = prop(
         "ssl.keyStore.location", None, str,
@@ -203,12 +204,12 @@ class ZooKeeperServerConfig(Config):
     )  # fmt: skip
     login_config: str | None = prop(
         "java.security.auth.login.config", None, str,
-        doc="JAAS file whose section Server has the passwords of clients: `Server { "
+        doc="JAAS file whose section Server has the clients' passwords: `Server { "
             'org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="..."; };`.',
     )  # fmt: skip
     max_client_cnxns: int = prop(
         "maxClientCnxns", 0, int, check=between(0, INT_MAX), unit="connections",
-        doc="Connections from one address; 0 is no limit.",
+        doc="Connections from one address; 0: no limit.",
     )  # fmt: skip
     tick_time_ms: int = prop(
         "tickTime", 500, int, check=between(10, 60_000), unit="ms", section="Sessions",
@@ -220,11 +221,11 @@ class ZooKeeperServerConfig(Config):
     )  # fmt: skip
     purge_interval_hours: int = prop(
         "autopurge.purgeInterval", 24, int, check=between(0, INT_MAX), unit="hours", section="Old files",
-        doc="How often old snapshots and transactions are removed; 0 is never.",
+        doc="How often old snapshots and transaction logs are removed; 0: never.",
     )  # fmt: skip
     snap_retain_count: int = prop(
         "autopurge.snapRetainCount", 3, int, check=between(3, INT_MAX), unit="snapshots",
-        doc="How many snapshots are kept, with their transactions.",
+        doc="Snapshots kept, with their transaction logs.",
     )  # fmt: skip
 
     @classmethod

@@ -110,7 +110,7 @@ _load_run = Check(
 _plan_number = Check("the number of a plan, 1 to 99999999", between(1, 99_999_999).test)
 _COUNT = "must be positive"
 _NUMBER = "is a whole number"
-_SERVERS_DOC = "Brokers to begin with, `host:port,host:port`."
+_SERVERS_DOC = "Brokers to connect to first, `host:port,host:port`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +167,23 @@ class SourceOptions(Config):
     )
     protocol: str = prop(
         "protocol", PROTOCOL_08, _word, check=one_of(PROTOCOL_08, PROTOCOL_07), use=READ,
-        doc="`0.8` is the wire since 0.8, today's; `0.7` reads [topics of Kafka 0.7](#topics-of-kafka-07), "
-            "with `zookeeper.connect` or `broker.list` instead of the brokers above.",
+        doc="`0.8` is today's wire, since Kafka 0.8. `0.7` reads [topics of Kafka "
+            "0.7](#topics-of-kafka-07), with `zookeeper.connect` or `broker.list` instead of the brokers "
+            "above.",
     )  # fmt: skip
     zookeeper_connect: str | None = prop(
         "zookeeper.connect", None, use=READ,
-        doc="Where brokers of 0.7 and their topics are registered, `host:port,host:port/chroot`; or where "
-            "`offsetStore=zookeeper` keeps offsets.",
+        doc="ZooKeeper of 0.7's brokers, or the one that keeps offsets with `offsetStore=zookeeper`: "
+            "`host:port,host:port/chroot`.",
     )  # fmt: skip
-    zk_connect: str | None = prop("zk.connect", None, use=READ, doc="The same: 0.7's own name.")
+    zk_connect: str | None = prop("zk.connect", None, use=READ, doc="0.7's name for `zookeeper.connect`.")
     broker_list: str | None = prop(
         "broker.list", None, use=READ,
-        doc="Brokers of 0.7 where there is no ZooKeeper, `id:host:port,id:host:port`.",
+        doc="0.7's brokers, without ZooKeeper: `id:host:port,id:host:port`.",
     )  # fmt: skip
     assign: Assign | None = prop(
         "assign", None, parse_assign, use=READ,
-        doc='Partitions to read, `{"topicA":[0,1]}`. Exactly one of this and the next two.',
+        doc='Partitions to read, `{"topicA":[0,1]}`. Give exactly one of this and the next two.',
     )  # fmt: skip
     subscribe: Subscribe | None = prop(
         "subscribe", None, parse_topics, use=READ, doc="Topics to read, separated by commas."
@@ -193,74 +194,74 @@ class SourceOptions(Config):
     )  # fmt: skip
     starting_offsets: StartLimit = prop(
         "startingOffsets", "earliest", partial(parse_start, "startingOffsets"), use=READ,
-        doc="Where to begin: `earliest`; in a stream also `latest`, its default; JSON "
-            '`{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` that names every partition or its topic (-2 is '
-            "earliest, -1 latest); `group` for the committed offsets of `kafka.group.id`; "
-            "`file:<directory>` for the offsets in its `part-*` files. With a load name: where the first "
-            "load begins; or `commit:37`, a read that begins where load 37 ended and is no load.",
+        doc="Where to start: `earliest`; `latest` (streams only, and their default); JSON "
+            '`{"topicA":{"0":23,"1":-2},"topicB":"earliest"}` for every partition or its topic (-2: '
+            "earliest, -1: latest); `group`, the committed offsets of `kafka.group.id`; `file:<directory>`, "
+            "the offsets in its `part-*` files. With a load name: where the first load starts, or "
+            "`commit:37`: a read from the end of load 37 that is not a load itself.",
     )  # fmt: skip
     ending_offsets: OffsetLimit = prop(
         "endingOffsets", "latest", partial(parse_offsets, "endingOffsets"), use=(BATCH,),
-        doc="Where to end, exclusive: `latest`, or JSON as above; -1 is latest.",
+        doc="Where to end, exclusive: `latest`, or JSON as above (-1: latest).",
     )  # fmt: skip
     starting_timestamps: PartitionTimestamps | None = prop(
         "startingOffsetsByTimestamp", None,
         partial(parse_partition_timestamps, "startingOffsetsByTimestamp"), use=READ,
-        doc='Begin at the first record at or after this time, `{"topicA":{"0":1700000000000}}`, '
-            "milliseconds. Beats `startingOffsets`.",
+        doc="Start at the first record at or after this time in milliseconds, "
+            '`{"topicA":{"0":1700000000000}}`. Overrides `startingOffsets`.',
     )  # fmt: skip
     ending_timestamps: PartitionTimestamps | None = prop(
         "endingOffsetsByTimestamp", None,
         partial(parse_partition_timestamps, "endingOffsetsByTimestamp"), use=(BATCH,),
-        doc="End before the first record at or after this time; latest where there is none. Beats "
+        doc="End before the first record at or after this time, or at the end if there is none. Overrides "
             "`endingOffsets`.",
     )  # fmt: skip
     starting_timestamp: GlobalTimestamp | None = prop(
         "startingTimestamp", None, partial(parse_timestamp, "startingTimestamp"), use=READ,
-        doc="The same for every partition: one number, milliseconds. Beats the other two.",
+        doc="The same for every partition, one number in milliseconds. Overrides the other two.",
     )  # fmt: skip
     ending_timestamp: GlobalTimestamp | None = prop(
         "endingTimestamp", None, partial(parse_timestamp, "endingTimestamp"), use=(BATCH,),
-        doc="The same for every partition. Beats the other two.",
+        doc="The same for every partition. Overrides the other two.",
     )  # fmt: skip
     missing_is_latest: bool = prop(
         "startingOffsetsByTimestampStrategy", "error", **_either("error", "latest"), use=READ,
-        doc="Where no record is that late: `error`, or `latest` to begin at the end.",
+        doc="For partitions without a record that late: `error`, or `latest` to start at the end.",
     )  # fmt: skip
     min_partitions: int | None = prop(
         "minPartitions", None, int, check=positive, wording=_COUNT, use=READ,
-        doc="Split large ranges so that about so many tasks run.",
+        doc="Split large ranges into about this many tasks in total.",
     )  # fmt: skip
     max_records: int | None = prop(
         "maxRecordsPerPartition", None, int, check=positive, wording=_COUNT, use=READ,
-        doc="No task reads more than so many offsets.",
+        doc="Most offsets that a task reads.",
     )  # fmt: skip
     max_bytes: int | None = prop(
         "maxBytesPerPartition", None, int, check=positive, wording=_COUNT, use=READ,
-        doc="No task reads much more than so many bytes of log, as it is stored. Estimated from samples of "
-            "up to 16 places of a partition. Applied before the two above.",
+        doc="About the most bytes of stored log that a task reads, estimated from samples of up to 16 "
+            "places of a partition. Applied before the two above.",
     )  # fmt: skip
     fail_on_data_loss: bool = prop(
         "failOnDataLoss", True, **_flag, use=READ,
-        doc="Fail where offsets that should be read are gone; `false` reads what is left and logs the rest.",
+        doc="Fail if offsets to read are gone. `false`: read what is left and log the rest.",
     )  # fmt: skip
     skip_corrupt: bool = prop(
         "onCorruptBatch", "fail", **_either("fail", "skip"), use=READ,
-        doc="Where a batch is corrupt: `fail`, or `skip` to log its offsets and "
-            "[go on without it](#corrupt-batches).",
+        doc="What to do with a corrupt batch: `fail`, or `skip` to log its offsets and [continue after "
+            "it](#corrupt-batches).",
     )  # fmt: skip
     include_headers: bool = prop("includeHeaders", False, **_flag, use=READ, doc="Add the column `headers`.")
     include_broker: bool = prop(
         "includeBroker", False, **_flag, use=READ,
-        doc="Add the column `broker`, last: the id of the node that served the row.",
+        doc="Add the column `broker`, last: the id of the broker that served the row.",
     )  # fmt: skip
     columns: tuple[str, ...] | None = prop(
         "columns", None, parse_columns, use=READ, shown="all",
-        doc="Columns to decode, separated by commas, in this order. Columns that are not named cost nothing.",
+        doc="Columns to decode, in this order, separated by commas. The others cost nothing.",
     )  # fmt: skip
     isolation: str = prop(
         "kafka.isolation.level", ALL_RECORDS, _word, check=one_of(ALL_RECORDS, "read_committed"), use=READ,
-        doc="`read_committed` leaves out what aborted transactions wrote and ends at the last stable offset.",
+        doc="`read_committed` leaves out records of aborted transactions and ends at the last stable offset.",
     )  # fmt: skip
     poll_timeout_ms: int = prop(
         "kafkaConsumer.pollTimeoutMs", 120_000, int, check=positive, wording=_NUMBER, use=READ,
@@ -268,32 +269,32 @@ class SourceOptions(Config):
     )  # fmt: skip
     offset_retries: int = prop(
         "fetchOffset.numRetries", 3, int, check=not_negative, wording=_NUMBER, use=READ,
-        doc="How often a look-up of offsets is retried.",
+        doc="Retries of a look-up of offsets.",
     )  # fmt: skip
     offset_retry_interval_ms: int = prop(
         "fetchOffset.retryIntervalMs", 1000, int, check=not_negative, wording=_NUMBER, use=READ,
-        doc="Milliseconds between two attempts.",
+        doc="Milliseconds between retries.",
     )  # fmt: skip
     load_name: str | None = prop(
         "loadName", None, use=(LOAD,),
-        doc="Begin where the last load of this name ended: letters, digits, `.`, `_`, `-`. With "
+        doc="Start where the last load of this name ended: letters, digits, `.`, `_`, `-`. Needs "
             "`offsetsPath`.",
     )  # fmt: skip
     offsets_path: str | None = prop(
         "offsetsPath", None, use=READ,
-        doc="Directory of the loads' offsets, which driver and executors reach under this path; or of a "
-            "stream's start, which its driver reaches.",
+        doc="Directory for loads' offsets, reachable by driver and executors under this path; or for a "
+            "stream's start, reachable by its driver.",
     )  # fmt: skip
     commit_offsets: str = prop(
         "commitOffsets", "none", _word, check=one_of("none", "stage", "group"), use=READ,
-        doc="`none` commits nothing. `stage` commits the load once every row has been read: even a "
-            "`count()` commits. `group`: the same, and also to `kafka.group.id`, which must be given. A "
-            "stream takes `none` and `group`, which commits each finished batch to `kafka.group.id`.",
+        doc="`none` commits nothing. `stage` commits the load once every row has been read; even a "
+            "`count()` does. `group` also commits to `kafka.group.id`, which must be given. Streams take "
+            "`none`, or `group` to commit each finished batch to `kafka.group.id`.",
     )  # fmt: skip
     on_pending_plan: str = prop(
         "onPendingPlan", "replay", _word, check=one_of("replay", "fail", "discard"), use=(LOAD,),
-        doc="If an earlier load was planned and not committed: `replay` reads the same offsets again, `fail` "
-            "raises an error, `discard` makes a new plan.",
+        doc="If an earlier load was planned but not committed: `replay` reads the same offsets again, "
+            "`fail` raises an error, `discard` makes a new plan.",
     )  # fmt: skip
     on_topic_recreated: str = prop(
         "onTopicRecreated", "fail", _word, check=one_of("fail", "earliest", "skip"), use=(LOAD,),
@@ -302,23 +303,23 @@ class SourceOptions(Config):
     )  # fmt: skip
     max_load_records: int | None = prop(
         "maxRecordsPerLoad", None, int, check=positive, wording=_COUNT, use=(LOAD,),
-        doc="At most so many offsets in a load, shared among the partitions by what waits in each; the next "
-            "load goes on with the rest.",
+        doc="Most offsets in a load, shared among the partitions in proportion to what waits in each; the "
+            "next load reads on.",
     )  # fmt: skip
     max_load_bytes: int | None = prop(
         "maxBytesPerLoad", None, int, check=positive, wording=_COUNT, use=(LOAD,),
-        doc="About so many bytes of log in a load, as it is stored, estimated as for `maxBytesPerPartition`; "
-            "at least one offset.",
+        doc="About the most bytes of stored log in a load, estimated as for `maxBytesPerPartition`; at "
+            "least one offset.",
     )  # fmt: skip
     between: HistoryRange | None = prop(
         "between", None, parse_between, use=(LOAD,),
-        doc="`commit:30,commit:37`: read again what loads 31 to 37 of `loadName` read; `start,commit:37` "
-            "from the first load on. Such a read is no load and commits nothing.",
+        doc="`commit:30,commit:37` reads again what loads 31 to 37 of `loadName` read; `start,commit:37` "
+            "from the first load on. Not a load itself; commits nothing.",
     )  # fmt: skip
     as_of: HistoryRange | None = prop(
         "asOf", None, parse_as_of, use=(LOAD,),
         doc="Read again what `loadName` had loaded at this time, `2026-11-21T18:00:00Z` or milliseconds: as "
-            "`between` from the start to the newest commit not after it.",
+            "`between` from the start to the newest commit up to then.",
     )  # fmt: skip
     load_plan: int | None = prop(
         "loadPlan", None, int, check=_plan_number, use=(LOAD,),
@@ -327,40 +328,40 @@ class SourceOptions(Config):
     )  # fmt: skip
     load_run: str = prop(
         "loadRun", "", check=_load_run, use=(LOAD,),
-        doc="The run that reads `loadPlan`: its tasks leave marks with this name; set by `kafkalog.load()`.",
+        doc="Name of the run that reads `loadPlan`, used in its tasks' marks; set by `kafkalog.load()`.",
     )  # fmt: skip
     group_id: str | None = prop(
         "kafka.group.id", None, _text_or_none, use=READ,
         doc="The group of `startingOffsets=group`. Also commit to this consumer group: a load's offsets "
-            "after its commit, a stream's with `commitOffsets=group` after each batch. It is never joined.",
+            "after its commit, a stream's after each batch with `commitOffsets=group`. Reads never join it.",
     )  # fmt: skip
     offset_store: str = prop(
         "offsetStore", KAFKA, _word, check=one_of(KAFKA, ZOOKEEPER), use=READ,
-        doc="Where that group's offsets are: `kafka`, with its brokers; `zookeeper`, at `zookeeper.connect` "
-            "in `/consumers/<group>/offsets`, for the tools that look there. With `protocol=0.7` it is "
-            "`zookeeper`.",
+        doc="Where that group's offsets are: `kafka`, in its brokers, or `zookeeper`, in "
+            "`/consumers/<group>/offsets` at `zookeeper.connect`, for tools that look there. Always "
+            "`zookeeper` with `protocol=0.7`.",
     )  # fmt: skip
     group_id_prefix: str = prop(
         "groupIdPrefix", "spark-kafka-relation", use=READ,
-        doc="Accepted for compatibility: reading needs no group.",
+        doc="Accepted for compatibility, without effect: reading needs no group.",
     )  # fmt: skip
     max_offsets: int | None = prop(
         "maxOffsetsPerTrigger", None, int, check=positive, wording=_COUNT, use=(STREAM,),
-        doc="At most so many offsets a batch, shared among the partitions by what waits in each.",
+        doc="Most offsets in a batch, shared among the partitions in proportion to what waits in each.",
     )  # fmt: skip
     min_offsets: int | None = prop(
         "minOffsetsPerTrigger", None, int, check=positive, wording=_COUNT, use=(STREAM,),
-        doc="A batch waits until so many offsets are there.",
+        doc="Offsets that a batch waits for.",
     )  # fmt: skip
     max_delay_ms: int = prop(
         "maxTriggerDelay", "15m", _duration_ms, use=(STREAM,),
         wording="is a time such as 100ms, 30s, 15m, 2h or 1d",
-        doc="But no longer than this: `100ms`, `30s`, `15m`, `2h`, `1d`.",
+        doc="Longest such wait: `100ms`, `30s`, `15m`, `2h`, `1d`.",
     )  # fmt: skip
     stream_name: str | None = prop(
         "streamName", None, check=_stream_name, use=(STREAM,),
-        doc="With `offsetsPath`: the name under which this query's start is kept, so that its first batch "
-            "can be repeated after a crash. Each query needs its own name.",
+        doc="With `offsetsPath`: name under which this query's start is stored, so that its first batch can "
+            "be repeated after a crash. Each query needs its own.",
     )  # fmt: skip
 
     subscription: Subscription = unlisted(None)
@@ -445,26 +446,25 @@ class SinkOptions(Config):
     )
     topic: str | None = prop(
         "topic", None, _text_or_none, use=(SINK,),
-        doc="Where every row goes; beats the column `topic`. Required where there is no such column.",
+        doc="Topic of every row; overrides the column `topic`. Required without that column.",
     )  # fmt: skip
     include_headers: bool = prop(
         "includeHeaders", True, **_flag, use=(SINK,),
-        doc="`false` leaves out the column `headers`, which Spark's own sink writes whatever the option "
-            "says.",
+        doc="Write the column `headers` (Spark's connector always does).",
     )  # fmt: skip
     include_timestamp: bool = prop(
         "includeTimestamp", False, **_flag, use=(SINK,),
-        doc="Send the column `timestamp` as the record's time; without it the time of the write is sent.",
+        doc="Send the column `timestamp` as the record's time; otherwise the time of the write.",
     )  # fmt: skip
     transactional_prefix: str | None = prop(
         "transactional.id.prefix", None, _text_or_none, check=_sink_id, use=(SINK,),
-        doc="Write in [transactions](#exactly-once): each task in one named `<prefix>-<task>`, committed "
-            "once all tasks have succeeded. For this query alone; letters, digits, `.`, `_`, `-`.",
+        doc="Write in [transactions](#exactly-once), for each task one named `<prefix>-<task>`, committed "
+            "once all tasks have succeeded. Each query needs its own prefix: letters, digits, `.`, `_`, `-`.",
     )  # fmt: skip
     write_id: str | None = prop(
         "transactional.write.id", None, _text_or_none, check=_sink_id, use=(SINK, BATCH),
-        doc="Name of this write, with the prefix: a write that is run again under its name adds nothing to "
-            "what was committed. Streams have the numbers of their batches instead.",
+        doc="Name of this write, with the prefix: repeating it under its name adds nothing to what was "
+            "committed. Streams use their batch numbers instead.",
     )  # fmt: skip
     checkpoint_location: str | None = prop(
         "checkpointLocation", None, use=(SINK, STREAM), doc="Spark's own, of every streaming query."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import (
-    Consumer,
-    ConsumerRecord,
     NewTopic,
     Producer,
     TopicPartition,
@@ -102,39 +99,6 @@ class TestAtTheBundledBroker(ConsumerCases):
     @pytest.fixture
     def servers(self, group_broker: EmbeddedBroker) -> str:
         return group_broker.bootstrap_servers
-
-
-def test_the_examples_of_the_manual_read_what_is_there(
-    group_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    servers = group_broker.bootstrap_servers
-    create_topics(servers, [NewTopic("flights", 1, 1)])
-    produce(servers, "flights", 3, 1)
-    manual = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text("utf-8")
-    examples = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
-    endless, ending = (one for one in examples if "kafkalog.Consumer(" in one)
-    seen: list[tuple[object, ...]] = []
-
-    def note(*words: object) -> None:
-        """As print, but the loop that it is called in ends after three records."""
-        seen.append(words)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        exec(endless.replace("localhost:9092", servers), {"print": note})
-    assert seen == [("flights", 0, n, None, b"%d" % n) for n in range(3)]
-    poll, records = Consumer.poll, list[list[ConsumerRecord]]()
-
-    def patient(self: Consumer, timeout: float) -> list[ConsumerRecord]:
-        """It waits for records however long they take, and not long for there to be no more."""
-        assert timeout == 10.0
-        records.append(poll(self, 0.1 if records else 90.0))
-        return records[-1]
-
-    monkeypatch.setattr(Consumer, "poll", patient)
-    exec(ending.replace("localhost:9092", servers), {})
-    assert capsys.readouterr().out.splitlines() == ["b'0'", "b'1'", "b'2'"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -1,4 +1,4 @@
-"""What docs/clients.md shows is run as it stands there, but for the ports."""
+"""What docs/classic-clients.md shows is run as it stands there, but for the ports."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from pathlib import Path
 import pytest
 
 import pyspark_kafkalog
-from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout
 from pyspark_kafkalog.classic.producer.async_producer import CallbackHandler
-from pyspark_kafkalog.formats.message_set import magic_at, records
-from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT
 
-MANUAL = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text(encoding="utf-8")
+MANUAL = (Path(__file__).resolve().parents[3] / "docs" / "classic-clients.md").read_text(encoding="utf-8")
 
 
 def run(example: str, port: int, zookeeper_connect: str) -> None:
     code = example.replace("9093", str(port)).replace("localhost:2181", zookeeper_connect)
-    exec(compile(code, "docs/clients.md", "exec"), {})
+    exec(compile(code, "docs/classic-clients.md", "exec"), {})
 
 
 @pytest.mark.long("a broker that is started more than once")
@@ -35,13 +33,10 @@ def test_the_examples_do_what_they_say(
     }  # fmt: skip
     with start_broker(settings, data_dir=tmp_path) as broker:
         port = broker.port_of("KAFKA07")
-        # Transactions, message sets and today's groups are other tests'.
-        found = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
-        others = ("transactional.id", '"message.format"', "kafkalog.Consumer(")
-        examples = [example for example in found if not any(word in example for word in others)]
+        examples = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
         (endless,) = (example for example in examples if "ConsumerConnector" in example)
         examples.remove(endless)
-        assert len(examples) == 4
+        assert len(examples) == 3
         for example in examples:
             run(example, port, zookeeper_connect)
         assert capsys.readouterr().out.splitlines() == ["13 b'one'", "26 b'two'", "41 b'three'"]
@@ -67,19 +62,6 @@ def test_the_examples_do_what_they_say(
     assert found[:3] == [b"one", b"two", b"three"]
     assert found[3:-2] == [b"click %d" % n for n in range(1000)]
     assert found[-2:] == [b"one", b"two"]
-
-
-def test_the_example_of_an_old_format_writes_it(
-    running_broker: EmbeddedBroker, client: RawClient, topic_name: str
-) -> None:
-    client.create_topic(topic_name)
-    (example,) = (e for e in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if "message.format" in e)
-    code = example.replace("9092", str(running_broker.port)).replace("clicks", topic_name)
-    exec(compile(code, "docs/clients.md", "exec"), {})
-    stored = client.fetch(topic_name, 0).records
-    assert stored is not None
-    assert magic_at(stored, 0) == 1
-    assert [(r.key, r.value) for r in records(stored, start_offset=0, max_bytes=1000)] == [(b"k", b"one")]
 
 
 def test_the_table_of_names_is_what_the_package_exports() -> None:

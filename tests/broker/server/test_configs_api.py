@@ -268,7 +268,7 @@ def test_synonyms_say_where_a_value_comes_from_best_first() -> None:
 
 def test_documentation_is_given_when_asked_for(client: RawClient, topic: str) -> None:
     told = describe(client, ResourceType.TOPIC, topic, "segment.bytes", documentation=True).configs[0]
-    assert told.documentation == "Size at which a new segment file is begun."
+    assert told.documentation == "Size at which a new segment file is started."
     assert describe(client, ResourceType.TOPIC, topic, "segment.bytes").configs[0].documentation is None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,40 @@ def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
     ).stdout.split()
     heavy = {"pyspark", "pyarrow", "numpy", "pandas", "numba", "kazoo", "pyspark_kafkalog.producer.producer"}
     assert heavy & set(loaded) == set()
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
+
+
+def rows(text: str) -> dict[str, str]:
+    """What the tables in ``text`` say of each option and argument."""
+    return dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
+
+
+def chapter(page: str, title: str) -> str:
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_the_page_explains_every_option_and_argument_of_a_command(names: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for name in names:
+        command = command.commands[name]
+    page = PAGE.read_text(encoding="utf-8")
+    own = chapter(page, f"kafkalog {' '.join(names)}")
+    introduction, of_cluster, common = re.split(" take:|These", chapter(page, "Shared options"))
+    named = re.findall(r"`([^`]+)`", "".join(re.findall("^Shared options: .*", own, re.MULTILINE)))
+    arguments = own.partition("```\n")[2].partition("\n")[0].split()[len(names) + 2 :]
+    found = {name: text for name, text in rows(common).items() if name in (*named, *arguments)}
+    found |= {} if f"`{' '.join(names)}`" in introduction else rows(of_cluster)
+    assert not found.keys() & rows(own).keys()
+    found |= rows(own)
+    parameters = [each for each in command.params if "--help" not in each.opts]
+    options = [", ".join(each.opts) for each in parameters if each.param_type_name == "option"]
+    assert found.keys() == {*options, *arguments}
+    words = iter(arguments)
+    for each in parameters:
+        word = next(words) if each.param_type_name == "argument" else ", ".join(each.opts)
+        assert found[word].startswith(" ".join(each.help.split()))
+        default = getattr(each.default, "value", each.default)
+        assert default in (None, False, ()) or each.required or f"`{default}`" in found[word]

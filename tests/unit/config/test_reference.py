@@ -1,48 +1,62 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import pytest
 
-from docs.generate import CHAPTERS, ROOT, generated
-from pyspark_kafkalog.config.definition import Config, between, describe, prop
-from pyspark_kafkalog.config.properties import markdown, parse_properties, properties_file
+from docs.generate import ROOT, generated
+from docs.property_tables import CHAPTERS, table
+from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.listener_config import ListenerConfig
+from kafkalog_broker.topic_config import LogConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig, SimpleConsumerConfig
+from pyspark_kafkalog.config.definition import Config, Property, between, describe, prop
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.config.mirror import BrokersSourceConfig, MirrorConfig, SourceConfig, Target07Config
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer07 import AsyncProducerConfig, ClassicProducerConfig, SyncProducerConfig
+from pyspark_kafkalog.config.properties import parse_properties, properties_file
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 
 
 @dataclass(frozen=True)
 class Sample(Config):
     size: int = prop(
         "size.bytes", 10, int, aliases=("size",), check=between(1, 100), unit="bytes", section="Sizes",
-        doc="How large.", inherits="log.size",
+        doc="How large.",
     )  # fmt: skip
     limit: int | None = prop("limit.ms", None, int, unit="ms", doc="How | long.")
+    count: int = prop("count", 3, int, unit="times", doc="How often.")
+    on: bool = prop("on", True, bool, doc="Whether.")
+    maybe: bool | None = prop("maybe", None, bool, doc="Whether.")
 
 
 def test_a_table_says_default_range_unit_and_older_names() -> None:
-    assert markdown(Sample) == (
+    assert table([replace(item, section="Sizes") for item in describe(Sample)]) == (
         "### Sizes\n"
         "\n"
         "| Property | Default | Allowed | Meaning |\n"
-        "| --- | --- | --- | --- |\n"
-        "| `size.bytes` | `10` bytes | 1 to 100 | How large. Default: the broker's `log.size`."
-        " Also read as `size`. |\n"
-        "| `limit.ms` | not set | a whole number | How \\| long. |\n"
+        "|---|---|---|---|\n"
+        "| `size.bytes` | `10` | 1 to 100 | How large. Alias: `size`. |\n"
+        "| `limit.ms` | | a whole number | How \\| long. |\n"
+        "| `count` | `3` times | a whole number | How often. |\n"
+        "| `on` | `true` | | Whether. |\n"
+        "| `maybe` | | true or false | Whether. |\n"
     )
 
 
 def test_a_properties_file_comments_every_property_and_may_give_values_of_its_own() -> None:
-    assert properties_file(Sample, "First.\nSecond.") == (
+    assert properties_file(Sample, "First.\nSecond.").startswith(
         "# First.\n# Second.\n"
         "\n######## Sizes\n"
         "\n# How large.\n# bytes; 1 to 100; default 10; also read as size\nsize.bytes=10\n"
         "\n# How | long.\n# ms; a whole number; default not set\n#limit.ms=\n"
     )
     text = properties_file(Sample, "Heading.", {"limit.ms": "7"})
-    assert parse_properties(text) == {"size.bytes": "10", "limit.ms": "7"}
+    assert parse_properties(text) == {"size.bytes": "10", "limit.ms": "7", "count": "3", "on": "true"}
     assert "default not set" in text
-
-
-CLASSES = [*dict.fromkeys(cls for _, _, cls, _ in CHAPTERS)]
 
 
 GENERATED = generated()
@@ -54,9 +68,138 @@ def test_generated_files_are_what_the_definitions_give(path: str) -> None:
     assert written == GENERATED[ROOT / path], "run `make docs`"
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", [chapter.config for chapter in CHAPTERS])
 def test_every_property_has_a_sentence_and_every_number_a_unit(cls: type[Config]) -> None:
     for item in describe(cls):
         assert item.doc.endswith((".", ".)")), item.name
         if item.kind is int and item.name != "node.id" and not item.name.endswith(".level"):
             assert item.unit, item.name
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of ``docs/configuration.md``."""
+
+    chapter: str
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+    aliases: tuple[str, ...]
+
+
+PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+OF_BROKER = "the broker's properties in Topic"
+HEADINGS = {chapter.title: chapter.level for chapter in CHAPTERS}
+
+
+def page_chapters() -> dict[str, str]:
+    """The text of each chapter of the page, by its title."""
+    found, title = {}, ""
+    for line in PAGE.splitlines():
+        level, _, words = line.partition(" ")
+        title = words if HEADINGS.get(words) == level else title
+        found[title] = found.get(title, "") + line + "\n"
+    return found
+
+
+def page_rows() -> list[Row]:
+    """Every row of the page; a topic's row that names a broker's property is a row for that, too."""
+    rows = []
+    for chapter, text in page_chapters().items():
+        for line in text.splitlines():
+            if not line.startswith("| `"):
+                continue
+            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            name, *of_broker, default, allowed, meaning = cells
+            meaning, _, aliases = re.sub(r" Alias(?:es)?: (`.*)\.$", r"\n\1", meaning).partition("\n")
+            rows.append(Row(chapter, name.strip("`"), default, allowed, meaning, _names(aliases)))
+            for names in map(_names, of_broker):
+                rows.append(Row(OF_BROKER, names[0], default, allowed, meaning, names[1:]))
+    return rows
+
+
+def _names(cell: str) -> tuple[str, ...]:
+    return tuple(re.findall("`([^`]+)`", cell))
+
+
+CHAPTER_TEXTS, ROWS = page_chapters(), page_rows()
+LINKS = {chapter.link: chapter.title for chapter in CHAPTERS}
+PREFIXES = {chapter.title: chapter.prefix for chapter in CHAPTERS}
+
+
+def rows_for(chapter: str, name: str) -> list[Row]:
+    """What a reader finds of a property: in the component's chapter, otherwise in those that it links to."""
+    own = [row for row in ROWS if (row.chapter, row.name) == (chapter, PREFIXES[chapter] + name)]
+    if own:
+        return own
+    also = re.search(r"^Also: (.*)\.$", CHAPTER_TEXTS[chapter], re.MULTILINE)
+    named, found = [], []
+    for part in also[1].split("; ") if also else ():
+        title = next(title for link, title in LINKS.items() if link in part)
+        if part.startswith("the broker's"):
+            found += [row for row in ROWS if (row.chapter, row.name) == (OF_BROKER, name)]
+        elif not _names(part):
+            found += rows_for(title, name)
+        elif name in _names(part):
+            named += rows_for(title, name)
+    return named or found
+
+
+COMPONENTS: list[tuple[type[Config], str]] = [
+    (BrokerConfig, "Broker"),
+    (ListenerConfig, "Listeners"),
+    (LogConfig, "Topic"),
+    (ClientConfig, "Clients"),
+    (ProducerConfig, "Producer"),
+    (ConsumerConfig, "Consumer"),
+    (GroupConsumerConfig, "Consumer groups"),
+    (SyncProducerConfig, "ClassicProducer"),
+    (AsyncProducerConfig, "ClassicProducer"),
+    (ClassicProducerConfig, "ClassicProducer"),
+    (SimpleConsumerConfig, "ConsumerConnector"),
+    (ConnectorConfig, "ConsumerConnector"),
+    (MirrorConfig, "Mirror"),
+    (SourceConfig, "Sources with zookeeper.connect"),
+    (BrokersSourceConfig, "Sources with bootstrap.servers"),
+    (Target07Config, "Target"),
+    (ZooKeeperServerConfig, "ZooKeeper server"),
+]
+
+
+@pytest.mark.parametrize(("cls", "chapter"), COMPONENTS)
+def test_a_component_finds_each_of_its_properties_once(cls: type[Config], chapter: str) -> None:
+    for item in describe(cls):
+        (row,) = rows_for(chapter, item.name)
+        assert row.default == shown_default(item), item.name
+        assert row.allowed == shown_allowed(item), item.name
+        reason = item.doc.removeprefix("Kept and shown, without effect: ")
+        assert row.meaning in (item.doc, reason[0].upper() + reason[1:]), item.name
+        if cls is not ListenerConfig:  # the chapter on TLS says that listeners do not read aliases
+            assert row.aliases == item.aliases, item.name
+
+
+def test_the_page_says_nothing_twice_and_nothing_of_other_properties() -> None:
+    rows = [row for row in ROWS if row.chapter != OF_BROKER]
+    for chapter in CHAPTERS:
+        known = {chapter.prefix + item.name for item in describe(chapter.config)}
+        listed = [row.name for row in rows if row.chapter == chapter.title]
+        assert {*listed} <= known
+        assert len(listed) == len({*listed})
+    definitions = [(row.name, row.default, row.allowed, row.meaning) for row in rows]
+    assert len(definitions) == len({*definitions})
+
+
+def shown_default(item: Property) -> str:
+    if item.required:
+        return "required"
+    text = item.text(item.default)
+    if item.default is None or not text:
+        return "" if item.default is None else "empty"
+    return f"`{text}`" if not item.unit or item.name.endswith(f".{item.unit}") else f"`{text}` {item.unit}"
+
+
+def shown_allowed(item: Property) -> str:
+    if item.allowed == "text" or (item.allowed == "true or false" and item.default is not None):
+        return ""
+    return re.sub(", $", " or empty", item.allowed.removeprefix("one of "))

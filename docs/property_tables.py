@@ -1,0 +1,281 @@
+"""``docs/configuration.md``: every property of every component, each said once.
+
+A chapter lists the properties of one configuration without those that it takes, with the same definition,
+from other chapters; it links to these instead. A broker's property that only gives a topic's property its
+default stands in the topic's row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kafkalog_broker.config import BrokerConfig, LogConfig
+from kafkalog_broker.listener_config import ListenerConfig
+from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
+from pyspark_kafkalog.config.client07 import Client07Config
+from pyspark_kafkalog.config.consumer07 import ConnectorConfig
+from pyspark_kafkalog.config.definition import Config, Property, describe
+from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.config.mirror import BrokersSourceConfig, MirrorConfig, SourceConfig, Target07Config
+from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.config.providers import ProvidersConfig
+from pyspark_kafkalog.config.sasl import SaslConfig
+from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, ZooKeeperServerConfig
+
+INTRODUCTION = """\
+# Configuration
+
+Every property, as the code defines it: `make docs` writes this page and the files in `conf/`.
+Names and defaults are Apache Kafka's unless the meaning says otherwise. Each property is listed once:
+*Also* at the head of a chapter links to the others that the component takes.
+
+* An empty default is not set. Where no allowed values are given, they are true and false for a default of
+  true or false, otherwise any text.
+* A unit that ends the name (`.ms`, `.bytes`) is not repeated.
+* A file is Java's `.properties` text: `name=value`, `#` for comments.
+* Aliases, mostly older names, are read too; if both are given, the property's own name counts.
+* An unknown name is ignored with a warning that suggests the nearest known one.
+* A value that is not allowed is an error that shows the property, the value and what is allowed.
+"""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The properties of ``config`` that are in none of the chapters ``takes``, nor of the configuration
+    ``without``.
+    """
+
+    title: str
+    intro: str
+    config: type[Config]
+    takes: tuple[str, ...] = ()
+    without: type[Config] | None = None
+    prefix: str = ""
+    """What precedes the names in the file."""
+    level: str = "##"
+
+    @property
+    def link(self) -> str:
+        return f"[{self.title}](#{re.sub('[^a-z0-9 -]', '', self.title.lower()).replace(' ', '-')})"
+
+
+TLS, LOGIN, SECRETS, ZOOKEEPER = "Shared: TLS", "Shared: login", "Shared: secrets", "Shared: ZooKeeper"
+
+CHAPTERS = (
+    Chapter(
+        "Broker",
+        "In `conf/server.properties`, or one by one with `--override name=value`.",
+        BrokerConfig,
+        (ZOOKEEPER, "Topic"),
+    ),
+    Chapter(
+        "Listeners",
+        "In the broker's file, for all its listeners; for one with the prefix `listener.name.<name>.`, for "
+        "one mechanism of it with `listener.name.<name>.<mechanism>.`, both in lower case: "
+        "`listener.name.client.scram-sha-256.connections.max.reauth.ms`.",
+        ListenerConfig,
+        (TLS,),
+    ),
+    Chapter(
+        "Topic",
+        "Set when a topic is created, or later. Otherwise the broker's property in the second column counts.",
+        LogConfig,
+    ),
+    Chapter(
+        "Clients",
+        "For producers, consumers and admin calls. In Spark with the prefix `kafka.`: "
+        "`kafka.bootstrap.servers`.",
+        ClientConfig,
+        (TLS, LOGIN, SECRETS),
+    ),
+    Chapter("Producer", "", ProducerConfig, ("Clients",)),
+    Chapter("Consumer", "", ConsumerConfig, ("Clients",)),
+    Chapter(
+        "Consumer groups",
+        "For [`Consumer`](clients.md#consumer).",
+        GroupConsumerConfig,
+        ("Consumer",),
+    ),
+    Chapter(
+        "Classic clients",
+        "For `ClassicProducer`, `AsyncProducer`, `SyncProducer`, `SimpleConsumer` and `ConsumerConnector` "
+        "([classic-clients.md](classic-clients.md)).",
+        Client07Config,
+        ("Clients", TLS, LOGIN, SECRETS),
+    ),
+    Chapter(
+        "ClassicProducer",
+        "In `conf/producer.properties`. `SyncProducer` has only *Sending* of these, `AsyncProducer` all but "
+        "*The producer*; both without ZooKeeper.",
+        ClassicProducerConfig,
+        ("Classic clients", ZOOKEEPER),
+    ),
+    Chapter(
+        "ConsumerConnector",
+        "In `conf/consumer.properties` ([classic-clients.md](classic-clients.md#consumerconnector)). "
+        "`SimpleConsumer` has `isolation.level` besides those of *Classic clients*. Spark with "
+        "`protocol=0.7` takes those below *Also*, and `fetch.size`, with the prefix `kafka.`.",
+        ConnectorConfig,
+        ("Classic clients", ZOOKEEPER, "Consumer"),
+    ),
+    Chapter(
+        "Mirror",
+        "In `conf/mirror.properties`, for `kafkalog mirror`, with those of its sources and its target, some "
+        "of which the mirror sets itself: [clients.md](clients.md#mirroring).",
+        MirrorConfig,
+    ),
+    Chapter(
+        "Sources with zookeeper.connect",
+        "This default differs:",
+        SourceConfig,
+        ("ConsumerConnector",),
+        prefix="source.<name>.",
+        level="###",
+    ),
+    Chapter(
+        "Sources with bootstrap.servers",
+        "This default differs, too:",
+        BrokersSourceConfig,
+        ("Consumer groups", "Sources with zookeeper.connect"),
+        prefix="source.<name>.",
+        level="###",
+    ),
+    Chapter(
+        "Target",
+        "With `target.protocol=0.8` those of [Producer](#producer), with the prefix `target.`. With "
+        "`target.protocol=0.7`:",
+        Target07Config,
+        ("ClassicProducer",),
+        prefix="target.",
+        level="###",
+    ),
+    Chapter(
+        "ZooKeeper server",
+        "In `conf/zookeeper.properties`, for `kafkalog zookeeper start`.",
+        ZooKeeperServerConfig,
+    ),
+    Chapter(
+        TLS,
+        "For all clients with `security.protocol` SSL or SASL_SSL; some also for listeners, which "
+        "do not read the aliases.",
+        TlsConfig,
+    ),
+    Chapter(LOGIN, "For all clients with `security.protocol` SASL_PLAINTEXT or SASL_SSL.", SaslConfig),
+    Chapter(SECRETS, "For all clients, not for the broker.", ProvidersConfig),
+    Chapter(
+        ZOOKEEPER,
+        "For the broker, `ClassicProducer`, `ConsumerConnector`, and Spark with `protocol=0.7` or "
+        "`offsetStore=zookeeper`.",
+        ZooKeeperConfig,
+        without=ProvidersConfig,
+    ),
+)
+_BY_TITLE = {chapter.title: chapter for chapter in CHAPTERS}
+
+
+def configuration() -> str:
+    """The text of ``docs/configuration.md``."""
+    return "\n".join([INTRODUCTION, *map(chapter_text, CHAPTERS)])
+
+
+def chapter_text(chapter: Chapter) -> str:
+    """One chapter: its introduction, which others the component takes, and its own properties."""
+    also = "; ".join(_others(chapter))
+    parts = [f"{chapter.level} {chapter.title}", chapter.intro, f"Also: {also}." if also else ""]
+    own = own_properties(chapter)
+    return "\n\n".join([*filter(None, parts), table(own, chapter.prefix)])
+
+
+def own_properties(chapter: Chapter) -> list[Property]:
+    """What the chapter lists itself, each with its section."""
+    elsewhere = {facts for title in chapter.takes for facts in _stated(_BY_TITLE[title])}
+    left_out = {item.name for item in describe(chapter.without)} if chapter.without else set()
+    found, section = [], ""
+    for item in describe(chapter.config):
+        section = item.section or section
+        if item.name not in left_out and _facts(item) not in elsewhere:
+            found.append(replace(item, section=section))
+    several = len({item.section for item in found}) > 1
+    return found if several else [replace(item, section="") for item in found]
+
+
+def table(items: Sequence[Property], prefix: str = "") -> str:
+    """A table for each section; of properties with ``inherits`` it names the broker's properties, too."""
+    lines: list[str] = []
+    section = None  # before the first
+    for item in items:
+        if item.section != section:
+            section = item.section
+            lines += ["", f"### {section}", ""] if section else []
+            names = ["Property", "Broker's property"] if item.inherits else ["Property"]
+            head = [*names, "Default", "Allowed", "Meaning"]
+            lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        cells = [f"`{prefix}{item.name}`", *([_inherited(item)] if item.inherits else [])]
+        cells += [_default(item), _allowed(item), _meaning(item)]
+        escaped = (cell.replace("|", "\\|") for cell in cells)
+        lines.append(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in escaped)}|")
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _facts(item: Property) -> tuple[object, ...]:
+    return item.name, item.default, item.required, item.allowed, item.unit, item.doc
+
+
+def _stated(chapter: Chapter) -> Iterator[tuple[object, ...]]:
+    """What a reader of the chapter, and of those that it takes, finds."""
+    for item in own_properties(chapter):
+        yield _facts(item)
+        if item.inherits:
+            yield _facts(replace(item, name=item.inherits))
+    for title in chapter.takes:
+        yield from _stated(_BY_TITLE[title])
+
+
+def _others(chapter: Chapter) -> Iterator[str]:
+    """Links to the chapters that the component takes; of those that it takes in part, with the names."""
+    names = {item.name for item in describe(chapter.config)}
+    stated = {_facts(item) for item in describe(chapter.config)}
+    for title in chapter.takes:
+        there = _BY_TITLE[title]
+        listed = own_properties(there)
+        if len(listed) > 1 and all(item.name in names for item in listed):
+            yield there.link
+        elif any(item.inherits for item in listed):
+            yield f"the broker's properties in {there.link}"
+        else:
+            taken = (f"`{item.name}`" for item in listed if _facts(item) in stated)
+            yield f"of {there.link} {', '.join(taken)}"
+
+
+def _inherited(item: Property) -> str:
+    (broker,) = (each for each in describe(BrokerConfig) if each.name == item.inherits)
+    return ", ".join(f"`{name}`" for name in (broker.name, *broker.aliases))
+
+
+def _default(item: Property) -> str:
+    if item.required:
+        return "required"
+    if item.default is None:
+        return ""
+    text = item.text(item.default)
+    unit = "" if item.name.endswith(f".{item.unit}") else item.unit
+    return " ".join(word for word in (f"`{text}`" if text else "empty", unit) if word)
+
+
+def _allowed(item: Property) -> str:
+    text = re.sub(", $", " or empty", item.allowed.removeprefix("one of "))
+    shows_itself = text == "text" or (text == "true or false" and item.default is not None)
+    return "" if shows_itself else text
+
+
+def _meaning(item: Property) -> str:
+    reason = item.doc.removeprefix(f"{item.section}: ")
+    text = item.doc if reason == item.doc else reason[:1].upper() + reason[1:]
+    if item.aliases:
+        names = ", ".join(f"`{alias}`" for alias in item.aliases)
+        text += f" {'Alias' if len(item.aliases) == 1 else 'Aliases'}: {names}."
+    return text
