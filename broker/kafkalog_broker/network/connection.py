@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kafkalog_broker.network.channel import Channel, RequestMemory
 from kafkalog_broker.network.reply import Reply
-from kafkalog_broker.network.tls import TlsStream
+from kafkalog_broker.network.tls import ServerTls
 
 
 class Guarded(Protocol):
@@ -57,7 +57,7 @@ class Connection:
     queued: bool = False  # for its next turn
     job: Future[Any] | None = None  # done for the work in hand, which does not know it yet
     on_close: Callable[[], object] | None = None
-    tls: TlsStream | None = None
+    tls: ServerTls | None = None
     entering: bool = False  # with the limits of the entrance
     reading_on: bool = False  # queued, for what the selector does not know of
 
