@@ -1,13 +1,8 @@
-"""A `Transport` whose bytes are TLS records: an `ssl.MemoryBIO` on each side of the same socket.
-
-Not an `ssl.SSLSocket`: ciphertext leaves with partial sends and deadlines as plain bytes do, and all that has
-arrived is decrypted before the selector is asked again.
-"""
+"""A `Transport` whose bytes are TLS records, and what a failed handshake means for the user."""
 
 from __future__ import annotations
 
 import ssl
-from typing import cast
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, lost_or_closed, reason_of
@@ -20,6 +15,7 @@ from pyspark_kafkalog.errors import (
     FrameTooLarge,
 )
 from pyspark_kafkalog.security.contexts import client_context
+from pyspark_kafkalog.security.tls_stream import TlsStream
 
 _STAGE_BYTES = 262_144
 """Ciphertext of one read of the socket: with 64 KiB a receiver needs a fifth more processor time."""
@@ -54,35 +50,30 @@ class TlsTransport(Transport):
         """
         self._config = config
         context = client_context(config, config.option_name)
-        self._incoming, self._cipher = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._cipher, server_hostname=host.rstrip("."))
-        self._stage = memoryview(bytearray(_STAGE_BYTES))
-        self._unsent_cipher: memoryview | None = None
-        self._dry = False
+        stage = memoryview(bytearray(_STAGE_BYTES))
+        self._stream = TlsStream(context, stage, server_hostname=host.rstrip("."))
         self._answered = False
         self._first = b""
         while True:
             try:
-                self._tls.do_handshake()
-                self._flush_in_time(deadline)
-                return
-            except ssl.SSLWantReadError:
-                pass
+                done = self._stream.shake_hands()
             except ssl.SSLError as e:
                 self._say_goodbye()
                 raise self._refused(e) from e
             self._flush_in_time(deadline)
+            if done:
+                return
             self._receive_handshake(deadline)
 
     @property
     def unsent(self) -> bool:
-        return super().unsent or self._unsent_cipher is not None or self._cipher.pending > 0
+        return bool(self._outgoing) or self._stream.unsent
 
     def _flush_in_time(self, deadline: Deadline) -> None:
-        while self._unsent_cipher is not None or self._cipher.pending:
+        while self._stream.unsent:
             late = deadline.passed
             self._flush(max(deadline.left, 0.001))
-            if late and self._unsent_cipher is not None:
+            if late and self._stream.unsent:
                 raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def _receive_handshake(self, deadline: Deadline) -> None:
@@ -90,7 +81,7 @@ class TlsTransport(Transport):
         late = deadline.passed
         try:
             self._sock.settimeout(max(deadline.left, 0.001))
-            count = self._sock.recv_into(self._stage)
+            count = self._stream.receive(self._sock)
         except TimeoutError as e:
             if not late:
                 return
@@ -101,8 +92,7 @@ class TlsTransport(Transport):
             raise self._not_tls(reason_of(e)) from e
         if count == 0:
             raise self._not_tls("it closed the connection")
-        self._first = self._first or bytes(self._stage[:1])
-        self._incoming.write(self._stage[:count])
+        self._first = self._first or bytes(self._stream.stage[:1])
 
     def _not_tls(self, what: str) -> CannotConnect:
         """The connection ended within the handshake, as at a port without TLS or at a broker that stops: on
@@ -192,12 +182,9 @@ class TlsTransport(Transport):
 
     def _flush(self, timeout: float) -> None:
         """Send the ciphertext that the socket takes. BlockingIOError if it takes none at once."""
-        unsent = self._unsent_cipher
-        if unsent is None:
-            unsent = self._unsent_cipher = memoryview(self._cipher.read())
         try:
             self._sock.settimeout(timeout)
-            sent = self._sock.send(unsent)
+            self._stream.send_some(self._sock)
         except BlockingIOError:
             raise
         except TimeoutError as e:
@@ -205,7 +192,6 @@ class TlsTransport(Transport):
         except OSError as e:
             self._look_for_refusal()
             raise lost_or_closed(e)(f"{self.peer}: connection lost while sending: {reason_of(e)}") from e
-        self._unsent_cipher = unsent[sent:] if sent < len(unsent) else None
 
     def _look_for_refusal(self) -> None:
         """With TLS 1.3 a refused client learns why only after its handshake, perhaps from a closed socket."""
@@ -217,7 +203,7 @@ class TlsTransport(Transport):
             pass
 
     def _send_some(self, timeout: float) -> None:
-        if self._unsent_cipher is None and not self._cipher.pending:
+        if not self._stream.unsent:
             try:
                 self._encrypt()
             except ssl.SSLError as e:
@@ -227,10 +213,10 @@ class TlsTransport(Transport):
 
     def _encrypt(self) -> None:
         """Encrypt the next bytes: a piece of a large part, or small parts joined."""
-        outgoing, stage, filled = self._outgoing, self._stage, 0
+        outgoing, write, stage, filled = self._outgoing, self._stream.tls.write, self._stream.stage, 0
         data = outgoing[0].cast("B") if outgoing[0].nbytes >= _ENCRYPTED_BYTES else None
         if data is not None:
-            self._tls.write(data[:_ENCRYPTED_BYTES])
+            write(data[:_ENCRYPTED_BYTES])
             self._drop_encrypted(_ENCRYPTED_BYTES)
             return
         while outgoing and filled < _ENCRYPTED_BYTES:
@@ -239,7 +225,7 @@ class TlsTransport(Transport):
             stage[filled : filled + count] = part[:count]
             filled += count
             self._drop_encrypted(count)
-        self._tls.write(stage[:filled])
+        write(stage[:filled])
 
     def _drop_encrypted(self, count: int) -> None:
         first = self._outgoing[0].cast("B")
@@ -251,13 +237,10 @@ class TlsTransport(Transport):
     def _receive_some(self, timeout: float) -> None:
         """Take what one recv gives, and decrypt all of it into the frames."""
         try:
-            if self._dry:
+            if self._stream.dry:
                 self._sock.settimeout(timeout)
-                count = self._sock.recv_into(self._stage)
-                if count == 0:
+                if not self._stream.receive(self._sock):
                     raise ConnectionClosed(f"{self.peer}: the broker closed the connection{self._perhaps()}")
-                self._incoming.write(self._stage[:count])
-                self._dry = False
             self._decrypt()
         except (BlockingIOError, TimeoutError):
             raise
@@ -272,23 +255,14 @@ class TlsTransport(Transport):
 
     def _decrypt(self) -> None:
         """All that is there, record by record: the reader is told once for what it has room for."""
-        reader, read = self._reader, self._tls.read
-        while not self._dry:
-            buffer = reader.buffer()
-            filled, room, ended = 0, len(buffer), False
-            try:
-                while filled < room and not ended:
-                    # Typeshed asks for a bytearray; any writable buffer is taken.
-                    count = cast("int", read(room - filled, cast("bytearray", buffer[filled:])))
-                    filled += count
-                    ended = not count
-            except ssl.SSLWantReadError:
-                self._dry = True
-            del buffer  # a frame cannot drop its size while there is a view of it
+        reader, stream = self._reader, self._stream
+        while not stream.dry:
+            # No view of the buffer may stay: a frame cannot drop its size while there is one.
+            filled = stream.decrypt_into(reader.buffer())
             if filled:
                 self._answered = True
                 self._frames.extend(reader.received(filled))
-            if ended:
+            if stream.ended:
                 if self._frames:
                     # An answer and the end together, as a refused login: the next call finds the end again.
                     return

@@ -17,8 +17,8 @@ from pyspark_kafkalog.errors import InvalidConfig, StorageError
 if TYPE_CHECKING:
     from kafkalog_broker.cli.commands import Commands
     from kafkalog_broker.disk.filesystem import FileSystem
-    from kafkalog_broker.inspect.kafka_export import Source
-    from kafkalog_broker.inspect.verify import Contents
+    from kafkalog_broker.inspect.contents import Contents
+    from kafkalog_broker.inspect.export import Source
 
 _EXAMPLES = """\
 examples:
@@ -55,9 +55,9 @@ def add_parser(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+    from kafkalog_broker.inspect.contents import read_contents
+    from kafkalog_broker.inspect.export import check_target, export
     from kafkalog_broker.inspect.inspection import kind_of, segments_in
-    from kafkalog_broker.inspect.kafka_export import check_target, export
-    from kafkalog_broker.inspect.verify import read_contents
 
     directories = directories_of(options.source)
     check_target(options.target)
@@ -108,8 +108,8 @@ def _sources(
         InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.
         StorageError: what the directory says of its topics is damaged.
     """
+    from kafkalog_broker.inspect.export import Source
     from kafkalog_broker.inspect.inspection import inspection_of
-    from kafkalog_broker.inspect.kafka_export import Source
     from kafkalog_broker.log.generations import SINCE_08
     from kafkalog_broker.store.topic_store import read_partition_metadata
 

@@ -27,8 +27,9 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     from kafkalog_broker.cli.commands import Commands
     from kafkalog_broker.disk.filesystem import FileSystem
+    from kafkalog_broker.inspect.contents import Finding
     from kafkalog_broker.inspect.inspection import SegmentPlace
-    from kafkalog_broker.inspect.verify import Finding, PartitionReport
+    from kafkalog_broker.inspect.verify import PartitionReport
 
 _EXAMPLES = """\
 examples:
@@ -102,6 +103,7 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
         InvalidConfig: there is nothing, or no such ``generation``.
         StorageError: a ``partition.metadata`` names a generation that is not known here.
     """
+    from kafkalog_broker.inspect.contents import Expected, expected_of, read_contents
     from kafkalog_broker.inspect.inspection import (
         PartitionPlace,
         inspection_of,
@@ -110,13 +112,7 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
         segment_place,
         segments_in,
     )
-    from kafkalog_broker.inspect.verify import (
-        Expected,
-        expected_of,
-        read_contents,
-        verify_file,
-        verify_partition,
-    )
+    from kafkalog_broker.inspect.verify import verify_file, verify_partition
 
     def partition(found: PartitionPlace, expected: Expected, expect: Callable[[], Expected]) -> _Job:
         inspection = inspection_of(found.path, generation, files)

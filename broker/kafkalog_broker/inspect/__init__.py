@@ -1,1 +1,1 @@
-"""Offline tools for logs: verify, export, list. Never on a hot path."""
+"""Offline tools for logs: one walk through segments; verify, dump, export. Never on a hot path."""

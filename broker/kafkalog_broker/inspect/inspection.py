@@ -15,12 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from kafkalog_broker.disk.data_directory import (
-    CLEAN_SHUTDOWN_NAME,
-    META_NAME,
-    RECOVERY_POINTS_NAME,
-    read_table,
-)
+from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME
 from kafkalog_broker.disk.filesystem import FileSystem, read_file
 from kafkalog_broker.log.aborted import ABORTED_SUFFIX
 from kafkalog_broker.log.cleaning.swap import decided_in, with_decided
@@ -244,20 +239,6 @@ class PartitionPlace:
     partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """What a data directory says of its logs, by the name of a partition's directory.
-
-    ``clean`` is None unless the broker has stopped cleanly: end offset, last segment's base offset and size.
-    ``points`` are a number of the topic, and the offset below which the log was forced to disk. A file that
-    is not whole counts as none, and is among the ``faults`` with what is wrong.
-    """
-
-    clean: dict[str, tuple[int, ...]] | None
-    points: dict[str, tuple[int, ...]]
-    faults: tuple[tuple[Path, str], ...] = ()
-
-
 def segment_place(path: Path) -> SegmentPlace | None:
     """The segment at ``path``; None when it has no segment's name. Raises `OSError`."""
     named = _SEGMENT.fullmatch(path.name)
@@ -344,17 +325,3 @@ def kind_of(path: Path, files: FileSystem) -> str:
         f"{path} is no segment: those are named <offset>{SUFFIX} or <offset>{KAFKA_SUFFIX}, their indexes"
         f" {', '.join(INDEX_SUFFIXES)}"
     )
-
-
-def read_notes(data_directory: Path, files: FileSystem) -> Notes:
-    """What a data directory says of its logs. Raises `OSError`."""
-    faults = []
-    tables: list[dict[str, tuple[int, ...]] | None] = []
-    for name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME):
-        path = data_directory / name
-        table = read_table(files, path)
-        if table is None and path.exists():
-            faults.append((path, "it is cut short or changed"))
-        tables.append(table)
-    clean, points = tables
-    return Notes(clean, points or {}, tuple(faults))

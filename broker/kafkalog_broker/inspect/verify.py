@@ -6,27 +6,22 @@ starts or when it needs it, above all the torn end after a crash, is a note.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafkalog_broker.disk.data_directory import META_NAME
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
+from kafkalog_broker.inspect.contents import Expected, Finding, damage_in
 from kafkalog_broker.inspect.inspection import (
     IndexCheck,
     Inspection,
-    Notes,
     PartitionPlace,
     SegmentPlace,
-    is_data_directory,
-    partitions_in,
-    read_notes,
     segment_list_in,
     segments_in,
 )
 from kafkalog_broker.inspect.second_look import files_in, look_again
-from kafkalog_broker.inspect.transactions import FoundTransactions
+from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
 from kafkalog_broker.log.aborted import ABORTED_SUFFIX, parse_aborted
 from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,
@@ -36,41 +31,13 @@ from kafkalog_broker.log.segment_list import (
     unlisted,
 )
 from kafkalog_broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
-from kafkalog_broker.store.topic_store import (
-    PARTITION_METADATA,
-    TOPIC_SUFFIX,
-    TOPICS_DIRECTORY,
-    StoredTopic,
-    directory_name,
-    parse_topic,
-    read_partition_metadata,
-    topic_of_record,
-)
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.properties import parse_properties
-from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, KafkaError, StorageError
-from pyspark_kafkalog.types import TopicPartition
-
-__all__ = ["Expected", "Finding", "PartitionReport", "verify_file", "verify_partition"]
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 
 _BAD_CHECKSUM = "wrong checksum"
 
 Progress = Callable[[int], object]
 """Called with the bytes that were looked at since the last call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was found, where, and whether it is `damage` or only worth knowing."""
-
-    path: Path
-    position: int | None
-    what: str
-    damage: bool = True
-
-    def __str__(self) -> str:
-        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
-        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
 
 
 @dataclass(slots=True)
@@ -91,42 +58,6 @@ class PartitionReport:
     def sound(self) -> bool:
         """Whether no finding is damage."""
         return not any(finding.damage for finding in self.findings)
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What is known of a log besides its files.
-
-    ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
-    ``clean_state`` begins with the end offset, the last segment's base offset and its size, where noted.
-    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
-    where no list of segments says how far a cleaner came, it may have taken offsets out.
-    """
-
-    stopped_cleanly: bool | None = None
-    clean_state: tuple[int, ...] = ()
-    durable_offset: int = 0
-    gaps_allowed: bool = False
-
-    @property
-    def end_offset(self) -> int:
-        """What is below it was on the disk when the broker was there last."""
-        closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
-        return max(closed, self.durable_offset)
-
-    @classmethod
-    def of(
-        cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
-    ) -> Expected:
-        """As the data directory says; a recovery point counts only for the topic that it was noted for."""
-        noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
-        clean = notes.clean or {}
-        return cls(
-            notes.clean is not None,
-            clean.get(place.path.name, ()),
-            point if noted == topic_number else 0,
-            gaps_allowed,
-        )
 
 
 def verify_partition(
@@ -214,12 +145,8 @@ def _checked_again(
         return check(newest, progress if looks == 1 else lambda _: None)
 
     return look_again(
-        look, lambda report: _damage(report.findings), state, directory.absolute().parent, clock
+        look, lambda report: damage_in(report.findings), state, directory.absolute().parent, clock
     )
-
-
-def _damage(findings: Iterable[Finding]) -> frozenset[Finding]:
-    return frozenset(finding for finding in findings if finding.damage)
 
 
 class _Check:
@@ -312,16 +239,14 @@ class _Check:
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._segment_end = end_offset
         try:
-            file = self._files.open(segment.path)
+            opened = open_segment(self._files, segment, report.inspection)
         except FileNotFoundError:
             self.find(segment.path, None, "removed while its partition was being checked", damage=False)
             return
         self._transactions.begin_segment()
-        try:
+        with opened:
             index = report.inspection.index(segment, self._files)
-            size = self._walk(file, segment, index, last)
-        finally:
-            file.close()
+            size = self._walk(opened, segment, index, last)
         report.segment_count += 1
         report.size_bytes += size
         report.end_offset = max(report.end_offset, self._next_offset)
@@ -390,12 +315,12 @@ class _Check:
     def _damaged(self, segment: SegmentPlace) -> bool:
         return any(finding.path == segment.path for finding in self.report.findings)
 
-    def _walk(self, file: File, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
+    def _walk(self, opened: OpenSegment, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
         """Check the entries; returns the size of what was checked."""
-        size, position = os.fstat(file.fileno()).st_size, 0
+        file, position = opened.file, 0
         while True:
             broken: list[tuple[int, str]] = []
-            for found in self.report.inspection.scan(file, size, segment.base_offset, start=position):
+            for found in opened.entries(position):
                 self._progress(found.end - found.position)
                 if isinstance(found, Damage) or not found.sound:
                     broken.append((found.position, self._fault(found)))
@@ -407,13 +332,12 @@ class _Check:
                 if index is not None:
                     index.see(found)
                 position = found.end
-            grown = os.fstat(file.fileno()).st_size if broken and last else size
-            if grown <= size:
+            # A broker may append to it just now: then the rest of what seemed cut short has arrived.
+            if not (broken and last and opened.has_grown()):
                 break
-            size = grown  # a broker appends to it just now: the rest of what seemed cut short has arrived
         if broken:
-            self._torn(segment, broken, size, last)
-        return size
+            self._torn(segment, broken, opened.size, last)
+        return opened.size
 
     def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
         report = self.report
@@ -536,152 +460,3 @@ def _missing(first: int, end: int) -> str:
     if end - first == 1:
         return f"offset {first} is missing"
     return f"offsets {first} to {end - 1} are missing"
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """A data directory as it was found: its partitions, the topics' records, what the stop noted."""
-
-    path: Path
-    partitions: tuple[PartitionPlace, ...]
-    topics: dict[str, StoredTopic]
-    deleting: frozenset[str]
-    notes: Notes
-    findings: tuple[Finding, ...]
-
-    def expected(self, place: PartitionPlace) -> Expected:
-        """What is known of one of its partitions."""
-        topic = self.topics.get(place.partition.topic)
-        policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
-        return Expected.of(
-            self.notes,
-            place,
-            topic.topic_id.int if topic is not None else None,
-            gaps_allowed="compact" in policy,
-        )
-
-
-def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
-    """What the data directory around a partition says about it, if there is one. Raises `OSError`."""
-    above = place.path.absolute().parent
-    if not is_data_directory(above):
-        return Expected()
-    topics, _, _ = _read_topics(above, files)
-    return Contents(above, (), topics, frozenset(), read_notes(above, files), ()).expected(place)
-
-
-def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
-    """Look at a data directory, and compare its parts with each other; the segments are not opened.
-    Damage is looked at again, as in `verify_partition`.
-    """
-    return look_again(
-        lambda: _contents(path, files),
-        lambda contents: _damage(contents.findings),
-        lambda: (files_in(path, files), files_in(path / TOPICS_DIRECTORY, files)),
-        path,
-        clock,
-    )
-
-
-def _contents(path: Path, files: FileSystem) -> Contents:
-    partitions = tuple(partitions_in(path, files))
-    topics, deleting, findings = _read_topics(path, files)
-    notes = read_notes(path, files)
-    findings += [
-        Finding(file, None, f"{fault}: the next start recovers the logs") for file, fault in notes.faults
-    ]
-    findings += _check_meta(path, files)
-    if (path / TOPICS_DIRECTORY).is_dir():
-        # A copy of partitions alone has no records, and nothing to compare them with.
-        for place in partitions:
-            findings += _check_owner(place, topics, deleting, files)
-    there = {place.partition for place in partitions}
-    for name, topic in topics.items():
-        for number in topic.partitions:
-            partition = TopicPartition(name, number)
-            if partition not in there:
-                findings.append(_absent(path, directory_name(partition), topic, notes))
-    return Contents(path, partitions, topics, frozenset(deleting), notes, tuple(findings))
-
-
-def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic], set[str], list[Finding]]:
-    topics: dict[str, StoredTopic] = {}
-    deleting: set[str] = set()
-    findings: list[Finding] = []
-    try:
-        entries = files.scan(path / TOPICS_DIRECTORY)
-    except FileNotFoundError:
-        return topics, deleting, findings
-    for entry in sorted(entries):
-        if not entry.name.endswith(TOPIC_SUFFIX):
-            continue
-        name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
-        record = path / TOPICS_DIRECTORY / entry.name
-        try:
-            topic, ended = parse_topic(read_file(files, record), record)
-        except FileNotFoundError:
-            continue  # its deletion has just ended
-        except StorageError as e:
-            why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
-            findings.append(Finding(record, None, f"{why}: no broker will start"))
-            continue
-        if ended:
-            deleting.add(name)
-            findings.append(
-                Finding(record, None, "the next start finishes deleting this topic", damage=False)
-            )
-        else:
-            topics[name] = topic
-    return topics, deleting, findings
-
-
-def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
-    meta = path / META_NAME
-    try:
-        fields = parse_properties(read_file(files, meta).decode("utf-8"))
-    except FileNotFoundError:
-        return []  # a copy of partitions alone; a broker writes a new one
-    except (UnicodeDecodeError, InvalidConfig) as e:
-        return [Finding(meta, None, f"cannot be read: {e}")]
-    missing = [name for name in ("cluster.id", "node.id") if not fields.get(name)]
-    return [Finding(meta, None, f"says no {' and no '.join(missing)}")] if missing else []
-
-
-def _check_owner(
-    place: PartitionPlace, topics: dict[str, StoredTopic], deleting: set[str], files: FileSystem
-) -> list[Finding]:
-    name, number = place.partition.topic, place.partition.partition
-    if name in deleting:
-        return []
-    topic = topics.get(name)
-    if topic is None or number not in topic.partitions:
-        return [
-            Finding(place.path, None, "belongs to no topic of this directory: it is not served", damage=False)
-        ]
-    found = read_partition_metadata(files, place.path)
-    file = place.path / PARTITION_METADATA
-    if found is None:
-        return [Finding(file, None, "is missing or torn: the next start writes it again", damage=False)]
-    if found[0] != topic.topic_id:
-        return [
-            Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
-        ]
-    if found[1] != topic.generation:
-        what = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
-        return [Finding(file, None, what)]
-    return []
-
-
-def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
-    number, point = (notes.points.get(name) or (0, 0))[:2]
-    if notes.clean is not None and name in notes.clean:
-        return Finding(path / name, None, "is missing: it was there when the broker closed its logs")
-    if point and number == topic.topic_id.int:
-        had = f"its offsets up to {point - 1} had been forced to the disk"
-        return Finding(path / name, None, f"is missing, or no segment is in it: {had}")
-    return Finding(
-        path / name,
-        None,
-        "is not here: it is in another of log.dirs, or the next start creates it",
-        damage=False,
-    )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kafkalog_broker.network.reply import BUFFERS, Part, Transmission
-from kafkalog_broker.network.tls import TlsStream
+from kafkalog_broker.network.tls import ServerTls
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
@@ -324,7 +324,7 @@ class Channel:
         self._reader.max_frame_bytes = max_request_bytes
         self._memory = memory
 
-    def send_to(self, sock: socket.socket, tls: TlsStream | None = None) -> bool:
+    def send_to(self, sock: socket.socket, tls: ServerTls | None = None) -> bool:
         """Send what ``sock`` takes now, held answers too; True once nothing is left. Raises as `Region`."""
         outgoing = self._outgoing
         if outgoing is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kafkalog_broker.network.channel import Channel, RequestMemory
 from kafkalog_broker.network.reply import Reply
-from kafkalog_broker.network.tls import TlsStream
+from kafkalog_broker.network.tls import ServerTls
 
 
 class Guarded(Protocol):
@@ -55,7 +55,7 @@ class Connection:
     reply: Reply | None = None  # of the request in hand
     queued: bool = False  # for its next turn
     on_close: Callable[[], object] | None = None
-    tls: TlsStream | None = None
+    tls: ServerTls | None = None
     entering: bool = False  # with the limits of the entrance
     reading_on: bool = False  # queued, for what the selector does not know of
 

@@ -16,7 +16,7 @@ from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import Channel, RequestMemory
 from kafkalog_broker.network.connection import Connection, Entrance
 from kafkalog_broker.network.reply import Outcome, Part, Reply
-from kafkalog_broker.network.tls import STAGE_BYTES, HandshakeFailed, TlsStream
+from kafkalog_broker.network.tls import STAGE_BYTES, HandshakeFailed, ServerTls
 from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
@@ -263,7 +263,7 @@ class Processor:
             self._read(connection)
         self._settle(connection)
 
-    def _secured(self, connection: Connection, tls: TlsStream) -> bool:
+    def _secured(self, connection: Connection, tls: ServerTls) -> bool:
         """Go on with the handshake, if it is not done, and with ciphertext that waits; whether it is done."""
         if tls.established:
             tls.flush(connection.sock)
@@ -420,7 +420,7 @@ class Processor:
         if entrance is not None:
             connection.entering, size, memory = True, entrance.max_request_bytes, entrance.memory
             if entrance.context is not None:
-                connection.tls = TlsStream(entrance.context(), self._stage)
+                connection.tls = ServerTls(entrance.context(), self._stage)
         connection.channel = Channel(size, memory, partial(self._admit, connection))
         self._connections.add(connection)
         self._metrics.connections.inc()

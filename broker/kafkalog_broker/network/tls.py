@@ -1,17 +1,13 @@
-"""The server's end of TLS on one connection, between the bytes of its socket and those of its requests.
-
-It is an `ssl.MemoryBIO` on each side and no `ssl.SSLSocket`: ciphertext leaves with partial sends like any
-other bytes, and all that has been received can be read before the selector is asked again.
-"""
+"""The server's end of TLS on one connection: limits, turns, and what a failed handshake means."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from typing import cast
 
 from kafkalog_broker.network.reply import Transmission
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.security.tls_stream import TlsStream
 
 STAGE_BYTES = 65536
 """Ciphertext of one read of the socket, and plaintext that is encrypted at once: four records."""
@@ -49,33 +45,17 @@ class HandshakeFailed(KafkaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
-class TlsStream:
+class ServerTls(TlsStream):
     """*Not thread-safe: owned by the processor thread of its connection.*
 
-    Memory: at most ``STAGE_BYTES`` of ciphertext in each direction beside OpenSSL's own. The ``stage`` is the
-    thread's, and holds nothing between two calls.
+    Memory: at most ``STAGE_BYTES`` of ciphertext in each direction beside OpenSSL's own.
     """
 
-    __slots__ = (
-        "_dry",
-        "_ended",
-        "_handshake_bytes",
-        "_incoming",
-        "_outgoing",
-        "_stage",
-        "_unsent",
-        "established",
-        "tls",
-    )
+    __slots__ = ("_handshake_bytes", "established")
 
     def __init__(self, context: ssl.SSLContext, stage: memoryview) -> None:
-        """``stage`` has `STAGE_BYTES`."""
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._stage = stage
-        self._unsent: memoryview | None = None
-        self._dry = True  # OpenSSL has nothing to decrypt until more comes in
-        self._ended = False
+        """``stage`` has `STAGE_BYTES` and is the thread's."""
+        super().__init__(context, stage, server_side=True)
         self._handshake_bytes = 0
         self.established = False
         """Whether the handshake is done."""
@@ -83,12 +63,7 @@ class TlsStream:
     @property
     def readable(self) -> bool:
         """Whether there may be bytes to decrypt that the selector knows nothing of."""
-        return self.established and not self._dry
-
-    @property
-    def unsent(self) -> bool:
-        """Whether ciphertext waits for room in the socket."""
-        return self._unsent is not None or self._outgoing.pending > 0
+        return self.established and not self.dry
 
     def handshake(self, sock: socket.socket) -> bool:
         """Go on with the handshake as far as the client has sent it; True once it is done.
@@ -101,10 +76,7 @@ class TlsStream:
             if not self._receive_handshake(sock):
                 break
             try:
-                self.tls.do_handshake()
-                self.established, self._dry = True, False
-            except ssl.SSLWantReadError:
-                pass
+                self.established = self.shake_hands()
             except ssl.SSLError as e:
                 self.flush(sock)
                 raise HandshakeFailed(_ADVICE.get(e.reason or "", f"{e.reason or e}")) from e
@@ -114,17 +86,16 @@ class TlsStream:
 
     def _receive_handshake(self, sock: socket.socket) -> bool:
         try:
-            count = sock.recv_into(self._stage, _HANDSHAKE_STEP_BYTES)
+            count = self.receive(sock, _HANDSHAKE_STEP_BYTES)
         except BlockingIOError:
             return False
         if not count:
             raise ConnectionResetError("the connection ended within the TLS handshake")
-        if not self._handshake_bytes and self._stage[0] != _HANDSHAKE_RECORD:
+        if not self._handshake_bytes and self.stage[0] != _HANDSHAKE_RECORD:
             raise HandshakeFailed("it does not speak TLS: its security.protocol must be SSL or SASL_SSL here")
         self._handshake_bytes += count
         if self._handshake_bytes > HANDSHAKE_BYTES:
             raise HandshakeFailed(f"its TLS handshake is longer than {HANDSHAKE_BYTES} bytes")
-        self._incoming.write(self._stage[:count])
         return True
 
     def recv_into(self, sock: socket.socket, buffer: memoryview) -> int:
@@ -134,35 +105,25 @@ class TlsStream:
         and `OSError`, `ssl.SSLError` among it, where the connection cannot go on.
         """
         filled, room, empty = 0, min(len(buffer), _READ_BYTES), False
-        while filled < room and not self._ended:
-            if self._dry:
+        while filled < room and not self.ended:
+            if self.dry:
                 if empty:
                     break
-                empty = self._receive(sock)
+                empty = self._receive_more(sock)
                 continue
-            try:
-                count = cast("int", self.tls.read(room - filled, cast("bytearray", buffer[filled:room])))
-            except ssl.SSLWantReadError:
-                self._dry = True
-            else:
-                filled += count
-                self._ended = not count  # the client said goodbye
-        if not filled and not self._ended:
+            filled += self.decrypt_into(buffer[filled:room])
+        if not filled and not self.ended:
             raise BlockingIOError
         return filled
 
-    def _receive(self, sock: socket.socket) -> bool:
+    def _receive_more(self, sock: socket.socket) -> bool:
         """Take in what the socket has; True once it has nothing more."""
         try:
-            count = sock.recv_into(self._stage)
+            count = self.receive(sock)
         except BlockingIOError:
             return True
-        if count:
-            self._incoming.write(self._stage[:count])
-            self._dry = False
-        else:
-            self._ended = True
-        return count < len(self._stage)
+        self.ended = not count
+        return count < len(self.stage)
 
     def send(self, sock: socket.socket, transmission: Transmission) -> bool:
         """Encrypt and send what ``sock`` takes now; True once everything is sent. Raises as `Transmission`.
@@ -170,7 +131,7 @@ class TlsStream:
         Encrypts nothing while ciphertext is unsent, and no more in one call than what gives others a turn:
         a socket that takes more is writable at once.
         """
-        stage = self._stage
+        stage = self.stage
         for _ in range(_SENT_BYTES // STAGE_BYTES + 1):
             if not self.flush(sock):
                 return False
@@ -183,17 +144,11 @@ class TlsStream:
 
     def flush(self, sock: socket.socket) -> bool:
         """Send the ciphertext that the socket takes now; True once none is left. Raises `OSError`."""
-        unsent = self._unsent
-        while unsent is not None or self._outgoing.pending:
-            if unsent is None:
-                unsent = memoryview(self._outgoing.read())
-            try:
-                sent = sock.send(unsent)
-            except BlockingIOError:
-                self._unsent = unsent
-                return False
-            unsent = unsent[sent:] if sent < len(unsent) else None
-        self._unsent = None
+        try:
+            while self._unsent is not None or self._outgoing.pending:
+                self.send_some(sock)
+        except BlockingIOError:
+            return False
         return True
 
     def end(self, sock: socket.socket) -> None:

@@ -1,26 +1,29 @@
 """OAUTHBEARER on the broker's side: tokens, and who verifies them.
 
 A token is a JWT that is signed with one of the keys of an endpoint (JWKS), or what a Python function says
-about it. Source: RFC 7628, RFC 7515, RFC 7517; Apache Kafka's ``OAuthBearerSaslServer`` and
-``OAuthBearerValidatorCallbackHandler``.
+about it. PyJWT reads and verifies JWTs; it is imported when a listener is configured with such tokens.
+Source: RFC 7628; Apache Kafka's ``OAuthBearerSaslServer`` and ``OAuthBearerValidatorCallbackHandler``.
 """
 
 from __future__ import annotations
 
-import base64
 import importlib
 import json
 import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from kafkalog_broker.listener_config import ListenerConfig
 from kafkalog_broker.security.authentication import Accepted, Challenge, Exchange, LoginRefused
 from kafkalog_broker.security.principal import USER, Principal
 from pyspark_kafkalog.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import jwt
+    from jwt.types import Options
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,28 @@ _REFUSED = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
 _URL = re.compile(r"(?:https?|file):", re.IGNORECASE)
 _FETCH_SECONDS = 10.0
 _MAX_KEYS_BYTES = 1 << 20
+_MAX_SECONDS = 1 << 40
+
+_ALGORITHMS = {"RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "EC": ("ES256",)}
+"""Those allowed with each kind of key."""
+
+_OTHERS_CHECK: Options = {
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+"""`OAuthBearer` checks name and times, of every verifier's claims, by the broker's clock."""
+
+_REFUSALS = {
+    "DecodeError": "it is no JWT",
+    "InvalidSignatureError": "its signature is wrong",
+    "InvalidAlgorithmError": "its algorithm does not fit its key, or is not RS, PS or ES256",
+    "InvalidIssuerError": "its issuer (iss) is not sasl.oauthbearer.expected.issuer",
+    "InvalidAudienceError": "its audience (aud) is none of sasl.oauthbearer.expected.audience",
+}
+"""What PyJWT's errors mean here, by their class; the others say it themselves."""
 
 SIGNED = "OAuthBearerValidatorCallbackHandler"
 UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -74,7 +99,11 @@ class OAuthBearer:
         name, expires = claims.get(self._name_claim), claims.get("exp")
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"its claim {self._name_claim} is no name")
-        if isinstance(expires, bool) or not isinstance(expires, int | float):
+        if (
+            isinstance(expires, bool)
+            or not isinstance(expires, int | float)
+            or not abs(expires) < _MAX_SECONDS
+        ):
             raise ValueError("it has no time at which it ends (exp)")
         rest_ms = int(expires * 1000) - now_ms
         if rest_ms + self._skew_ms <= 0:
@@ -127,31 +156,28 @@ class SignedTokens:
         self._url = url
         self._issuer = issuer
         self._audience = frozenset(audience)
-        self._keys: Mapping[str, Any] = {}
+        self._keys: Mapping[str, jwt.PyJWK] = {}
         self._fetching = threading.Lock()
         self.wanted = False
         """Whether a token had a key that is not known."""
 
     def refresh(self) -> None:
         """Fetch the keys. Raises `InvalidConfig`: they cannot be fetched or read; the old ones stay."""
-        from cryptography.hazmat.primitives.asymmetric import ec, rsa
+        import jwt
 
         with self._fetching:
             try:
                 with urlopen(self._url, timeout=_FETCH_SECONDS) as answer:
                     listed = json.loads(answer.read(_MAX_KEYS_BYTES))["keys"]
-                keys: dict[str, Any] = {}
-                for each in listed:
-                    if each.get("kty") == "RSA":
-                        numbers = rsa.RSAPublicNumbers(_number(each["e"]), _number(each["n"]))
-                        keys[str(each.get("kid", ""))] = numbers.public_key()
-                    elif each.get("kty") == "EC" and each.get("crv") == "P-256":
-                        point = ec.EllipticCurvePublicNumbers(
-                            _number(each["x"]), _number(each["y"]), ec.SECP256R1()
-                        )
-                        keys[str(each.get("kid", ""))] = point.public_key()
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+                # Without a private part (d) that such a file may have.
+                public = [
+                    {name: each[name] for name in each if name != "d"} for each in listed if _fits(each)
+                ]
+                keys = {str(key.key_id or ""): key for key in jwt.PyJWKSet(public).keys} if public else {}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as e:
                 raise InvalidConfig(f"keys of sasl.oauthbearer.jwks.endpoint.url={self._url}: {e}") from e
+            except jwt.PyJWTError:
+                keys = {}
             if not keys:
                 raise InvalidConfig(
                     f"sasl.oauthbearer.jwks.endpoint.url={self._url} has no key of RSA or P-256"
@@ -167,71 +193,42 @@ class SignedTokens:
 
     def __call__(self, token: str) -> Mapping[str, Any]:
         """The claims of a token whose signature, issuer and audience are right. Raises `ValueError`."""
-        header, claims, signed, signature = _parts(token)
-        key = self._keys.get(str(header.get("kid", "")))
-        if key is None:
-            self.wanted = True
-            raise ValueError("it is signed with a key that the endpoint does not have")
-        _check_signature(header.get("alg"), key, signed, signature)
-        if self._issuer is not None and claims.get("iss") != self._issuer:
-            raise ValueError("its issuer (iss) is not sasl.oauthbearer.expected.issuer")
-        audience = claims.get("aud", ())
-        given = {audience} if isinstance(audience, str) else {*audience}
-        if self._audience and not self._audience & given:
-            raise ValueError("its audience (aud) is none of sasl.oauthbearer.expected.audience")
-        return claims
+        import jwt
+
+        try:
+            key = self._keys.get(jwt.get_unverified_header(token).get("kid", ""))
+            if key is None:
+                self.wanted = True
+                raise ValueError("it is signed with a key that the endpoint does not have")
+            return jwt.decode(
+                token, key.key, _ALGORITHMS[str(key.key_type)],
+                {**_OTHERS_CHECK, "verify_aud": bool(self._audience)},
+                audience=self._audience, issuer=self._issuer,
+            )  # fmt: skip
+        except jwt.PyJWTError as e:
+            raise ValueError(_refusal(e)) from None
+
+
+def _fits(key: Mapping[str, Any]) -> bool:
+    return key.get("kty") == "RSA" or (key.get("kty") == "EC" and key.get("crv") == "P-256")
 
 
 def unsigned(token: str) -> Mapping[str, Any]:
     """The claims of a token that has no signature (``alg`` none): for tests. Raises `ValueError`."""
-    header, claims, _, signature = _parts(token)
-    if header.get("alg") != "none" or signature:
+    import jwt
+
+    try:
+        parts = jwt.decode_complete(token, options={"verify_signature": False})
+    except jwt.PyJWTError as e:
+        raise ValueError(_refusal(e)) from None
+    if parts["header"].get("alg") != "none" or parts["signature"]:
         raise ValueError("it is signed, and this broker was told to take unsigned tokens")
+    claims: Mapping[str, Any] = parts["payload"]
     return claims
 
 
-def _check_signature(algorithm: object, key: Any, signed: bytes, signature: bytes) -> None:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-    from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
-
-    hashes = {"256": SHA256(), "384": SHA384(), "512": SHA512()}
-    family, digest = str(algorithm)[:2], hashes.get(str(algorithm)[2:])
-    try:
-        if family == "RS" and digest is not None and isinstance(key, rsa.RSAPublicKey):
-            key.verify(signature, signed, padding.PKCS1v15(), digest)
-        elif family == "PS" and digest is not None and isinstance(key, rsa.RSAPublicKey):
-            pss = padding.PSS(padding.MGF1(digest), padding.PSS.DIGEST_LENGTH)
-            key.verify(signature, signed, pss, digest)
-        elif algorithm == "ES256" and isinstance(key, ec.EllipticCurvePublicKey) and len(signature) == 64:
-            r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
-            key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(SHA256()))
-        else:
-            raise ValueError("its algorithm does not fit its key, or is not RS, PS or ES256")
-    except InvalidSignature:
-        raise ValueError("its signature is wrong") from None
-
-
-def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
-    """Header, claims, what is signed, and the signature."""
-    try:
-        first, second, third = token.split(".")
-        header, claims = json.loads(_decoded(first)), json.loads(_decoded(second))
-        signature = _decoded(third)
-    except (ValueError, RecursionError):
-        raise ValueError("it is no JWT") from None
-    if not isinstance(header, dict) or not isinstance(claims, dict):
-        raise ValueError("it is no JWT")
-    return header, claims, f"{first}.{second}".encode(), signature
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(_decoded(text), "big")
+def _refusal(error: jwt.PyJWTError) -> str:
+    return _REFUSALS.get(type(error).__name__) or str(error)
 
 
 def oauth_bearer(config: ListenerConfig, source: str) -> tuple[OAuthBearer, SignedTokens | None]:

@@ -329,7 +329,7 @@ def test_no_broker_starts_on_a_directory_that_is_being_exported(
 def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> None:
     code = (
         "import sys, time; from kafkalog_broker.cli import main;"
-        "from kafkalog_broker.inspect import kafka_export as export;"
+        "from kafkalog_broker.inspect import export;"
         "export.copy_bytes = lambda *_: (sys.stdout.write('copying\\n'), sys.stdout.flush(), time.sleep(99));"
         "sys.exit(main(sys.argv[1:]))"
     )

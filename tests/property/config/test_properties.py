@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 import tempfile
 from itertools import zip_longest
 from pathlib import Path
 
-from hypothesis import given
+import javaproperties
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.config.properties import format_properties, load_properties, parse_properties
@@ -19,6 +21,17 @@ def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
     read = parse_properties(format_properties(properties))
     assert read == properties
     assert list(read) == list(properties)
+
+
+@given(SYNTAX)
+def test_text_is_read_as_javaproperties_reads_it(text: str) -> None:
+    # A line of a backslash alone is an empty name to Java and us, and nothing to javaproperties.
+    assume(not re.search(r"(?:^|[\r\n])[ \t\f]*\\(?:[\r\n]|$)", text))
+    try:
+        read = parse_properties(text)
+    except KafkaError:
+        assume(False)
+    assert read == javaproperties.loads(text)
 
 
 @given(TEXT | SYNTAX)

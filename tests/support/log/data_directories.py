@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.inspect.inspection import inspection_of, partition_place
-from kafkalog_broker.inspect.verify import PartitionReport, read_contents, verify_partition
+from kafkalog_broker.inspect.verify import PartitionReport, verify_partition
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash, message_set, open_log
 from tests.support.protocol.wire07 import entry, zipped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,7 +66,8 @@ def test_what_is_not_to_be_trusted_is_refused_in_two_steps(keys: SignedTokens, s
         signer.token(**{**OURS, "aud": ["you"]}), signer.token(iss="https://issuer"),
         signer.token(seconds=-60, **OURS), signer.token(nbf=time.time() + 600, **OURS),
         signer.token(**{**OURS, "sub": ""}), signer.token(**{**OURS, "sub": 5}),
-        signer.token(**{**OURS, "exp": "soon"}), "a.b", "a.b.c", "....", encoded({}) * 3,
+        signer.token(**{**OURS, "exp": "soon"}), signer.token(**{**OURS, "exp": float("inf")}),
+        "a.b", "a.b.c", "....", encoded({}) * 3,
     ]  # fmt: skip
     mechanism = OAuthBearer(keys)
     for token in refused:
@@ -73,6 +75,46 @@ def test_what_is_not_to_be_trusted_is_refused_in_two_steps(keys: SignedTokens, s
         assert exchange.evaluate(message(token), int(time.time() * 1000)) == Challenge(REFUSED), token
         with pytest.raises(LoginRefused, match=r'^\{"status":"invalid_token"\}$'):
             exchange.evaluate(b"\x01", int(time.time() * 1000))
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({**OURS, "iss": "https://other"}, r"its issuer \(iss\) is not sasl\.oauthbearer\.expected\.issuer"),
+        ({**OURS, "aud": ["you"]}, r"its audience \(aud\) is none of sasl\.oauthbearer\.expected\.audience"),
+        ({"iss": "https://issuer"}, 'missing the "aud" claim'),
+        ({**OURS, "alg": "ES256"}, "its algorithm does not fit its key"),
+        ({**OURS, "kid": "none"}, "a key that the endpoint does not have"),
+    ],
+)
+def test_the_log_says_why_a_token_is_refused(
+    keys: SignedTokens, signer: Signer, claims: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        keys(signer.token(**claims))
+
+
+@pytest.mark.parametrize("token", ["a.b", "....", f"{encoded({'alg': 'none'})}.{encoded(b'[' * 9000)}."])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(ValueError, match="it is no JWT"):
+        unsigned(token)
+
+
+def test_keys_of_other_kinds_are_left_out(signer: Signer, tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    signer.list_keys(path)
+    listed = json.loads(path.read_text())["keys"]
+    others = [{"kty": "RSA", "kid": "torn"}, {**listed[0], "kid": "enc", "alg": "RSA-OAEP-256"}]
+    path.write_text(json.dumps({"keys": [{**listed[0], "d": "AQ"}, *others, *listed[2:]]}))
+    keys = SignedTokens(path.as_uri())
+    keys.refresh()
+    assert keys(signer.token())["sub"] == "alice"
+    for kid in ("ec", "enc", "torn", "shared"):
+        with pytest.raises(ValueError, match="a key that the endpoint does not have"):
+            keys(signer.token(kid))
+    path.write_text(json.dumps({"keys": listed[2:]}))
+    with pytest.raises(InvalidConfig, match=r"has no key of RSA or P-256"):
+        keys.refresh()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from kafkalog_broker.inspect.kafka_export import (
+from kafkalog_broker.inspect.export import (
     KafkaIndexes,
     LeaderEpochs,
     kafka_directory_name,

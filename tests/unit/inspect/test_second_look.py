@@ -14,8 +14,9 @@ import pytest
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.filesystem import Data, Entry, File, OsFileSystem, ReadOnlyFiles
 from kafkalog_broker.disk.process_lock import hold, own_mark
+from kafkalog_broker.inspect.contents import Finding, expected_of, read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
-from kafkalog_broker.inspect.verify import Finding, expected_of, read_contents, verify_partition
+from kafkalog_broker.inspect.verify import verify_partition
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.cleaning import cleaner_of, keyed, put
 from tests.support.log.data_directories import cut, flip, segments, write_log

@@ -12,7 +12,8 @@ import pytest
 
 from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
-from kafkalog_broker.inspect.verify import Finding, PartitionReport, read_contents
+from kafkalog_broker.inspect.contents import Finding, read_contents
+from kafkalog_broker.inspect.verify import PartitionReport
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.filesystem import ReadOnlyFiles
+from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
-from kafkalog_broker.inspect.verify import read_contents, verify_partition
+from kafkalog_broker.inspect.verify import verify_partition
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition

@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
-from kafkalog_broker.inspect.verify import read_contents
+from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.log.loading import STRAY_NAME
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.segment_list import (

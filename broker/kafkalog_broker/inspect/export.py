@@ -7,7 +7,6 @@ the disk: there is a whole export or none. Segments are copied byte for byte, af
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,12 +16,19 @@ from uuid import UUID
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
 from kafkalog_broker.disk.process_lock import hold_directory
-from kafkalog_broker.inspect.inspection import PartitionPlace, SegmentPlace, segment_list_in, segments_in
-from kafkalog_broker.inspect.transactions import FoundTransactions
+from kafkalog_broker.inspect.inspection import (
+    INSPECTIONS,
+    PartitionPlace,
+    SegmentPlace,
+    segment_list_in,
+    segments_in,
+)
+from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
 from kafkalog_broker.log.aborted import ABORTED_SUFFIX, aborted_bytes
+from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
-from kafkalog_broker.log.scan import Damage, FoundBatch, scan
-from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, Found
+from kafkalog_broker.log.scan import FoundBatch
+from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, Damage, Found
 from kafkalog_broker.store.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import BatchHeader
@@ -211,14 +217,12 @@ class _Copy:
         indexes = KafkaIndexes(base)
         self._transactions.begin_segment()
         try:
-            file = self._reading.open(segment.path)
+            opened = open_segment(self._reading, segment, INSPECTIONS[SINCE_08.generation])
         except FileNotFoundError:
             raise _Vanished from None
-        try:
-            size = self._check(segment, file, indexes, last)
-            self._copy(file, kafka_segment_name(base), size)
-        finally:
-            file.close()
+        with opened:
+            size = self._check(segment, opened, indexes, last)
+            self._copy(opened.file, kafka_segment_name(base), size)
         offsets, times = indexes.finish()
         self._write(kafka_segment_name(base, ".index"), offsets)
         self._write(kafka_segment_name(base, ".timeindex"), times)
@@ -226,10 +230,10 @@ class _Copy:
             self._write(kafka_segment_name(base, ABORTED_SUFFIX), aborted_bytes(self._transactions.aborted))
         return size
 
-    def _check(self, segment: SegmentPlace, file: File, indexes: KafkaIndexes, last: bool) -> int:
+    def _check(self, segment: SegmentPlace, opened: OpenSegment, indexes: KafkaIndexes, last: bool) -> int:
         """Check every batch; returns where the last one that is sound ends."""
-        size, end, fault = os.fstat(file.fileno()).st_size, 0, ""
-        for found in scan(file, size, segment.base_offset):
+        end, fault = 0, ""
+        for found in opened.entries():
             if isinstance(found, Damage) or not found.sound:
                 fault = fault or f"{segment.path}, byte {found.position}: no sound batch"
                 continue
@@ -243,12 +247,12 @@ class _Copy:
             indexes.add(found)
             if isinstance(found, FoundBatch):  # message sets know no leader epoch
                 self._epochs.add(found.header)
-            self._transactions.see(found, file)
+            self._transactions.see(found, opened.file)
             self._next_offset, end = found.next_offset, found.end
         torn_from = self._source.torn_from
         if fault and (not last or torn_from is None or self._next_offset < torn_from):
             raise CorruptMessage(f"{fault}: verify-log says more")
-        self._left_bytes += size - end
+        self._left_bytes += opened.size - end
         return end
 
     def _check_follows(self, offset: int, where: str, most: int = 1) -> None:

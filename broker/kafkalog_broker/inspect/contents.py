@@ -1,0 +1,262 @@
+"""What a data directory says of its logs, and whether its parts agree: topics' records, partitions, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_broker.disk.data_directory import (
+    CLEAN_SHUTDOWN_NAME,
+    META_NAME,
+    RECOVERY_POINTS_NAME,
+    read_table,
+)
+from kafkalog_broker.disk.filesystem import FileSystem, read_file
+from kafkalog_broker.inspect.inspection import PartitionPlace, is_data_directory, partitions_in
+from kafkalog_broker.inspect.second_look import files_in, look_again
+from kafkalog_broker.store.topic_store import (
+    PARTITION_METADATA,
+    TOPIC_SUFFIX,
+    TOPICS_DIRECTORY,
+    StoredTopic,
+    directory_name,
+    parse_topic,
+    read_partition_metadata,
+    topic_of_record,
+)
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.config.properties import parse_properties
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, where, and whether it is `damage` or only worth knowing."""
+
+    path: Path
+    position: int | None
+    what: str
+    damage: bool = True
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
+        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
+
+
+def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
+    return frozenset(finding for finding in findings if finding.damage)
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a data directory says of its logs, by the name of a partition's directory.
+
+    ``clean`` is None unless the broker has stopped cleanly: end offset, last segment's base offset and size.
+    ``points`` are a number of the topic, and the offset below which the log was forced to disk. A file that
+    is not whole counts as none, and is among the ``faults`` with what is wrong.
+    """
+
+    clean: dict[str, tuple[int, ...]] | None
+    points: dict[str, tuple[int, ...]]
+    faults: tuple[tuple[Path, str], ...] = ()
+
+
+def read_notes(data_directory: Path, files: FileSystem) -> Notes:
+    """What a data directory says of its logs. Raises `OSError`."""
+    faults = []
+    tables: list[dict[str, tuple[int, ...]] | None] = []
+    for name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME):
+        path = data_directory / name
+        table = read_table(files, path)
+        if table is None and path.exists():
+            faults.append((path, "it is cut short or changed"))
+        tables.append(table)
+    clean, points = tables
+    return Notes(clean, points or {}, tuple(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known of a log besides its files.
+
+    ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
+    ``clean_state`` begins with the end offset, the last segment's base offset and its size, where noted.
+    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
+    where no list of segments says how far a cleaner came, it may have taken offsets out.
+    """
+
+    stopped_cleanly: bool | None = None
+    clean_state: tuple[int, ...] = ()
+    durable_offset: int = 0
+    gaps_allowed: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """What is below it was on the disk when the broker was there last."""
+        closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
+        return max(closed, self.durable_offset)
+
+    @classmethod
+    def of(
+        cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
+    ) -> Expected:
+        """As the data directory says; a recovery point counts only for the topic that it was noted for."""
+        noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
+        clean = notes.clean or {}
+        return cls(
+            notes.clean is not None,
+            clean.get(place.path.name, ()),
+            point if noted == topic_number else 0,
+            gaps_allowed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A data directory as it was found: its partitions, the topics' records, what the stop noted."""
+
+    path: Path
+    partitions: tuple[PartitionPlace, ...]
+    topics: dict[str, StoredTopic]
+    deleting: frozenset[str]
+    notes: Notes
+    findings: tuple[Finding, ...]
+
+    def expected(self, place: PartitionPlace) -> Expected:
+        """What is known of one of its partitions."""
+        topic = self.topics.get(place.partition.topic)
+        policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
+        return Expected.of(
+            self.notes,
+            place,
+            topic.topic_id.int if topic is not None else None,
+            gaps_allowed="compact" in policy,
+        )
+
+
+def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
+    """What the data directory around a partition says about it, if there is one. Raises `OSError`."""
+    above = place.path.absolute().parent
+    if not is_data_directory(above):
+        return Expected()
+    topics, _, _ = _read_topics(above, files)
+    return Contents(above, (), topics, frozenset(), read_notes(above, files), ()).expected(place)
+
+
+def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
+    """Look at a data directory, and compare its parts with each other; the segments are not opened.
+    Damage is looked at again, as in `verify_partition`.
+    """
+    return look_again(
+        lambda: _contents(path, files),
+        lambda contents: damage_in(contents.findings),
+        lambda: (files_in(path, files), files_in(path / TOPICS_DIRECTORY, files)),
+        path,
+        clock,
+    )
+
+
+def _contents(path: Path, files: FileSystem) -> Contents:
+    partitions = tuple(partitions_in(path, files))
+    topics, deleting, findings = _read_topics(path, files)
+    notes = read_notes(path, files)
+    findings += [
+        Finding(file, None, f"{fault}: the next start recovers the logs") for file, fault in notes.faults
+    ]
+    findings += _check_meta(path, files)
+    if (path / TOPICS_DIRECTORY).is_dir():
+        # A copy of partitions alone has no records, and nothing to compare them with.
+        for place in partitions:
+            findings += _check_owner(place, topics, deleting, files)
+    there = {place.partition for place in partitions}
+    for name, topic in topics.items():
+        for number in topic.partitions:
+            partition = TopicPartition(name, number)
+            if partition not in there:
+                findings.append(_absent(path, directory_name(partition), topic, notes))
+    return Contents(path, partitions, topics, frozenset(deleting), notes, tuple(findings))
+
+
+def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic], set[str], list[Finding]]:
+    topics: dict[str, StoredTopic] = {}
+    deleting: set[str] = set()
+    findings: list[Finding] = []
+    try:
+        entries = files.scan(path / TOPICS_DIRECTORY)
+    except FileNotFoundError:
+        return topics, deleting, findings
+    for entry in sorted(entries):
+        if not entry.name.endswith(TOPIC_SUFFIX):
+            continue
+        name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
+        record = path / TOPICS_DIRECTORY / entry.name
+        try:
+            topic, ended = parse_topic(read_file(files, record), record)
+        except FileNotFoundError:
+            continue  # its deletion has just ended
+        except StorageError as e:
+            why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
+            findings.append(Finding(record, None, f"{why}: no broker will start"))
+            continue
+        if ended:
+            deleting.add(name)
+            findings.append(
+                Finding(record, None, "the next start finishes deleting this topic", damage=False)
+            )
+        else:
+            topics[name] = topic
+    return topics, deleting, findings
+
+
+def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
+    meta = path / META_NAME
+    try:
+        fields = parse_properties(read_file(files, meta).decode("utf-8"))
+    except FileNotFoundError:
+        return []  # a copy of partitions alone; a broker writes a new one
+    except (UnicodeDecodeError, InvalidConfig) as e:
+        return [Finding(meta, None, f"cannot be read: {e}")]
+    missing = [name for name in ("cluster.id", "node.id") if not fields.get(name)]
+    return [Finding(meta, None, f"says no {' and no '.join(missing)}")] if missing else []
+
+
+def _check_owner(
+    place: PartitionPlace, topics: dict[str, StoredTopic], deleting: set[str], files: FileSystem
+) -> list[Finding]:
+    name, number = place.partition.topic, place.partition.partition
+    if name in deleting:
+        return []
+    topic = topics.get(name)
+    if topic is None or number not in topic.partitions:
+        return [
+            Finding(place.path, None, "belongs to no topic of this directory: it is not served", damage=False)
+        ]
+    found = read_partition_metadata(files, place.path)
+    file = place.path / PARTITION_METADATA
+    if found is None:
+        return [Finding(file, None, "is missing or torn: the next start writes it again", damage=False)]
+    if found[0] != topic.topic_id:
+        return [
+            Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
+        ]
+    if found[1] != topic.generation:
+        what = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
+        return [Finding(file, None, what)]
+    return []
+
+
+def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
+    number, point = (notes.points.get(name) or (0, 0))[:2]
+    if notes.clean is not None and name in notes.clean:
+        return Finding(path / name, None, "is missing: it was there when the broker closed its logs")
+    if point and number == topic.topic_id.int:
+        had = f"its offsets up to {point - 1} had been forced to the disk"
+        return Finding(path / name, None, f"is missing, or no segment is in it: {had}")
+    return Finding(
+        path / name,
+        None,
+        "is not here: it is in another of log.dirs, or the next start creates it",
+        damage=False,
+    )

@@ -1,0 +1,376 @@
+"""What is in segments and their indexes, damaged places included, as lines of text or of JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
+from kafkalog_broker.inspect.inspection import (
+    INDEX_SUFFIXES,
+    SegmentPlace,
+    inspection_of,
+    kind_of,
+    partitions_in,
+    segments_in,
+)
+from kafkalog_broker.inspect.walker import open_segment
+from kafkalog_broker.log.aborted import ABORTED_SUFFIX, parse_aborted
+from kafkalog_broker.log.generations import SINCE_08, V07
+from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
+from kafkalog_broker.log.scan import FoundBatch, FoundEntry, FoundEntry07, FoundSet
+from kafkalog_broker.log.walk import Damage, Found
+from kafkalog_broker.offsets.offset_records import decode_key, decode_value
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.formats.batch import CODEC_BITS, BatchHeader, control_type
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.legacy import EntryHeader
+from pyspark_kafkalog.types import Record, TimestampType
+
+
+def files_of(place: Path, index: bool, files: FileSystem) -> list[Path]:
+    """The files to show at ``place``, in order. Raises `InvalidConfig` when it holds none."""
+    kind = kind_of(place, files)
+    if kind == "index":
+        return [place]
+    if kind == "segment":
+        segments = [place]
+    else:
+        partitions = [place] if kind == "partition" else [found.path for found in partitions_in(place, files)]
+        segments = [segment.path for path in partitions for segment in segments_in(path, files)]
+    if not index:
+        return segments
+    beside = [segment.with_suffix(suffix) for segment in segments for suffix in INDEX_SUFFIXES]
+    return [path for path in beside if path.exists()]
+
+
+class Dump:
+    """*Not thread-safe.* Writes the lines; remembers whether one of them showed damage."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        write: Callable[[str], object],
+        *,
+        json: bool,
+        records: bool,
+        offsets_decoder: bool,
+        generation: str,
+    ) -> None:
+        """``write`` gets each line, without its end. For the rest see the options of ``dump-log``."""
+        self.damaged = False
+        self._files = files
+        self._write_line = write
+        self._json = json
+        self._line = as_json if json else as_text
+        self._records = records or offsets_decoder
+        self._decode = _decode_offset if offsets_decoder else None
+        self._generation = generation
+
+    def file(self, path: Path) -> None:
+        """Say whose lines follow."""
+        if self._json:
+            self._write("file", {"path": str(path)})
+        else:
+            self._write_line(f"Dumping {path}")
+
+    def segment(self, segment: SegmentPlace) -> None:
+        """Every entry, and every place where there is none. Raises `OSError`, and as `inspection_of`."""
+        inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
+        lines = ENTRY_LINES[inspection.generation]
+        with open_segment(self._files, segment, inspection) as opened:
+            if not self._json:
+                self._write_line(f"Log starting offset: {segment.base_offset}")
+            for found in opened.entries():
+                if isinstance(found, Damage):
+                    self.damaged = True
+                    self._write("damage", damage_line(found))
+                    continue
+                self.damaged |= not found.sound
+                self._write(lines.kind, lines.entry(found))
+                if self._records:
+                    self._show_records(opened.file, found, lines)
+
+    def index(self, path: Path) -> None:
+        """The rows of an index of ours. Raises `OSError`."""
+        if path.suffix == ABORTED_SUFFIX:
+            self._aborted(path)
+            return
+        by_offset = path.suffix == ".index"
+        try:
+            content = parse_index(read_file(self._files, path), OFFSET_COLUMNS if by_offset else TIME_COLUMNS)
+        except CorruptMessage as e:
+            self.damaged = True
+            self._write("damage", {"reason": str(e)})
+            return
+        base = content.base_offset
+        self._write(
+            "index", {"baseOffset": base, "segmentSize": content.segment_size, "rows": len(content.first)}
+        )
+        for first, second in zip(content.first, content.second, strict=True):
+            row = (
+                {"offset": base + first, "position": second}
+                if by_offset
+                else {"timestamp": first, "offset": base + second}
+            )
+            self._write("row", row)
+
+    def _aborted(self, path: Path) -> None:
+        try:
+            rows = parse_aborted(read_file(self._files, path), path)
+        except CorruptMessage as e:
+            self.damaged = True
+            self._write("damage", {"reason": str(e)})
+            return
+        self._write("index", {"rows": len(rows)})
+        for row in rows:
+            self._write(
+                "aborted",
+                {
+                    "producerId": row.producer_id,
+                    "firstOffset": row.first_offset,
+                    "lastOffset": row.marker_offset,
+                    "lastStableOffset": row.stable_offset,
+                },
+            )
+
+    def _show_records(self, file: File, found: Found, lines: EntryLines[Any]) -> None:
+        try:
+            # The wrong checksum is reported; what can still be read is shown as well.
+            for line in lines.records(found, file, self._decode):
+                self._write(lines.record_kind, line)
+        except KafkaError as e:
+            self.damaged = True
+            self._write("damage", {"position": found.position, "size": found.size, "reason": str(e)})
+
+    def _write(self, kind: str, line: dict[str, Any]) -> None:
+        self._write_line(self._line(kind, line))
+
+
+def _decode_offset(record: Record) -> dict[str, Any]:
+    """What a record of ``__consumer_offsets`` says; its bytes where it says something else."""
+    try:
+        key = decode_key(record.key or b"")
+        if key is None:
+            return {"fault": f"group metadata, in a key of {len(record.key or b'')} bytes, is not decoded"}
+        line: dict[str, Any] = {
+            "group": key.group,
+            "topic": key.partition.topic,
+            "partition": key.partition.partition,
+        }
+        if record.value is None:
+            return line | {"deleted": True}
+        value = decode_value(record.value)
+    except CorruptMessage as e:
+        return {"fault": str(e)}
+    return line | {
+        "committedOffset": value.offset,
+        "leaderEpoch": value.leader_epoch,
+        "metadata": value.metadata,
+        "commitTimestamp": value.commit_timestamp_ms,
+        "expireTimestamp": value.expire_timestamp_ms,
+    }
+
+
+F = TypeVar("F", bound=Found)
+
+_NO_TIME = "NoTimestampType"
+"""What Kafka's tool says of entries and messages of v0."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLines(Generic[F]):
+    """*Thread-safe: it never changes.* What is said of the entries of one family of logs."""
+
+    kind: str
+    """What such an entry is called."""
+    entry: Callable[[F], Line]
+    record_kind: str
+    records: Callable[[F, File, Decoder | None], Iterator[Line]]
+    """What is in an entry, whatever its checksum is. Raises `KafkaError` where that cannot be made out, and
+    `OSError`.
+    """
+
+
+def batch_line(found: FoundEntry) -> Line:
+    """A batch, its fields in the order in which Kafka's tool names them; of v0 and v1 those that it has."""
+    header = found.header
+    if isinstance(header, EntryHeader):
+        return {
+            "offset": header.offset,
+            "position": found.position,
+            "timestampType": _time_name(header.timestamp_type) if header.magic else _NO_TIME,
+            "maxTimestamp": header.timestamp,
+            "size": header.size,
+            "magic": header.magic,
+            "compresscodec": codec_name(header),
+            "crc": header.crc,
+            "isvalid": found.sound,
+        }
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.partition_leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": header.base_timestamp if header.has_delete_horizon else None,
+        "position": found.position,
+        "timestampType": _time_name(header.timestamp_type),
+        "baseTimestamp": header.base_timestamp,
+        "maxTimestamp": header.max_timestamp,
+        "size": header.size,
+        "magic": 2,
+        "compresscodec": codec_name(header),
+        "crc": header.crc,
+        "isvalid": found.sound,
+    }
+
+
+def entry_line(found: FoundEntry07) -> Line:
+    """An entry of 0.7, with the words of its ``DumpLogSegments`` where that has any."""
+    return {
+        "offset": found.first_offset,
+        "nextOffset": found.next_offset,
+        "position": found.position,
+        "size": found.size,
+        "payloadsize": found.payload_size,
+        "magic": found.magic,
+        "compresscodec": found.codec.name.lower(),
+        "crc": found.stored_crc,
+        "isvalid": found.sound,
+    }
+
+
+def _batch_records(found: FoundEntry, file: File, decode: Decoder | None) -> Iterator[Line]:
+    header = found.header if isinstance(found, FoundBatch) else None
+    timeless = isinstance(found, FoundSet) and not found.header.magic
+    for record in found.records(file):
+        line = record_line(record, header, decode)
+        yield line | {"timestampType": _NO_TIME} if timeless else line
+
+
+def _messages(found: FoundEntry07, file: File, _decode: Decoder | None) -> Iterator[Line]:
+    for payload, next_offset in found.messages(file):
+        yield {
+            "offset": found.first_offset,
+            "nextOffset": next_offset,
+            "valueSize": len(payload),
+            "value": bytes_value(bytes(payload)),
+        }
+
+
+def record_line(record: Record, header: BatchHeader | None, decode: Decoder | None) -> Line:
+    """A record, with the header of its batch where it is of v2; key, value and headers as ``kafkalog consume
+    --format json`` writes them: text where they are UTF-8, else an object with their bytes in base64.
+    """
+    line: Line = {
+        "offset": record.offset,
+        "timestampType": _time_name(record.timestamp_type),
+        "timestamp": record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": _sequence(record, header),
+        "headers": [[name, bytes_value(value)] for name, value in record.headers],
+    }
+    if header is not None and header.is_control:
+        try:
+            line["controlType"] = control_type(record).name
+        except KafkaError as e:
+            line["fault"] = str(e)
+    elif decode is not None:
+        line |= decode(record)
+    else:
+        line |= {"key": bytes_value(record.key), "value": bytes_value(record.value)}
+    return line
+
+
+def codec_name(header: BatchHeader | EntryHeader) -> str:
+    """The codec in lower case; a number where there is no such codec."""
+    number = header.attributes & CODEC_BITS
+    return Codec(number).name.lower() if number in list(Codec) else str(number)
+
+
+def _time_name(kind: TimestampType) -> str:
+    return "CreateTime" if kind is TimestampType.CREATE_TIME else "LogAppendTime"
+
+
+def _sequence(record: Record, header: BatchHeader | None) -> int:
+    if header is None or header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFF_FFFF
+
+
+ENTRY_LINES: Mapping[str, EntryLines[Any]] = MappingProxyType(
+    {
+        SINCE_08.generation: EntryLines("batch", batch_line, "record", _batch_records),
+        V07.generation: EntryLines("entry", entry_line, "message", _messages),
+    }
+)
+"""By the name of the family."""
+
+
+Decoder = Callable[[Record], Mapping[str, Any]]
+"""What a record says, for a topic whose records are understood."""
+
+Line = dict[str, Any]
+
+
+def damage_line(damage: Damage) -> Line:
+    """A place in which no batch can be made out."""
+    return {"position": damage.position, "size": damage.end - damage.position, "reason": damage.reason}
+
+
+def as_json(kind: str, line: Line) -> str:
+    """One object; ``kind`` is its first field."""
+    return json.dumps({"kind": kind, **line}, ensure_ascii=False)
+
+
+def as_text(kind: str, line: Line) -> str:
+    """``name: value`` with blanks between; records are set off as Kafka's tool does it."""
+    words = [
+        f"{name}: {_word(value)}" for name, value in line.items() if value is not None or name in _NULLABLE
+    ]
+    prefix = {"record": "| ", "message": "| ", "damage": "DAMAGED "}.get(kind, "")
+    return prefix + " ".join(words)
+
+
+_NULLABLE = ("key", "value")
+
+
+def bytes_value(data: bytes | None) -> str | dict[str, str] | None:
+    """Text where it is UTF-8, else an object with the bytes in base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _word(value: Any) -> str:
+    """A value on one line: whatever a record holds, it cannot begin a line or steer the terminal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(_visible(character) for character in value)
+    if isinstance(value, dict):
+        return f"base64:{value['base64']}"
+    if isinstance(value, list):
+        return "[" + ", ".join(f"{_word(name)}={_word(content)}" for name, content in value) + "]"
+    return str(value)
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
