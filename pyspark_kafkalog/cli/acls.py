@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
+from pyspark_kafkalog.cli.arguments import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.acls import add_acls, list_acls, remove_acls
 from pyspark_kafkalog.security.acls import (

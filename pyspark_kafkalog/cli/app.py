@@ -10,22 +10,29 @@ from typing import Annotated
 import typer
 
 from pyspark_kafkalog import __version__
-from pyspark_kafkalog.cli import loads
 from pyspark_kafkalog.cli.acls import acls
-from pyspark_kafkalog.cli.compact import COMPACT_EPILOG, compact
-from pyspark_kafkalog.cli.connecting import ClusterCommands
+from pyspark_kafkalog.cli.arguments import ClusterCommands
 from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
 from pyspark_kafkalog.cli.dashboard import DASHBOARD_EPILOG, TOP_EPILOG, dashboard, top
-from pyspark_kafkalog.cli.groups import groups
-from pyspark_kafkalog.cli.lag import LAG_EPILOG, lag
-from pyspark_kafkalog.cli.mirror import MIRROR_EPILOG, mirror
-from pyspark_kafkalog.cli.offsets import OFFSETS_EPILOG, offsets
+from pyspark_kafkalog.cli.groups import groups, transactions
+from pyspark_kafkalog.cli.ledgers import (
+    COMPACT_EPILOG,
+    GC_EPILOG,
+    HISTORY_EPILOG,
+    REWIND_EPILOG,
+    VERIFY_EPILOG,
+    compact,
+    gc,
+    history,
+    rewind,
+    verify,
+)
+from pyspark_kafkalog.cli.load import LOAD_EPILOG, load
+from pyspark_kafkalog.cli.offsets import LAG_EPILOG, OFFSETS_EPILOG, lag, offsets
 from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
-from pyspark_kafkalog.cli.rewind import REWIND_EPILOG, rewind
+from pyspark_kafkalog.cli.services import MIRROR_EPILOG, mirror, zookeeper
 from pyspark_kafkalog.cli.terminal_output import printable
 from pyspark_kafkalog.cli.topics import topics
-from pyspark_kafkalog.cli.transactions import transactions
-from pyspark_kafkalog.cli.zookeeper import zookeeper
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
@@ -83,7 +90,10 @@ app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.add_typer(acls, name="acls")
 app.add_typer(zookeeper, name="zookeeper")
-loads.register(app)
+app.command("load", epilog=LOAD_EPILOG)(load)
+app.command("history", epilog=HISTORY_EPILOG)(history)
+app.command("verify", epilog=VERIFY_EPILOG)(verify)
+app.command("gc", epilog=GC_EPILOG)(gc)
 app.command("rewind", epilog=REWIND_EPILOG)(rewind)
 app.command("compact", epilog=COMPACT_EPILOG)(compact)
 

@@ -1,4 +1,4 @@
-"""``kafkalog consume``: write the records of a topic to standard output.
+"""``kafkalog consume``: write the records of a topic, or those a group gives this member, to standard output.
 
 The command comes first, then `read_ranges`, which reads and decodes ranges of offsets without Spark.
 """
@@ -6,6 +6,7 @@ The command comes first, then `read_ranges`, which reads and decodes ranges of o
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -13,22 +14,29 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
+    EARLIEST,
+    FORMS,
+    LATEST,
+    Offset,
     Partitions,
+    Position,
     Quiet,
     Servers,
     chosen_partitions,
     client_config,
     found_topic,
+    parse_position,
     properties,
+    resolve,
 )
-from pyspark_kafkalog.cli.consume_group import copy_group
-from pyspark_kafkalog.cli.positions import EARLIEST, FORMS, LATEST, Offset, Position, parse_position, resolve
 from pyspark_kafkalog.cli.record_text import Format, Output, writer
 from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
@@ -38,12 +46,14 @@ from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
 from pyspark_kafkalog.columnar.engine import Answer, Block
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidConfig,
     KafkaError,
     MessageTooLarge,
     OffsetOutOfRange,
+    UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
@@ -67,6 +77,10 @@ _LEAST_FETCH_BYTES = 64 << 10
 _POLL_SECONDS = 0.2
 _NEW_PARTITIONS_SECONDS = 10.0
 """How often ``--follow`` looks for more records, and for more partitions."""
+
+_GROUP_POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 10.0
+"""How long a member without partitions waits for some."""
 
 CONSUME_EPILOG = """\
 Examples:
@@ -170,10 +184,7 @@ def consume(
         _check_for_group(from_, to, partition, on_corrupt_batch)
     start = parse_position(from_, "--from")
     end = LATEST if to is None else parse_position(to, "--to")
-    given = {
-        "isolation.level": isolation_level.value,
-        **properties(property_, "--property"),
-    }
+    given = {"isolation.level": isolation_level.value, **properties(property_, "--property")}
     if group is not None:
         given = {"auto.offset.reset": from_.strip().lower(), **given, "group.id": group}
     config = client_config(ConsumerConfig if group is None else GroupConsumerConfig, server, given, "consume")
@@ -182,7 +193,7 @@ def consume(
     output = Output(file, writer(form, key_separator), most)
     if isinstance(config, GroupConsumerConfig):
         try:
-            copy_group(config, topic, output, follow=follow)
+            _copy_group(config, topic, output, follow=follow)
         except BrokenPipeError:
             _discard_output()
             return
@@ -340,6 +351,45 @@ class _Reader:
 
     def _at(self, position: Position) -> dict[TopicPartition, int]:
         return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
+
+
+def _copy_group(config: GroupConsumerConfig, topic: str, output: Output, *, follow: bool) -> None:
+    """Write records of ``topic`` until this member's partitions end; with ``follow`` until SIGTERM or Ctrl-C.
+
+    A partition ends where it ended when the member got it. Offsets are committed after their records are
+    written, so that a reader that goes away, such as head, loses none.
+    """
+    # Ended by SIGTERM too the member leaves, so that others need not wait for its session to end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Consumer(replace(config, enable_auto_commit=False)) as consumer:
+        if not consumer.partitions_for(topic):
+            raise UnknownTopicOrPartition(f"topic {topic!r} does not exist on {config.bootstrap_servers}")
+        ends: dict[TopicPartition, int] = {}
+
+        def got(partitions: list[TopicPartition]) -> None:
+            ends.update({} if follow else consumer.end_offsets(partitions))
+
+        consumer.subscribe(topic, on_assigned=got)
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        try:
+            while not output.full:
+                for tp, records in groupby(
+                    consumer.poll(_GROUP_POLL_SECONDS, max_records=output.room), attrgetter("topic_partition")
+                ):
+                    output.add(tp, list(records))
+                output.flush()
+                held = consumer.assignment
+                if held:
+                    give_up = time.monotonic() + _PATIENCE_SECONDS
+                    consumer.commit()
+                    if not follow and all(consumer.position(tp) >= ends[tp] for tp in held):
+                        return
+                elif not follow and time.monotonic() > give_up:
+                    typer.echo(f"{topic}: other members of the group have all its partitions", err=True)
+                    return
+        except KeyboardInterrupt:
+            if not follow:
+                raise
 
 
 def read_ranges(

@@ -1,4 +1,4 @@
-"""``kafkalog groups``: list, describe and delete consumer groups, and reset their offsets."""
+"""``kafkalog groups`` and ``transactions``: what coordinators keep of consumer groups and producers."""
 
 from __future__ import annotations
 
@@ -11,28 +11,24 @@ from typing import Annotated, Any
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
-    AsJson,
-    ClusterCommands,
-    Partitions,
-    Servers,
-    chosen_partitions,
-    connected,
-)
-from pyspark_kafkalog.cli.positions import (
     EARLIEST,
     FORMS,
     LATEST,
+    AsJson,
+    ClusterCommands,
+    Partitions,
     Position,
-    Rows,
+    Servers,
     Time,
-    group_rows,
+    chosen_partitions,
+    connected,
     offsets_in_file,
     parse_position,
     resolve,
-    without_tp,
 )
+from pyspark_kafkalog.cli.offsets import Rows, group_rows, show_positions, stored_offsets, without_tp
 from pyspark_kafkalog.cli.terminal_output import counted, printable, show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
@@ -45,7 +41,12 @@ from pyspark_kafkalog.client.groups import (
     describe_group,
     list_groups,
 )
-from pyspark_kafkalog.clock import SYSTEM_CLOCK
+from pyspark_kafkalog.client.transaction_admin import (
+    abort_transaction,
+    describe_transaction,
+    list_transactions,
+)
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnsupportedVersion
 from pyspark_kafkalog.types import TopicPartition
 
@@ -65,6 +66,25 @@ groups = ClusterCommands(
     epilog=_EXAMPLES,
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
+To = Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")]
+ShiftBy = Annotated[
+    int | None,
+    typer.Option("--shift-by", help="Move by this many offsets; negative: back."),
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--by-duration", help="To the first record within this time before now: PT30M, PT2H, P1DT12H."
+    ),
+]
+FromFile = Annotated[
+    Path | None,
+    typer.Option("--from-file", help="To the offsets in a CSV file with lines topic,partition,offset."),
+]
+AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="All topics in which the group has committed offsets.")
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")]
 
 _SECONDS = r"(\d+(?:\.\d+)?)S"
 _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)?")
@@ -127,8 +147,7 @@ def describe(
     for member in found.members:
         if not member.partitions:
             typer.echo(printable(f"no partitions: {member.client_id} {member.host} ({member.member_id})"))
-    total = {"topic": "total", "lag": sum(row["lag"] or 0 for row in rows)}
-    show(rows, ["topic", "partition", "committed", "latest", "lag", "client"], as_json=False, total=total)
+    show_positions(rows, ["client"])
 
 
 def _show_members(found: GroupDescription, as_json: bool) -> None:
@@ -193,29 +212,14 @@ kafkalog groups reset dashboard --from-file before.csv
 def reset(
     group: Group,
     topic: Annotated[str | None, typer.Argument(help="The topic.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", help="Move by this many offsets; negative: back."),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--by-duration", help="To the first record within this time before now: PT30M, PT2H, P1DT12H."
-        ),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option("--from-file", help="To the offsets in a CSV file with lines topic,partition,offset."),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All topics in which the group has committed offsets.")
-    ] = False,
+    to: To = None,
+    shift_by: ShiftBy = None,
+    by_duration: ByDuration = None,
+    from_file: FromFile = None,
+    all_topics: AllTopics = False,
     partition: Partitions = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be committed.")] = False,
-    csv_: Annotated[
-        bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")
-    ] = False,
+    csv_: AsCsv = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
@@ -225,32 +229,15 @@ def reset(
     that does not exist is created. Positions outside the log are refused, but --shift-by stops at the first
     and at the end offset.
     """
-    ways = [to is not None, shift_by is not None, by_duration is not None, from_file is not None]
-    if sum(ways) != 1:
+    if sum(way is not None for way in (to, shift_by, by_duration, from_file)) != 1:
         raise InvalidConfig("give one of --to, --shift-by, --by-duration and --from-file")
-    if (from_file is None) != (bool(topic) != all_topics) or (
-        from_file is not None and (topic or all_topics)
-    ):
-        raise InvalidConfig("name a topic or give --all-topics: one of them; and neither with --from-file")
-    if partition and topic is None:
-        raise InvalidConfig("--partition needs a topic")
-    position: Position | None = None
-    if to is not None:
-        position = parse_position(to, "--to")
-    elif by_duration is not None:
-        position = Time(SYSTEM_CLOCK.time_ms() - _duration_ms(by_duration))
+    _check_chosen(topic, all_topics, partition, from_file)
+    position = _new_position(to, by_duration)
     listed = offsets_in_file(from_file, group) if from_file is not None else None
     with connected(server) as cluster:
         _check_empty(cluster, group)
-        stored = {tp: one.offset for tp, one in committed_offsets(cluster, group).items()}
-        if listed is not None:
-            partitions = sorted(listed)
-            for name in {tp.topic for tp in partitions}:
-                chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
-        elif topic is not None:
-            partitions = chosen_partitions(cluster, topic, partition)
-        else:
-            partitions = sorted(stored)
+        stored = stored_offsets(cluster, group)
+        partitions = _partitions_to_reset(cluster, topic, partition, listed, stored)
         if not partitions:
             raise KafkaError(f"group {group!r} has no committed offsets on {server}")
         first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
@@ -265,23 +252,63 @@ def reset(
                 raise OffsetOutOfRange(str(tp), offsets[tp], first[tp], last[tp])
         if not dry_run:
             commit_offsets(cluster, group, offsets)
-    rows = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "before": stored.get(tp),
-            "committed": offsets[tp],
-        }
-        for tp in partitions
-    ]
     if csv_:
         csv.writer(sys.stdout, lineterminator="\n").writerows(
             (tp.topic, tp.partition, offsets[tp]) for tp in partitions
         )
     else:
-        show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
+        _show_reset(partitions, stored, offsets, as_json)
     if dry_run:
         typer.echo("nothing was committed: --dry-run", err=True)
+
+
+def _check_chosen(
+    topic: str | None, all_topics: bool, partition: list[int] | None, from_file: Path | None
+) -> None:
+    """Raise `InvalidConfig` unless it is clear which partitions are meant."""
+    if (from_file is None) != (bool(topic) != all_topics) or (
+        from_file is not None and (topic or all_topics)
+    ):
+        raise InvalidConfig("name a topic or give --all-topics: one of them; and neither with --from-file")
+    if partition and topic is None:
+        raise InvalidConfig("--partition needs a topic")
+
+
+def _new_position(to: str | None, by_duration: str | None) -> Position | None:
+    if to is not None:
+        return parse_position(to, "--to")
+    if by_duration is not None:
+        return Time(SYSTEM_CLOCK.time_ms() - _duration_ms(by_duration))
+    return None
+
+
+def _partitions_to_reset(
+    cluster: Cluster,
+    topic: str | None,
+    wanted: list[int] | None,
+    listed: Mapping[TopicPartition, int] | None,
+    stored: Mapping[TopicPartition, int],
+) -> list[TopicPartition]:
+    """Those of the file, of the topic, or all with a committed offset; the first two must exist."""
+    if listed is not None:
+        partitions = sorted(listed)
+        for name in {tp.topic for tp in partitions}:
+            chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
+        return partitions
+    return chosen_partitions(cluster, topic, wanted) if topic is not None else sorted(stored)
+
+
+def _show_reset(
+    partitions: Iterable[TopicPartition],
+    stored: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int],
+    as_json: bool,
+) -> None:
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "before": stored.get(tp), "committed": offsets[tp]}
+        for tp in partitions
+    ]
+    show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
 
 
 @groups.command("delete", epilog="Example: kafkalog groups delete dashboard loaders")
@@ -350,3 +377,82 @@ def _duration_ms(text: str) -> int:
         raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+_TRANSACTION_EXAMPLES = """\
+Examples:
+
+kafkalog transactions list --open
+
+kafkalog transactions describe orders-loader
+
+kafkalog transactions abort orders-loader
+"""
+
+transactions = ClusterCommands(
+    no_args_is_help=True,
+    help="List and describe transactions, and abort one whose producer is gone.",
+    epilog=_TRANSACTION_EXAMPLES,
+)
+Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]
+
+
+@transactions.command("list", epilog="Example: kafkalog transactions list --open")
+def list_ids(
+    only_open: Annotated[bool, typer.Option("--open", help="Only ids with an open transaction.")] = False,
+    as_json: AsJson = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """List the transactional ids of the cluster, each with the state of its last transaction."""
+    with connected(server) as cluster:
+        found = list_transactions(cluster, ongoing=only_open)
+    rows = [
+        {"transactional_id": one.transactional_id, "state": one.state, "producer_id": one.producer_id}
+        for one in found
+    ]
+    show(rows, ["transactional_id", "state", "producer_id"], as_json=as_json)
+
+
+@transactions.command("describe", epilog="Example: kafkalog transactions describe orders-loader")
+def describe_id(transactional_id: Id, as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
+    """Show an id's producer, and the state and partitions of its transaction."""
+    with connected(server) as cluster:
+        found = describe_transaction(cluster, transactional_id)
+    started = None if found.started_ms is None else utc_text(found.started_ms)
+    rows = [{"topic": tp.topic, "partition": tp.partition} for tp in found.partitions]
+    if as_json:
+        document = {
+            "transactional_id": found.transactional_id,
+            "state": found.state,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "timeout_ms": found.timeout_ms,
+            "started": started,
+            "partitions": rows,
+        }
+        show([document], [], as_json=True)
+        return
+    typer.echo(
+        f"{transactional_id}: {found.state}, producer {found.producer_id} epoch {found.producer_epoch}, "
+        f"transaction.timeout.ms {found.timeout_ms:,}"
+    )
+    if found.started_ms is not None:
+        seconds = max(SYSTEM_CLOCK.time_ms() - found.started_ms, 0) // 1000
+        typer.echo(f"open for {counted(seconds, 'second')}, since {started}")
+    if rows:
+        show(rows, ["topic", "partition"], as_json=False)
+
+
+@transactions.command("abort", epilog="Example: kafkalog transactions abort orders-loader")
+def abort_id(transactional_id: Id, server: Servers = DEFAULT_SERVER) -> None:
+    """Abort the open transaction of an id, so that readers of committed records can continue.
+
+    A producer that still runs is fenced: its next call fails. Without this command the coordinator aborts
+    it transaction.timeout.ms after its start.
+    """
+    with connected(server) as cluster:
+        found = abort_transaction(cluster, transactional_id)
+    typer.echo(
+        f"aborted the transaction of {transactional_id} in {counted(len(found.partitions), 'partition')}",
+        err=True,
+    )

@@ -1,34 +1,53 @@
-"""``kafkalog offsets``: first and end offsets of a topic's partitions, or the offsets at a time."""
+"""``kafkalog offsets`` and ``kafkalog lag``, and the table that they share with ``groups describe``."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
+    EARLIEST,
+    LATEST,
     AsJson,
     Partitions,
     Servers,
     chosen_partitions,
     connected,
+    parse_time,
+    properties,
+    resolve,
+    speaks_07,
 )
-from pyspark_kafkalog.cli.positions import EARLIEST, LATEST, check_group, parse_time, resolve
+from pyspark_kafkalog.cli.ledgers import open_ledger, say_pending
 from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import committed_offsets
+from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.config.client07 import PROTOCOL_07
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
+from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.status.snapshot import offsets_behind
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    NO_BROKER,
     IsolationLevel,
     TopicPartition,
+    encode_id,
 )
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.ledger.plan import PartitionFacts, Position
+
+Rows = list[dict[str, Any]]
+"""Each row has its partition under ``tp``, which is not printed."""
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "newest": MAX_TIMESTAMP}
 
@@ -70,21 +89,30 @@ def offsets(
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     with connected(server) as cluster:
         partitions = chosen_partitions(cluster, topic, partition)
+        stored = stored_offsets(cluster, group, partitions) if group is not None else {}
+        if group is not None and not stored:
+            check_group(cluster, group)
+        ends = (
+            end_rows(cluster, partitions, isolation=isolation) if asked is None or group is not None else []
+        )
         if asked is not None:
             rows, columns = _at(cluster, partitions, asked, isolation), ["partition", "offset", "time"]
         else:
-            rows, columns = (
-                _ends(cluster, partitions, isolation),
-                ["partition", "earliest", "latest", "offsets"],
-            )
-        if group is not None:
-            _add_group(cluster, group, rows, isolation)
-            columns += ["committed", "lag"]
+            rows = [{**row, "offsets": row["latest"] - row["earliest"]} for row in ends]
+            columns = ["partition", "earliest", "latest", "offsets"]
+    if group is not None:
+        for row, end in zip(rows, ends, strict=True):
+            row["group"] = group
+            row["committed"], row["lag"] = behind(stored.get(end["tp"]), end)
+        columns += ["committed", "lag"]
+    if group is not None and asked is None:
+        show_positions(rows, as_json=as_json)
+        return
     total: dict[str, Any] = {"partition": "total"}
     for column in ("offsets", "lag"):
         if column in columns:
             total[column] = sum(row[column] for row in rows)
-    show(rows, columns, as_json=as_json, total=total if len(total) > 1 else None)
+    show(without_tp(rows), columns, as_json=as_json, total=total if len(total) > 1 else None)
 
 
 def _time(text: str) -> int:
@@ -97,23 +125,6 @@ def _time(text: str) -> int:
             f"--time: {text!r} is not a time; allowed: earliest, latest, newest, milliseconds or ISO 8601"
         )
     return found
-
-
-def _ends(
-    cluster: Cluster, partitions: list[TopicPartition], isolation: IsolationLevel
-) -> list[dict[str, Any]]:
-    first = resolve(cluster, partitions, EARLIEST, isolation=isolation)
-    last = resolve(cluster, partitions, LATEST, isolation=isolation)
-    return [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "earliest": first[tp],
-            "latest": last[tp],
-            "offsets": last[tp] - first[tp],
-        }
-        for tp in partitions
-    ]
 
 
 def _at(
@@ -142,14 +153,271 @@ def _shown(timestamp: int) -> str | None:
     return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03}Z" if timestamp >= 0 else None
 
 
-def _add_group(cluster: Cluster, group: str, rows: list[dict[str, Any]], isolation: IsolationLevel) -> None:
-    partitions = [TopicPartition(row["topic"], row["partition"]) for row in rows]
-    stored = committed_offsets(cluster, group, partitions)
-    if not stored:
-        check_group(cluster, group)
-    first = resolve(cluster, partitions, EARLIEST, isolation=isolation)
-    last = resolve(cluster, partitions, LATEST, isolation=isolation)
-    for tp, row in zip(partitions, rows, strict=True):
-        row["group"] = group
-        row["committed"] = stored[tp].offset if tp in stored else None
-        row["lag"] = offsets_behind(row["committed"], first[tp], last[tp])
+_IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
+
+LAG_EPILOG = """\
+Examples:
+
+kafkalog lag --group dashboard
+
+kafkalog lag --load flights --offsets /lake/_offsets
+
+kafkalog lag flights --group dashboard --load flights --offsets /lake/_offsets --json
+
+kafkalog lag --load old --offsets /lake/_offsets --option protocol=0.7 --option zk.connect=localhost:2181
+"""
+
+
+def lag(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group.")] = None,
+    load: Annotated[str | None, typer.Option("--load", help="Name of a load.")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")
+    ] = None,
+    as_json: AsJson = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            help="For Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=...",
+        ),
+    ] = None,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Show how many offsets a group, a load or both still have to read in each partition.
+
+    A partition without a committed offset counts from its first offset; a pending load counts from the start
+    of its plan. The lag counts offsets, not records: compaction and transactions leave gaps. With Kafka 0.7,
+    offsets and lag are bytes. An unknown group is an error.
+    """
+    if group is None and load is None:
+        raise InvalidConfig("lag needs --group, --load with --offsets, or both")
+    if (load is None) != (directory is None):
+        raise InvalidConfig("--load and --offsets go together")
+    positions = _positions(load, directory) if load is not None and directory is not None else {}
+    given = properties(option, "--option")
+    if load is not None:
+        _check_generation(load, positions, of_brokers=speaks_07(given))
+    if speaks_07(given):
+        rows = _rows_07(given, topics or (), group, positions)
+        typer.echo(_IN_BYTES, err=True)
+    elif given:
+        raise InvalidConfig("--option is only for Kafka 0.7: it needs --option protocol=0.7")
+    else:
+        rows = _todays_rows(server, topics, group, positions)
+    for row in rows:
+        reached = row.pop("committed"), row.pop("load_next")
+        if group is not None:
+            row["group"] = group
+            row["committed"], row["lag"] = behind(reached[0], row)
+        if load is not None:
+            row["load"] = load
+            row["load_next"], row["load_lag"] = behind(reached[1], row)
+    if not rows and not as_json:
+        typer.echo("nothing is committed yet; name a topic to see its offsets", err=True)
+    of_load = ("load_next", "load_lag") if load is not None else ()
+    show_positions(rows, of_load, of_group=group is not None, as_json=as_json)
+
+
+def _todays_rows(
+    server: str,
+    topics: Collection[str] | None,
+    group: str | None,
+    positions: Mapping[TopicPartition, Position],
+) -> Rows:
+    """A row for each partition, with the positions of group and load."""
+    with connected(server) as cluster:
+        stored = stored_offsets(cluster, group) if group is not None else {}
+        if group is not None and not stored:
+            check_group(cluster, group)
+        named = set(topics) if topics else {tp.topic for tp in (*stored, *positions)}
+        rows = partition_rows(cluster, named, [*stored, *positions])
+        for row in rows:
+            row["committed"] = stored.get(row["tp"])
+            row["load_next"] = _next(cluster, positions, row)
+    return rows
+
+
+def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
+    """Where the next load begins: at the start of the pending plan, else at the end of the last commit."""
+    ledger = open_ledger(name, directory)
+    pending = ledger.pending()
+    if pending is not None:
+        say_pending(pending)
+        return pending.starts
+    head = ledger.head()
+    return {} if head is None else head.stored
+
+
+def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:
+    """Refuse a load of one Kafka generation if partitions of the other are asked for."""
+    if all((partition.broker != NO_BROKER) == of_brokers for partition in positions):
+        return
+    raise InvalidConfig(
+        f"load {load!r} does not read Kafka 0.7: omit --option protocol=0.7"
+        if of_brokers
+        else f"load {load!r} reads Kafka 0.7: add --option protocol=0.7, and --option "
+        "zookeeper.connect=... or broker.list=..."
+    )
+
+
+def _next(
+    cluster: Cluster, positions: Mapping[TopicPartition, Position], row: Mapping[str, Any]
+) -> int | None:
+    """The load's position in a partition; None if it has not read this topic, or one since recreated."""
+    position = positions.get(row["tp"])
+    if position is None:
+        return None
+    topic_id = encode_id(cluster.metadata([position.topic]).topics[position.topic].topic_id)
+    if row["latest"] is not None and position.topic_id not in ("", topic_id):
+        typer.echo(
+            f"kafkalog: {row['tp']} was recreated since the load read it; its position is ignored",
+            err=True,
+        )
+        return None
+    return position.next
+
+
+def _rows_07(
+    asked: Mapping[str, str],
+    topics: Collection[str],
+    group: str | None,
+    positions: Mapping[TopicPartition, Position],
+) -> list[dict[str, Any]]:
+    """A row for each partition of ``topics``, or of those that the load has positions in.
+
+    Partitions of brokers that are down have no end offset. ``committed`` and ``load_next`` are the positions
+    of group and load, None if they have none.
+    """
+    named = set(topics) or {partition.topic for partition in positions}
+    if not named:
+        raise InvalidConfig(
+            f"name the topics: with protocol={PROTOCOL_07} the topics of a group cannot be listed"
+        )
+    given = {**asked, "subscribe": ",".join(sorted(named))}
+    if group is not None:
+        given["kafka.group.id"] = group
+    options = parse_batch_options(given)
+    cluster = open_cluster(options)
+    try:
+        facts = cluster.facts(cluster.leaders())
+        away = {partition for partition in positions if partition.topic in named} - facts.keys()
+        shown = sorted({*facts, *away})
+        stored = {} if group is None else cluster.group_offsets(group, shown)
+    finally:
+        cluster.close()
+    if group is not None and not stored:
+        _check_group(options, group)
+    return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]
+
+
+def _check_group(options: BatchOptions, group: str) -> None:
+    """Raise unless ZooKeeper knows the group, which has no offsets in these topics."""
+    from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
+
+    if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
+        raise KafkaError(
+            f"consumer group {group!r} does not exist in ZooKeeper at {options.v07.zookeeper_connect}"
+        )
+
+
+def _row(
+    where: TopicPartition, found: PartitionFacts | None, stored: int | None, position: Position | None
+) -> dict[str, Any]:
+    reached = None if position is None else position.next
+    if found is not None and reached is not None and reached > found.latest:
+        typer.echo(
+            f"kafkalog: {where} ends at {found.latest}, before the position of the load: it was recreated; "
+            "its position is ignored",
+            err=True,
+        )
+        reached = None
+    return {
+        "tp": where,
+        "topic": where.topic,
+        "partition": where.number,
+        "earliest": found and found.earliest,
+        "latest": found and found.latest,
+        "committed": stored,
+        "load_next": reached,
+    }
+
+
+def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
+    """A row for each partition of the topics in which ``group`` has committed offsets, and for ``also``."""
+    stored = stored_offsets(cluster, group)
+    known = [*stored, *also]
+    rows = partition_rows(cluster, {tp.topic for tp in known}, known)
+    for row in rows:
+        row["committed"], row["lag"] = behind(stored.get(row["tp"]), row)
+    return rows
+
+
+def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
+    """A row for each partition of ``topics``; ``known`` ones are included even if they no longer exist."""
+    seen = cluster.metadata(sorted(topics)).topics
+    there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
+    return end_rows(cluster, there, {tp for tp in known if tp.topic in topics} - set(there))
+
+
+def end_rows(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    gone: Collection[TopicPartition] = (),
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Rows:
+    """A row with the first and the end offset of each partition; None for those that are ``gone``."""
+    first, last = (resolve(cluster, partitions, end, isolation=isolation) for end in (EARLIEST, LATEST))
+    return [
+        {
+            "tp": tp,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "earliest": first.get(tp),
+            "latest": last.get(tp),
+        }
+        for tp in sorted({*partitions, *gone})
+    ]
+
+
+def show_positions(
+    rows: Rows, more: Sequence[str] = (), *, of_group: bool = True, as_json: bool = False
+) -> None:
+    """The table of `offsets --group`, `lag` and `groups describe`: the ends of each partition, the group's
+    committed offset and lag, ``more`` columns, and the sums of the lags.
+    """
+    columns = ["topic", "partition", "earliest", "latest", *(("committed", "lag") if of_group else ()), *more]
+    lags = [column for column in ("lag", "load_lag") if column in columns]
+    total = {"topic": "total", **{lag: sum(row[lag] or 0 for row in rows) for lag in lags}}
+    show(without_tp(rows), columns, as_json=as_json, total=total)
+
+
+def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Position and lag; the lag is None if the partition no longer exists."""
+    if row["latest"] is None:
+        return position, None
+    return position, offsets_behind(position, row["earliest"], row["latest"])
+
+
+def stored_offsets(
+    cluster: Cluster, group: str, partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed, all or those of ``partitions``."""
+    return {tp: found.offset for tp, found in committed_offsets(cluster, group, partitions).items()}
+
+
+def check_group(cluster: Cluster, group: str) -> None:
+    """Raise `KafkaError` unless the group exists; for groups that have committed nothing."""
+    try:
+        if group in {found.group for found in list_groups(cluster)}:
+            return
+    except UnsupportedVersion:  # brokers before 0.9 cannot list groups
+        return
+    raise KafkaError(f"consumer group {group!r} does not exist on {cluster.config.bootstrap_servers}")
+
+
+def without_tp(rows: Rows) -> Rows:
+    """The rows without the field that is not printed."""
+    return [{name: value for name, value in row.items() if name != "tp"} for row in rows]

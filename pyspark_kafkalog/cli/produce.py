@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
     Quiet,
     Servers,
@@ -98,9 +98,8 @@ def produce(
     """
     _check(as_json, whole, key_separator, key, repartition)
     _check_readable(files or [])
-    given = properties(property_, "--property")
-    if compression is not None:
-        given["compression.type"] = compression
+    compressed = {"compression.type": compression} if compression is not None else {}
+    given = {**properties(property_, "--property"), **compressed}
     extra = [(name, value.encode()) for name, value in pairs(header, "--header")]
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
     read = _reader(as_json, whole, key_separator, repartition)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from pyspark_kafkalog.cli.connecting import separator_bytes
+from pyspark_kafkalog.cli.arguments import separator_bytes
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, Record, TopicPartition
 
 if TYPE_CHECKING:

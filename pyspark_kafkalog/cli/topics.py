@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
     ClusterCommands,
     Servers,

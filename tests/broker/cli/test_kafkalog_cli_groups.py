@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.cli import positions
+from pyspark_kafkalog.cli import offsets
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
@@ -92,10 +92,36 @@ def test_offsets_of_a_group_stand_beside_the_log(server: str, filled: str) -> No
     commit(server, f"g-{filled}", {TopicPartition(filled, 0): 2})
     shown = kafkalog("offsets", filled, "--group", f"g-{filled}", server=server)
     assert table(shown.stdout) == [
-        ["0", "0", "3", "3", "2", "1"],
-        ["1", "0", "1", "1", "-", "1"],
-        ["total", "4", "2"],
+        [filled, "0", "0", "3", "2", "1"],
+        [filled, "1", "0", "1", "-", "1"],
+        ["total", "2"],
     ]
+
+
+def test_the_table_of_positions_is_the_same_in_three_commands(server: str, filled: str) -> None:
+    group = f"g-{filled}"
+    commit(server, group, {TopicPartition(filled, 0): 2})
+    lag = kafkalog("lag", "--group", group, server=server).stdout
+    assert kafkalog("offsets", filled, "--group", group, server=server).stdout == lag
+    described = table(kafkalog("groups", "describe", group, server=server).stdout)
+    assert [row[:6] for row in described[:2]] == table(lag)[:2]
+
+
+@pytest.mark.parametrize(
+    ("time", "fields"),
+    [
+        ((), {"earliest": 0, "latest": 3, "offsets": 3}),
+        (("--time", "earliest"), {"offset": 0, "timestamp": None, "time": None}),
+    ],
+)
+def test_json_has_the_group_beside_what_was_asked(
+    server: str, filled: str, time: tuple[str, ...], fields: dict[str, object]
+) -> None:
+    group = f"g-{filled}"
+    commit(server, group, {TopicPartition(filled, 0): 2})
+    first, _ = rows(kafkalog("offsets", filled, "-g", group, "--json", *time, server=server).stdout)
+    beside = {"group": group, "committed": 2, "lag": 1}
+    assert first == {"topic": filled, "partition": 0, **fields, **beside}
 
 
 def test_groups_are_listed_and_described(server: str, filled: str) -> None:
@@ -107,8 +133,8 @@ def test_groups_are_listed_and_described(server: str, filled: str) -> None:
     described = kafkalog("groups", "describe", group, server=server).stdout
     assert described.startswith(f"{group}: Empty, 0 members\n")
     assert table(described) == [
-        [filled, "0", "2", "3", "1", "-"],
-        [filled, "1", "-", "1", "1", "-"],
+        [filled, "0", "0", "3", "2", "1", "-"],
+        [filled, "1", "0", "1", "-", "1", "-"],
         ["total", "2"],
     ]
     missing = kafkalog("groups", "describe", "no-such-group", server=server)
@@ -135,7 +161,7 @@ def test_members_are_shown_with_what_they_read() -> None:
         assert described.startswith(
             "g: Stable, 2 members, assigned by range\nno partitions: c1 /10.0.0.1 (m1)\n"
         )
-        assert table(described) == [["t", "0", "-", "4", "4", "c0", "/10.0.0.1"], ["total", "4"]]
+        assert table(described) == [["t", "0", "0", "4", "-", "4", "c0", "/10.0.0.1"], ["total", "4"]]
         (document,) = rows(kafkalog("groups", "describe", "g", "--json", server=broker.address).stdout)
         assert document["members"] == [
             {"member": f"m{i}", "client": f"c{i}", "host": "/10.0.0.1"} for i in range(2)
@@ -191,8 +217,8 @@ def test_lag_of_a_group_and_of_a_load_stand_side_by_side(server: str, filled: st
     both = ("--group", group, "--load", "loaded", "--offsets", str(tmp_path))
     shown = kafkalog("lag", *both, server=server)
     assert table(shown.stdout) == [
-        [filled, "0", "3", "1", "2", "2", "1"],
-        [filled, "1", "1", "-", "1", "1", "0"],
+        [filled, "0", "0", "3", "1", "2", "2", "1"],
+        [filled, "1", "0", "1", "-", "1", "1", "0"],
         ["total", "3", "1"],
     ]
     first, _ = rows(kafkalog("lag", filled, *both, "--json", server=server).stdout)
@@ -214,7 +240,11 @@ def test_the_position_of_a_load_in_a_recreated_topic_counts_for_nothing(
 ) -> None:
     ledger_at(tmp_path, filled, "AAAAAAAAAAAAAAAAAAAAAA", {0: 2})
     shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), server=server)
-    assert table(shown.stdout) == [[filled, "0", "3", "-", "3"], [filled, "1", "1", "-", "1"], ["total", "4"]]
+    assert table(shown.stdout) == [
+        [filled, "0", "0", "3", "-", "3"],
+        [filled, "1", "0", "1", "-", "1"],
+        ["total", "4"],
+    ]
     assert f"{filled}-0 was recreated since the load read it" in shown.stderr
 
 
@@ -222,7 +252,7 @@ def test_partitions_that_are_gone_are_shown_without_a_lag(server: str, tmp_path:
     ledger_at(tmp_path, "gone-for-good", "", {0: 2})
     shown = kafkalog("lag", "--load", "loaded", "--offsets", str(tmp_path), server=server)
     assert shown.returncode == 0
-    assert table(shown.stdout) == [["gone-for-good", "0", "-", "2", "-"], ["total", "0"]]
+    assert table(shown.stdout) == [["gone-for-good", "0", "-", "-", "2", "-"], ["total", "0"]]
 
 
 def test_the_lag_of_a_load_that_was_killed_before_its_first_commit_begins_at_its_plan(
@@ -233,7 +263,11 @@ def test_the_lag_of_a_load_that_was_killed_before_its_first_commit_begins_at_its
     # A relative path begins at the current directory.
     shown = kafkalog("lag", "--load", "loaded", "--offsets", "offsets", server=server, cwd=tmp_path)
     assert shown.returncode == 0
-    assert table(shown.stdout) == [[filled, "0", "4", "1", "3"], [filled, "1", "1", "1", "0"], ["total", "3"]]
+    assert table(shown.stdout) == [
+        [filled, "0", "0", "4", "1", "3"],
+        [filled, "1", "0", "1", "1", "0"],
+        ["total", "3"],
+    ]
     assert shown.stderr == (
         "load 1 was planned at 2026-11-21T18:00:00.123Z and not committed: 2 offsets. The next load reads "
         "exactly these\n"
@@ -280,15 +314,15 @@ def test_a_group_that_has_committed_nothing_yet_is_known_by_its_members() -> Non
             ApiKey.LIST_GROUPS, ListGroupsResponse(groups=(ListedGroup("g", "consumer", "Stable"),))
         )
         shown = kafkalog("lag", "t", "--group", "g", server=broker.address)
-    assert (shown.returncode, table(shown.stdout)) == (0, [["t", "0", "4", "-", "4"], ["total", "4"]])
+    assert (shown.returncode, table(shown.stdout)) == (0, [["t", "0", "0", "4", "-", "4"], ["total", "4"]])
 
 
 def test_brokers_that_do_not_list_groups_are_believed_to_know_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Cluster) -> None:
         raise UnsupportedVersion("the broker does not serve LIST_GROUPS")
 
-    monkeypatch.setattr(positions, "list_groups", refuse)
-    positions.check_group(Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1")), "g")
+    monkeypatch.setattr(offsets, "list_groups", refuse)
+    offsets.check_group(Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1")), "g")
 
 
 @pytest.mark.parametrize(

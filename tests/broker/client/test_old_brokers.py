@@ -14,8 +14,8 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.mirror.mirror import Mirror
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.cli.arguments import LATEST, Time, resolve
 from pyspark_kafkalog.cli.consume import read_ranges
-from pyspark_kafkalog.cli.positions import LATEST, Time, resolve
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, describe_group
 from pyspark_kafkalog.client.offsets import list_offsets

@@ -309,8 +309,8 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     ledger = ("load", "--offsets", str(tmp_path / "offsets"))
     lag = kafkalog("lag", "--load", *ledger, *where)
     assert table(lag.stdout) == [
-        ["t", "3-0", str(2 * SIZE), str(2 * SIZE), "0"],
-        ["t", "14-0", str(end + SIZE), str(end), str(SIZE)],
+        ["t", "3-0", "0", str(2 * SIZE), str(2 * SIZE), "0"],
+        ["t", "14-0", "0", str(end + SIZE), str(end), str(SIZE)],
         ["total", str(SIZE)],
     ]
     assert lag.stderr == "protocol=0.7: offsets, lag and load_lag are bytes\n"
@@ -334,8 +334,8 @@ def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zo
     shown = kafkalog("lag", "t", "--group", "g", *where)
     end = SIZE + len(PACKED)
     assert table(shown.stdout) == [
-        ["t", "3-0", str(2 * SIZE), str(SIZE), str(SIZE)],
-        ["t", "14-0", str(end), "-", str(end)],
+        ["t", "3-0", "0", str(2 * SIZE), str(SIZE), str(SIZE)],
+        ["t", "14-0", "0", str(end), "-", str(end)],
         ["total", str(end + SIZE)],
     ]
     unknown = kafkalog("lag", "t", "--group", "nobody", *where)

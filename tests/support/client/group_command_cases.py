@@ -25,7 +25,7 @@ class GroupCommandCases:
     def test_consume_reads_on_where_its_group_has_stopped(
         self, servers: str, protocol: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pyspark_kafkalog.cli.consume_group._PATIENCE_SECONDS", 90.0)
+        monkeypatch.setattr("pyspark_kafkalog.cli.consume._PATIENCE_SECONDS", 90.0)
         topic, group = new_topic(servers, 2), f"g-{uuid.uuid4().hex[:8]}"
         produce(servers, topic, 20, 2)
 
@@ -63,8 +63,8 @@ class GroupCommandCases:
             assert one.get("target") == (one["assigned"] if protocol == "consumer" else None)
             shown = "\n".join(self.said(servers, "describe", group))
             assert shown.startswith(f"{group}: Stable, 1 member, assigned by ")
-            assert [row[:6] for row in table(shown)[:2]] == [
-                [topic, str(n), "5", "5", "0", "someone"] for n in range(2)
+            assert [row[:7] for row in table(shown)[:2]] == [
+                [topic, str(n), "0", "5", "5", "0", "someone"] for n in range(2)
             ]
             listed = {one["group"]: one for one in map(json.loads, self.said(servers, "list", "--json"))}
             assert listed[group] == {

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_kafkalog.cli.ledger_loads import LedgerLoads
+from pyspark_kafkalog.cli.dashboard import LedgerLoads
 from pyspark_kafkalog.client.discovery import ClusterMetadata, PartitionMetadata, TopicMetadata
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
 from pyspark_kafkalog.cli import terminal_output
-from pyspark_kafkalog.cli.mirror import _Rate, _status
+from pyspark_kafkalog.cli.services import _Rate, _status
 from pyspark_kafkalog.cli.terminal_output import status_line
 from tests.support.manual_clock import ManualClock
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.cli.positions import (
+from pyspark_kafkalog.cli.arguments import (
     EARLIEST,
     LATEST,
     Back,

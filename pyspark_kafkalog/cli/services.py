@@ -1,7 +1,9 @@
-"""``kafkalog mirror``: copy topics of one or more clusters into another until stopped."""
+"""``kafkalog mirror`` and ``kafkalog zookeeper``: what runs on this machine until it is stopped."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import signal
 import time
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import Quiet
+from pyspark_kafkalog.cli.arguments import Quiet
 from pyspark_kafkalog.cli.terminal_output import counted, size, status_line
 from pyspark_kafkalog.config.mirror import mirror_config
 from pyspark_kafkalog.config.properties import load_properties
+from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
@@ -114,3 +117,41 @@ def _undelivered(running: Mirror) -> str:
 def _amount(sources: Sequence[SourceProgress]) -> str:
     messages = sum(source.message_count for source in sources)
     return f"{counted(messages, 'message')}, {size(sum(source.byte_count for source in sources))}"
+
+
+zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on this machine.")
+
+_START_EPILOG = """\
+Examples:
+
+kafkalog zookeeper start
+
+kafkalog zookeeper start conf/zookeeper.properties
+"""
+
+
+@zookeeper.command("start", epilog=_START_EPILOG)
+def start(
+    properties: Annotated[
+        Path | None, typer.Argument(help="zookeeper.properties; defaults apply if omitted.")
+    ] = None,
+) -> None:
+    """Run ZooKeeper until SIGTERM or Ctrl-C. Prints one line on standard output when it is ready."""
+    from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
+
+    config = ZooKeeperServerConfig.load(properties)
+    stops: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: stops.put(number))
+    with ZooKeeperServer(config) as server:
+        secured = f", with TLS on {server.secure_connect}" if config.secure_client_port >= 0 else ""
+        # Run even if standard output is closed.
+        with contextlib.suppress(OSError):
+            os.write(
+                1, f"zookeeper listens on {server.connect}{secured}; data in {server.data_dir}\n".encode()
+            )
+        # Polled: a signal is handled within 0.2 s.
+        while stops.empty():
+            code = server.wait(0.2)
+            if code is not None:
+                raise ZooKeeperNotStarted(f"ZooKeeper exited with code {code}")

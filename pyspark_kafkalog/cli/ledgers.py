@@ -1,27 +1,29 @@
-"""``kafkalog load``, ``history``, ``verify`` and ``gc``: loads that resume, and their ledgers.
+"""``kafkalog history``, ``verify``, ``gc``, ``rewind`` and ``compact``: the ledgers of loads.
 
-Only ``load`` starts Spark, and only the commands themselves import what they need: asking a ledger is quick.
+Only ``compact`` starts Spark, and only the commands import what they need: asking a ledger is quick.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.connecting import (
+from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
     AsJson,
     Servers,
-    command_properties,
-    pairs,
-    speaks_07,
+    offsets_in_file,
+    parse_time,
 )
+from pyspark_kafkalog.cli.load import Name, Offsets, source_options, unit_of
 from pyspark_kafkalog.cli.terminal_output import counted, show, size
-from pyspark_kafkalog.types import NO_BROKER
+from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +31,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.commit import Commit, Output
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
+    from pyspark_kafkalog.ledger.rewinding import Rewinding
     from pyspark_kafkalog.types import TopicPartition
-
-Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
-Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
 
 
 def words(text: str) -> None:
@@ -40,21 +40,6 @@ def words(text: str) -> None:
     typer.echo(text, err=True)
 
 
-LOAD_EPILOG = """\
-Examples:
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flights
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
-
-kafkalog load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights
-
-kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
-
-kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
-"""
 HISTORY_EPILOG = """\
 Examples:
 
@@ -80,107 +65,6 @@ kafkalog verify flights --offsets /lake/_offsets --database sqlite:////lake/db
 
 kafkalog verify --store s3://bucket/offsets
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to ``kafkalog``."""
-    app.command("load", epilog=LOAD_EPILOG)(load)
-    app.command("history", epilog=HISTORY_EPILOG)(history)
-    app.command("verify", epilog=VERIFY_EPILOG)(verify)
-    app.command("gc", epilog=GC_EPILOG)(gc)
-
-
-def load(
-    name: Name,
-    offsets: Offsets,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", help="Directory for the files, or a database's URL; not with --dry-run."),
-    ] = None,
-    table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option("--subscribe-pattern", help="Instead: regular expression for whole topic names."),
-    ] = None,
-    server: Servers = DEFAULT_SERVER,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="Data source option, name=value; may be repeated."),
-    ] = None,
-    on_pending: Annotated[
-        str,
-        typer.Option("--on-pending", help="What to do with an uncommitted plan: replay, fail or discard."),
-    ] = "replay",
-    file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
-    by_time: Annotated[
-        str | None,
-        typer.Option(
-            "--partition-by-time",
-            help="Write a directory for each day or hour of this column, such as timestamp.",
-        ),
-    ] = None,
-    grain: Annotated[str, typer.Option(help="With --partition-by-time: day or hour, in UTC.")] = "day",
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
-) -> None:
-    """Load new records into Parquet or ORC files or a database table, exactly once."""
-    options = source_options(server, topics or [], pattern, option or [])
-    if dry_run:
-        from pyspark_kafkalog.cli.load_run import propose
-
-        show_plan(propose(name, offsets, on_pending, options), name)
-        return
-    if to is None:
-        raise typer.BadParameter("say where the rows go", param_hint="--to")
-    from pyspark_kafkalog.cli.load_run import run, target_of
-
-    target = target_of(to, table, file_format, by_time, grain)
-    run(name, offsets, target, on_pending, options, master)
-
-
-def source_options(
-    server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
-) -> dict[str, str]:
-    """The options of the source for these topics or this pattern, with those ``given`` as name=value."""
-    if bool(topics) == (pattern is not None):
-        raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
-    what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
-    file = command_properties().items()
-    shared = {f"kafka.{key}": value for key, value in file if key != "bootstrap.servers"}
-    options = {**shared, **what, **dict(pairs(given, "--option"))}
-    if not speaks_07(options):
-        options.setdefault("kafka.bootstrap.servers", server)
-    if not any(name.lower() == "fetchoffset.numretries" for name in options):
-        # Somebody waits: one request.timeout.ms, half a minute in which the client tries again by itself.
-        options["fetchOffset.numRetries"] = "0"
-    return options
-
-
-def show_plan(plan: Plan | None, name: str) -> None:
-    """Print the ranges of a plan; None is a plan of nothing."""
-    if plan is None:
-        typer.echo(f"{name}: nothing new")
-        return
-    unit = unit_of(plan.partitions[0].key)
-    rows = [
-        {
-            **asdict(p),
-            "partition": p.key.number,
-            f"{unit}s": p.end - p.start,
-            "why": p.reason or "goes on",
-        }
-        for p in plan.partitions
-    ]
-    show(rows, ("topic", "partition", "start", "end", f"{unit}s", "why"), as_json=False)
-    total = counted(sum(p.end - p.start for p in plan.partitions), unit)
-    tasks = counted(len(plan.ranges), "task")
-    typer.echo(f"{name}: load {plan.number} would read {total} in {tasks}")
-
-
-def unit_of(partition: TopicPartition) -> str:
-    """What offsets count: those of 0.7, which are of a broker's partition, are positions in bytes."""
-    return "offset" if partition.broker == NO_BROKER else "byte"
 
 
 def history(
@@ -428,3 +312,237 @@ def open_ledger(name: str, offsets: str) -> Ledger:
         known = f"there are {', '.join(there)}" if there else "there is none at all"
         raise InvalidConfig(f"no load is called {name!r} at {offsets}: {known}")
     return ledger
+
+
+REWIND_EPILOG = """\
+Examples:
+
+kafkalog rewind flights --offsets /lake/_offsets --to commit:37
+
+kafkalog rewind flights --offsets /lake/_offsets --to start --yes
+
+kafkalog rewind flights --offsets /lake/_offsets --to-datetime 2026-11-21T18:00:00Z -b localhost:9092
+
+kafkalog rewind flights --offsets /lake/_offsets --to-offsets before.csv
+"""
+
+
+def rewind(
+    name: Name,
+    offsets: Offsets,
+    to: Annotated[
+        str | None, typer.Option("--to", help="commit:37 to continue after load 37, or start.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            help="To each partition's first record at or after this time: ISO 8601, by default UTC.",
+        ),
+    ] = None,
+    to_offsets: Annotated[
+        Path | None,
+        typer.Option("--to-offsets", help="To the offsets in a CSV file with lines topic,partition,offset."),
+    ] = None,
+    server: Servers = DEFAULT_SERVER,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="With --to-datetime: data source option, name=value; may be repeated."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Make the next load start at an earlier position, so that later records are read again.
+
+    The history is kept. An offset or time within a load that wrote files or tables rewinds to the start of
+    that load, so that no record is missing or there twice. Only --to-datetime connects to the cluster.
+    """
+    if sum(way is not None for way in (to, to_datetime, to_offsets)) != 1:
+        raise InvalidConfig("give one of --to, --to-datetime and --to-offsets")
+    from pyspark_kafkalog.ledger.rewinding import rewinding, rewinding_to_commit
+
+    ledger = open_ledger(name, offsets)
+    with ledger.hold("rewind"):
+        if ledger.head() is None:
+            raise InvalidConfig(
+                f"{ledger.location}: nothing was committed yet, so there is nothing to rewind"
+            )
+        if to is not None:
+            found, note = rewinding_to_commit(ledger, _target(to)), ""
+        elif to_offsets is not None:
+            note = f"to the offsets in {to_offsets.name}"
+            found = rewinding(ledger, offsets_in_file(to_offsets))
+        else:
+            note = f"to {to_datetime}"
+            found = rewinding(ledger, _at(ledger, str(to_datetime), server, option or []))
+        _show(ledger, found)
+        if _changes_nothing(ledger, found, gives_up_plan=to is not None):
+            typer.echo("positions unchanged: nothing was committed")
+            return
+        if not yes:
+            typer.confirm("Rewind?", abort=True)
+        from pyspark_kafkalog.loads.manifest import write_manifests
+
+        commit = ledger.rewind_to(found, uuid.uuid4().hex, note)
+        write_manifests(ledger, commit)
+    typer.echo(f"rewound: commit {commit.number}")
+
+
+def _changes_nothing(ledger: Ledger, found: Rewinding, *, gives_up_plan: bool) -> bool:
+    """Whether the rewind leads to where the ledger is; one to a commit then still gives up a pending plan."""
+    from pyspark_kafkalog.ledger.records import plan_name
+
+    pending = ledger.store.exists(plan_name(found.newest + 1))
+    same = found.parent == found.newest and found.positions == ledger.commit_at(found.newest).positions
+    return same and not (pending and gives_up_plan)
+
+
+def _show(ledger: Ledger, found: Rewinding) -> None:
+    from pyspark_kafkalog.ledger.rewinding import deleted_since
+
+    place = f"load {found.parent}" if found.parent else "the start"
+    if not found.is_exact:
+        words(
+            f"load {found.undone[0]} covers that place, and what it wrote is in effect as a whole or not at "
+            f"all: going back to after {place}"
+        )
+    again = _read_again(ledger, found)
+    typer.echo(f"after {place}, the next load reads again:")
+    for tp, (start, end) in sorted(again.items()):
+        count = "from the log's beginning" if start is None else counted(end - start, unit_of(tp))
+        typer.echo(f"  {tp}\t[{'-' if start is None else start}, {end})\t{count}")
+    if not again:
+        typer.echo("  nothing")
+    for tp, (start, end) in sorted(deleted_since(ledger, found).items()):
+        words(
+            f"{tp}: the log no longer has offsets [{start}, {end}): they cannot be read again, and loads "
+            "that wrote them are no longer in effect"
+        )
+    undone = [c.number for c in ledger.lineage() if c.number > found.parent and c.is_load and c.outputs]
+    if undone:
+        words(
+            f"no longer in effect: load {', '.join(map(str, undone))}. read_load leaves their files out, "
+            "and the next load into a database removes their rows"
+        )
+
+
+def _target(text: str) -> int:
+    kind, _, number = text.partition(":")
+    if text == "start":
+        return 0
+    if kind != "commit" or not number.isdecimal() or int(number) == 0:
+        raise typer.BadParameter(f"{text!r} is neither commit:<number> nor start", param_hint="--to")
+    return int(number)
+
+
+def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[TopicPartition, int]:
+    """The offsets of a time in the partitions that were loaded and still exist.
+
+    A partition without so late a record stays where it is.
+    """
+    time_ms = parse_time(text.strip())
+    if time_ms is None:
+        raise typer.BadParameter(
+            f"{text!r} is not a time since 1970, such as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
+        )
+    from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+    from pyspark_kafkalog.datasource.reading.opening import opened_cluster
+
+    head = ledger.head()
+    stored = {} if head is None else {key: p.next for key, p in head.stored.items()}
+    topics = "|".join(sorted({re.escape(key.topic) for key in stored}))
+    options = parse_batch_options(source_options(server, [], topics or "-", given))
+    with opened_cluster(options) as cluster:
+        asked = {key: time_ms for key in cluster.leaders() if key in stored}
+        found = cluster.offsets(asked)
+    for key in sorted(stored):
+        if key not in found:
+            words(f"{key} stays where it is: it no longer exists, or these options leave it out")
+        elif found[key] < 0:
+            words(f"{key} stays where it is: it has no record at or after {text}")
+    return {key: min(at, stored[key]) for key, at in found.items() if at >= 0}
+
+
+def _read_again(ledger: Ledger, found: Rewinding) -> Mapping[TopicPartition, tuple[int | None, int]]:
+    """Per partition the offsets from the next position to the newest one; None is the log's beginning."""
+    starts = {p.key: p.next for p in found.positions}
+    now = {p.key: p.next for p in ledger.commit_at(found.newest).positions}
+    return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
+
+
+COMPACT_EPILOG = """\
+Examples:
+
+kafkalog compact flights --offsets /lake/_offsets --dry-run
+
+kafkalog compact flights --offsets /lake/_offsets --to /lake/flights --target-size 256MB
+"""
+
+
+def compact(
+    name: Name,
+    offsets: Offsets,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Only files in this directory; default: all of the load."),
+    ] = None,
+    target_size: Annotated[
+        str, typer.Option("--target-size", help="Approximate size of the new files: 64MB, 128MB, 1GB.")
+    ] = "128MB",
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be merged.")] = False,
+) -> None:
+    """Merge the small files of many loads into a few large ones, with one commit per directory.
+
+    Rows and their load numbers stay the same. The replaced files stay until `gc` removes them.
+    """
+    ledger, target = open_ledger(name, offsets), _bytes(target_size)
+    small = _small(ledger, to, target)
+    for path, files, bytes_ in small:
+        typer.echo(f"{path}: {counted(files, 'small file')} with {size(bytes_)}")
+    if not small:
+        typer.echo("nothing to compact")
+    if dry_run or not small:
+        return
+    from pyspark_kafkalog.cli.load import spark_log, spark_session
+    from pyspark_kafkalog.loads.compaction import compact as compact_files
+
+    typer.echo("starting Spark", err=True)
+    with spark_log() as log_fd:
+        spark = spark_session(master, log_fd)
+        try:
+            for path, _, _ in small:
+                commit = compact_files(spark, path, offsets, target_bytes=target)
+                if commit is not None:
+                    (new,) = commit.outputs
+                    typer.echo(f"commit {commit.number}: {counted(len(new.files), 'file')} in {new.place}")
+        finally:
+            spark.stop()
+
+
+def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:
+    """Path, files and bytes of what would be put together."""
+    from pyspark_kafkalog.ledger.in_effect import live_outputs
+    from pyspark_kafkalog.loads.compaction import small_outputs
+    from pyspark_kafkalog.loads.output_files import read_claim
+
+    lineage = ledger.lineage()
+    claim = None if to is None else read_claim(to)
+    if to is not None and (claim is None or claim.load != ledger.name):
+        raise typer.BadParameter(f"load {ledger.name!r} has no table at {to}", param_hint="--to")
+    only = None if claim is None else claim.path
+    found = []
+    for path in sorted({out.path for _, out in live_outputs(lineage, only)}):
+        files = [file for _, out in small_outputs(live_outputs(lineage, path), target) for file in out.files]
+        if files:
+            found.append((path, len(files), sum(file.bytes for file in files)))
+    return found
+
+
+_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,6})\s*([KMG]B)", text.strip().upper())
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is not a size, such as 128MB or 1GB", param_hint="--target-size")
+    return int(found[1]) * _UNITS[found[2]]

@@ -1,42 +1,162 @@
-"""``kafkalog load`` at work: plans, starts Spark, shows how far the tasks are, says what was loaded where."""
+"""``kafkalog load``: plan, start Spark, show how far the tasks are, and say what was loaded where.
+
+Only the command itself imports what it needs: help is quick.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pyspark_kafkalog.cli.arguments import (
+    DEFAULT_SERVER,
+    Servers,
+    command_properties,
+    pairs,
+    speaks_07,
+)
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
-from pyspark_kafkalog.datasource.load.load_planning import propose as propose_plan
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.ledger.records import receipt_name, receipts_name
-from pyspark_kafkalog.loads.load import Load
-from pyspark_kafkalog.loads.load import load as begin_load
-from pyspark_kafkalog.loads.manifest import write_manifests
-from pyspark_kafkalog.loads.target import Target
+from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pyspark_kafkalog.ledger.ledger import Ledger
+    from pyspark_kafkalog.ledger.plan import Plan
+    from pyspark_kafkalog.loads.load import Load
+    from pyspark_kafkalog.loads.target import Target
+    from pyspark_kafkalog.types import TopicPartition
+
+Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
+Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
+
+LOAD_EPILOG = """\
+Examples:
+
+kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flights
+
+kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
+
+kafkalog load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp
+
+kafkalog load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights
+
+kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
+
+kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
+"""
 
 _LOOK_EVERY_SECONDS = 0.2
 _ASK_EVERY_SECONDS = 2.0
 """How often a far store is asked for receipts: one request each."""
 
 
+def load(
+    name: Name,
+    offsets: Offsets,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Directory for the files, or a database's URL; not with --dry-run."),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--subscribe-pattern", help="Instead: regular expression for whole topic names."),
+    ] = None,
+    server: Servers = DEFAULT_SERVER,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="Data source option, name=value; may be repeated."),
+    ] = None,
+    on_pending: Annotated[
+        str,
+        typer.Option("--on-pending", help="What to do with an uncommitted plan: replay, fail or discard."),
+    ] = "replay",
+    file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
+    by_time: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-by-time",
+            help="Write a directory for each day or hour of this column, such as timestamp.",
+        ),
+    ] = None,
+    grain: Annotated[str, typer.Option(help="With --partition-by-time: day or hour, in UTC.")] = "day",
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
+) -> None:
+    """Load new records into Parquet or ORC files or a database table, exactly once."""
+    options = source_options(server, topics or [], pattern, option or [])
+    if dry_run:
+        show_plan(propose(name, offsets, on_pending, options), name)
+        return
+    if to is None:
+        raise typer.BadParameter("say where the rows go", param_hint="--to")
+    target = target_of(to, table, file_format, by_time, grain)
+    run(name, offsets, target, on_pending, options, master)
+
+
+def source_options(
+    server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
+) -> dict[str, str]:
+    """The options of the source for these topics or this pattern, with those ``given`` as name=value."""
+    if bool(topics) == (pattern is not None):
+        raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
+    what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
+    file = command_properties().items()
+    shared = {f"kafka.{key}": value for key, value in file if key != "bootstrap.servers"}
+    options = {**shared, **what, **dict(pairs(given, "--option"))}
+    if not speaks_07(options):
+        options.setdefault("kafka.bootstrap.servers", server)
+    if not any(name.lower() == "fetchoffset.numretries" for name in options):
+        # Somebody waits: one request.timeout.ms, half a minute in which the client tries again by itself.
+        options["fetchOffset.numRetries"] = "0"
+    return options
+
+
+def show_plan(plan: Plan | None, name: str) -> None:
+    """Print the ranges of a plan; None is a plan of nothing."""
+    if plan is None:
+        typer.echo(f"{name}: nothing new")
+        return
+    unit = unit_of(plan.partitions[0].key)
+    rows = [
+        {
+            **asdict(p),
+            "partition": p.key.number,
+            f"{unit}s": p.end - p.start,
+            "why": p.reason or "goes on",
+        }
+        for p in plan.partitions
+    ]
+    show(rows, ("topic", "partition", "start", "end", f"{unit}s", "why"), as_json=False)
+    total = counted(sum(p.end - p.start for p in plan.partitions), unit)
+    tasks = counted(len(plan.ranges), "task")
+    typer.echo(f"{name}: load {plan.number} would read {total} in {tasks}")
+
+
+def unit_of(partition: TopicPartition) -> str:
+    """What offsets count: those of 0.7, which are of a broker's partition, are positions in bytes."""
+    return "offset" if partition.broker == NO_BROKER else "byte"
+
+
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
     """The plan that a load would have now, without writing it; None if nothing is new. Needs no Spark."""
+    from pyspark_kafkalog.datasource.load.load_planning import propose as propose_plan
+    from pyspark_kafkalog.ledger.ledger import Ledger
+
     ledger = Ledger.at(offsets, name)
     where = ledger.offsets_path  # absolute, as the source wants it
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
@@ -72,6 +192,10 @@ def run(
         InvalidConfig: an option is wrong.
         LoadError: it failed; unless the message says otherwise, the next load replays its plan.
     """
+    from pyspark_kafkalog.ledger.ledger import Ledger
+    from pyspark_kafkalog.loads.load import load as begin_load
+    from pyspark_kafkalog.loads.manifest import write_manifests
+
     # First, so that nobody waits for Spark if nothing is new or an option is wrong.
     if propose(name, offsets, on_pending, options) is None:
         ledger = Ledger.at(offsets, name)
@@ -100,6 +224,8 @@ def spark_log() -> Iterator[int]:
     Raises:
         LoadError: for any error of Spark, with the message of our error that caused it, if one did.
     """
+    import tempfile
+
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -168,6 +294,8 @@ def _reason(text: str) -> str:
 @contextmanager
 def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
     """A bar over the planned offsets, moved by the receipts as the tasks leave them."""
+    from pyspark_kafkalog.ledger.records import receipt_name, receipts_name
+
     total = sum(r.end - r.start for r in plan.ranges)
     ended = threading.Event()
     with progress(f"load {plan.number}, offsets", total) as tell:
