@@ -1,1 +1,1 @@
-"""`Consumer`, its fetches, and its membership in a group; and the former place of two classic modules."""
+"""`Consumer`, its fetches, and its membership in a group."""

@@ -143,9 +143,7 @@ class _Table:
         parts = name.split("/")
         if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
             return False
-        # A load that was replayed by a newer release has its directory inside that of the older one's run.
-        inner = len(parts) > 2 and parts[1].startswith(f"{output_files.RUN_COLUMN}=")
-        return "/".join(parts[: 2 if inner else 1]) in self._directories
+        return "/".join(parts[:2]) in self._directories
 
     def _replaced(self, there: Iterable[StoredFile], before: str) -> tuple[list[StoredFile], list[int]]:
         """The files that compactions in effect replaced and that are still there, and those compactions."""

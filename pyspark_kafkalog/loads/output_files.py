@@ -5,8 +5,8 @@
 
     <path>/kl_compact=00000050/kl_run=<run>/... files of other loads in fewer ones, by commit 50
 
-Two drivers never write to one directory, and readers ignore a file that no commit in effect lists. Older
-loads have no ``kl_run=``. docs/loads.md describes the layout.
+Two drivers never write to one directory, and readers ignore a file that no commit in effect lists.
+docs/loads.md describes the layout.
 """
 
 from __future__ import annotations
@@ -286,12 +286,10 @@ def files_in_effect(
 
 
 def by_directories(files: Iterable[str]) -> list[list[str]]:
-    """Files by the columns of their directories, in order: Spark reads one kind at a time."""
-    kinds: dict[tuple[str, bool], list[str]] = {}
+    """Files of loads and of compactions apart, in order: Spark reads one kind of directories at a time."""
+    kinds: dict[str, list[str]] = {}
     for file in files:
-        first, second = file.split("/", 2)[:2]
-        kind = first.partition("=")[0], second.startswith(f"{RUN_COLUMN}=")
-        kinds.setdefault(kind, []).append(file)
+        kinds.setdefault(file.partition("=")[0], []).append(file)
     return list(kinds.values())
 
 
@@ -304,8 +302,7 @@ def check_one_partitioning(where: str, files: Iterable[str]) -> None:
     first: tuple[str, tuple[str, ...]] | None = None
     for file in files:
         load, *inside = file.split("/")
-        directories = inside[1:-1] if inside[0].startswith(f"{RUN_COLUMN}=") else inside[:-1]
-        columns = tuple(unquote(directory.partition("=")[0]) for directory in directories)
+        columns = tuple(unquote(directory.partition("=")[0]) for directory in inside[1:-1])
         if first is None:
             first = load, columns
         elif first[1] != columns:

@@ -43,7 +43,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def decode_offsets(kept: object) -> OffsetsByPartition:
-    """What `encode_offsets` made, in this or an earlier version."""
+    """What `encode_offsets` or Spark's own connector made."""
     form = kept
     if isinstance(kept, dict) and type(kept.get("version")) is int:
         version = kept["version"]
@@ -68,9 +68,9 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
 _NOTE = "kafkalog start"
 """The metadata of a group's offsets that are a start. Brokers may allow few characters.
 
-Version 2, ``kafkalog start 2:12``, says of how many partitions; version 1 was these two words.
+``kafkalog start 2:12`` is version 2, of 12 partitions.
 """
-_NOTED = re.compile(_NOTE + r"(?: ([0-9]{1,9})(?::([0-9]{1,9}))?.*)?")
+_NOTED = re.compile(_NOTE + r" ([0-9]{1,9})(?::([0-9]{1,9}))?.*")
 _VERSION = 2
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class GroupStarts:
             marked = _NOTED.fullmatch(note)
             if marked is None:
                 continue
-            version, count = int(marked[1] or 1), int(marked[2] or 0)
+            version, count = int(marked[1]), int(marked[2] or 0)
             if version > _VERSION:
                 raise InvalidConfig(
                     f"group {self._group} keeps where the stream began in version {version} ({note!r}), and "

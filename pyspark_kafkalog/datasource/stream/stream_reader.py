@@ -54,7 +54,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         """The end of the next batch; see `StreamDriver.latest`. Spark before 4.2 gives neither argument."""
         known = None if start is None else decode_offsets(start)
         found = self._driver.latest(known, self._limits(limit))
-        # Spark compares the text: what was written by an earlier version is the same offset.
+        # Spark compares the text: what its own connector wrote in another form is the same offset.
         return start if start is not None and found == known else encode_offsets(found)
 
     @briefly

@@ -28,7 +28,6 @@ from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.dying_driver import die_before_the_commit
 from tests.support.loads.file_lake import NAME, Lake
 from tests.support.protocol.raw_client import RawClient
-from tests.support.spark.frame_rows import assert_rows
 from tests.support.until import until
 
 
@@ -178,32 +177,6 @@ def test_files_of_another_attempt_are_never_read(lake: Lake) -> None:
     lake.assert_published(rows(1, range(15)))
 
 
-@pytest.mark.long("several Spark jobs")
-def test_loads_of_older_releases_and_new_ones_are_one_table(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Older ones have no directory for the run, and Spark refuses to find columns in both kinds together."""
-
-    def run(code: str, **more: str) -> None:
-        with lake.load() as load:
-            frame = load.df.select(
-                "value", f.lit(code).alias("code"), *(f.lit(v).alias(k) for k, v in more.items())
-            )
-            load.write_parquet(lake.table, frame, partition_by="code")
-        lake.topic.add(15)
-
-    with monkeypatch.context() as older:
-        older.setattr(output_files, "load_directory", lambda number, _: f"load={number:08d}")
-        run("007")
-    run("7b", added="x")
-    run("8")
-    counted = kafkalog.read_load(lake.spark, lake.table).groupBy("load", "code").count()
-    assert_rows(counted, "load int, code string, count long", [(1, "007", 15), (2, "7b", 1), (3, "8", 1)])
-    assert kafkalog.read_load(lake.spark, lake.table).columns == ["value", "load", "code"]
-    merged = kafkalog.read_load(lake.spark, lake.table, mergeSchema=True).where("load = 2").first()
-    assert merged.asDict() == {"value": b"15", "load": 2, "code": "7b", "added": "x"}
-
-
 def test_two_tables_are_published_by_one_commit(lake: Lake) -> None:
     with lake.load() as load:
         load.write_parquet(lake.table)
@@ -307,10 +280,11 @@ def load_without_spark(lake: Lake, n: int) -> None:
         partitions.append(replace(p, start=p.end, end=end, ranges=((p.end, end),) if end > p.end else ()))
     plan = replace(last, number=head.number + 1, parent=head.number, partitions=tuple(partitions))
     plan = lake.ledger.write_plan(plan)
-    file = lake.table / f"load={plan.number:08d}" / "part-0.parquet"  # as of older releases
-    file.parent.mkdir()
+    inside = output_files.load_directory(plan.number, "a-run")
+    file = lake.table / inside / "part-0.parquet"
+    file.parent.mkdir(parents=True)
     pq.write_table(pa.table({"value": [str(n).encode()]}), file)
-    written = (output_files.written_files(lake.table, f"load={plan.number:08d}"),)
+    written = (output_files.written_files(lake.table, inside),)
     lake.ledger.commit(plan, mode="dir", run="a-run", outputs=written, receipts=False)
 
 

@@ -22,18 +22,18 @@ def unlisted(ledger: Ledger, table: Path, before_ms: int = NOW_MS) -> list[str]:
 
 
 def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
-    load(ledger, table, "load=00000001", "day=1/a.parquet")  # as older releases wrote
+    load(ledger, table, "load=00000001/kl_run=won", "day=1/a.parquet")
     load(ledger, table, "load=00000002/kl_run=won", "a.parquet", "b.parquet")
     ledger.rewind(1, "run")
     kept = [
         "load=00000002/kl_run=won/_SUCCESS",
-        "load=00000001/day=1/.a.parquet.crc",
+        "load=00000001/kl_run=won/day=1/.a.parquet.crc",
         "_kafkalog.json",
         "mine/a",
     ]
     lost = [
         "kl_compact=00000003/kl_run=died/a.parquet",
-        "load=00000001/day=1/late.parquet", "load=00000002/a.parquet",
+        "load=00000001/kl_run=won/day=1/late.parquet", "load=00000002/a.parquet",
         "load=00000002/kl_run=lost/_SUCCESS", "load=00000002/kl_run=lost/_temporary/0/a.parquet",
         "load=00000002/kl_run=lost/a.parquet", "load=00000002/kl_run=won/_temporary/0/b.parquet",
         "load=00000003/kl_run=superseded/a.parquet",
@@ -52,8 +52,9 @@ def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
     remove_files(ledger, found, NOW_MS)
     left = sorted(str(file.relative_to(table)) for file in table.rglob("*") if file.is_file())
     assert left == sorted([
-        *kept, *pending, "load=00000001/day=1/a.parquet", "load=00000002/kl_run=lost/young.parquet",
-        "load=00000002/kl_run=won/a.parquet", "load=00000002/kl_run=won/b.parquet",
+        *kept, *pending, "load=00000001/kl_run=won/day=1/a.parquet",
+        "load=00000002/kl_run=lost/young.parquet", "load=00000002/kl_run=won/a.parquet",
+        "load=00000002/kl_run=won/b.parquet",
     ])  # fmt: skip
     assert not (table / "load=00000003").exists()
     assert verify_outputs(ledger.history()) == []

@@ -25,8 +25,8 @@ def made(offsets: Path, name: str) -> Ledger:
 
 
 def of_load(number: int) -> str:
-    """Its directory without the run's, as in older releases."""
-    return f"load={number:08d}"
+    """The directory of its run."""
+    return output_files.load_directory(number, "won")
 
 
 def write(table: Path, number: int, *names: str, rows: int = 2) -> None:
@@ -44,11 +44,11 @@ def test_files_that_spark_takes_for_data_are_listed(ledger: Ledger, table: Path)
         table, 7, "_temporary/0/part-9.parquet", ".part-0.parquet.crc", "_SUCCESS", "part-0.parquet._COPYING_"
     )
     found = output_files.written_files(table, of_load(7))
-    assert (found.path, found.directory) == (str(table), "load=00000007")
+    assert (found.path, found.directory) == (str(table), of_load(7))
     assert [(f.name, f.rows) for f in found.files] == [
         ("_day=1/part-2.parquet", 3), ("part-0.parquet", 3), ("part-1.parquet", 3),
     ]  # fmt: skip
-    sizes = [(table / "load=00000007" / f.name).stat().st_size for f in found.files]
+    sizes = [(table / of_load(7) / f.name).stat().st_size for f in found.files]
     assert [f.bytes for f in found.files] == sizes
     assert found.rows == 9
 
@@ -66,10 +66,10 @@ def test_listing_forces_files_and_directories_to_disk(
         lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)),
     )
     output_files.written_files(table, of_load(1))
-    load = table / "load=00000001"
+    load = table / of_load(1)
     assert set(synced) == {
         load / "day=1" / "part-0.parquet", load / "day=2" / "part-1.parquet",
-        load / "day=1", load / "day=2", load, table,
+        load / "day=1", load / "day=2", load, load.parent, table,
     }  # fmt: skip
     assert synced[-1] == table
 
@@ -77,7 +77,7 @@ def test_listing_forces_files_and_directories_to_disk(
 def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     write(table, 1, "part-0.parquet")
-    file = table / "load=00000001" / "part-0.parquet"
+    file = table / of_load(1) / "part-0.parquet"
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(LoadError, match=r"part-0\.parquet is not a complete Parquet file"):
         output_files.written_files(table, of_load(1))
@@ -85,7 +85,7 @@ def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
 
 def test_a_missing_directory_cannot_be_listed(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
-    with pytest.raises(LoadError, match=r"load=00000003, and it is not on this machine"):
+    with pytest.raises(LoadError, match=r"load=00000003/kl_run=won, and it is not on this machine"):
         output_files.written_files(table, of_load(3))
 
 
@@ -105,8 +105,10 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     write(table, 3, "of-a-load-that-died.parquet")
     write(table, 1, "stale.parquet")
     assert output_files.files_in_effect(ledger, table) == [
-        "load=00000001/a.parquet", "load=00000001/b.parquet", "load=00000002/c.parquet",
-    ]  # fmt: skip
+        "load=00000001/kl_run=won/a.parquet",
+        "load=00000001/kl_run=won/b.parquet",
+        "load=00000002/kl_run=won/c.parquet",
+    ]
 
 
 def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
@@ -125,7 +127,7 @@ def test_two_tables_of_one_load_are_published_each_by_itself(ledger: Ledger, tmp
         write(tmp_path / name, 1, f"{name}.parquet")
         written.append(output_files.written_files(tmp_path / name, of_load(1)))
     ledger.commit(plan, mode="dir", run="a-run", outputs=tuple(written), receipts=False)
-    assert output_files.files_in_effect(ledger, tmp_path / "two") == ["load=00000001/two.parquet"]
+    assert output_files.files_in_effect(ledger, tmp_path / "two") == ["load=00000001/kl_run=won/two.parquet"]
 
 
 def test_two_partitionings_of_one_table_are_refused(ledger: Ledger, table: Path) -> None:
@@ -180,7 +182,7 @@ def test_directories_of_loads_that_nobody_claimed_are_left_alone(ledger: Ledger,
     write(table, 1, "a.parquet")
     with pytest.raises(LoadError, match=r"no _kafkalog\.json: it was removed"):
         output_files.claim_path(table, ledger)
-    assert (table / "load=00000001" / "a.parquet").exists()
+    assert (table / of_load(1) / "a.parquet").exists()
 
 
 def test_a_claim_that_was_removed_is_recreated_by_the_load_that_wrote_there(
@@ -207,7 +209,7 @@ def test_a_ledger_inside_the_table_moves_with_it(table: Path, tmp_path: Path) ->
     moved = table.rename(tmp_path / "moved")
     found = output_files.ledger_of(moved)
     assert found.location == str(moved / "_offsets" / "flights")
-    assert output_files.files_in_effect(found, moved) == ["load=00000001/a.parquet"]
+    assert output_files.files_in_effect(found, moved) == ["load=00000001/kl_run=won/a.parquet"]
 
 
 def test_a_moved_ledger_has_to_be_named(ledger: Ledger, table: Path, tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_local_paths_are_absolute_whatever_their_form(
 def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) -> None:
     commit = load(ledger, table, "gone.parquet", "grown.parquet", "rewritten.parquet", "whole.parquet")
     assert output_files.verify_outputs([commit]) == []
-    directory = table / "load=00000001"
+    directory = table / of_load(1)
     (directory / "gone.parquet").unlink()
     with (directory / "grown.parquet").open("ab") as file:
         file.write(b"x")
@@ -290,8 +292,8 @@ def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
     output_files.claim_path(table, ledger, "orc")
     with pytest.raises(LoadError, match="holds orc files of load 'flights'; parquet files cannot be added"):
         output_files.claim_path(table, ledger)
-    file = table / "load=00000001" / "part-0.orc"
-    file.parent.mkdir()
+    file = table / of_load(1) / "part-0.orc"
+    file.parent.mkdir(parents=True)
     orc.write_table(pa.table({"n": [1, 2, 3]}), file)
     found = output_files.written_files(table, of_load(1))
     assert (found.format, found.rows, found.files[0].name) == ("orc", 3, "part-0.orc")

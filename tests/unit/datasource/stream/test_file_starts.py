@@ -38,7 +38,7 @@ def test_only_the_newest_start_is_left_however_many_queries_there_were() -> None
         assert sorted(store.records) == [f"start-{number:08}.done", f"start-{number:08}.json"]
 
 
-def test_what_earlier_releases_have_left_is_removed_and_other_files_stay() -> None:
+def test_starts_of_killed_drivers_are_removed_and_other_files_stay() -> None:
     store = MemoryStore()
     for number in range(1, 4):
         store.records |= {f"start-{number:08}.json": b"{}", f"start-{number:08}.done": b""}
