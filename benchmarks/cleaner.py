@@ -26,9 +26,11 @@ import psutil
 
 from benchmarks.harness import Row, table
 from benchmarks.raw_client import RawClient, encode, produce_request
-from kafkalog_broker.config import LogConfig
+from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import start_broker
+from kafkalog_broker.logs.cleaner import CHECKPOINT_NAME, LogCleaner
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -36,8 +38,6 @@ from kafkalog_broker.offsets.offset_records import (
     encode_key,
     encode_value,
 )
-from kafkalog_broker.store.cleaner import CHECKPOINT_NAME, LogCleaner
-from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.client.admin import NewTopic, alter_topic_configs, create_topics
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode

@@ -32,9 +32,10 @@ from benchmarks.broker import scratch
 from benchmarks.broker_and_kafka import KAFKA, OURS, PEER, both
 from benchmarks.harness import Row
 from benchmarks.raw_client import RawClient, encode
-from kafkalog_broker.config import LogConfig
-from kafkalog_broker.group.consumer_group import Settings
-from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -43,7 +44,6 @@ from kafkalog_broker.offsets.offset_records import (
     encode_value,
 )
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch

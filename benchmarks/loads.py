@@ -33,11 +33,11 @@ from benchmarks.harness import Row, compare, interleave, table
 from benchmarks.spark_read import fill, session
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource import source
-from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan
-from pyspark_kafkalog.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 from tests.support.spark.spark_environments import s3a_keys

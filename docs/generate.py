@@ -7,7 +7,7 @@ from pathlib import Path
 from docs.command_line import command_line
 from docs.compatibility import compatibility
 from docs.property_tables import configuration
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.config.mirror import (
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVER_HEADING = """\
 The broker's properties, each with its default. Start it with:
   python -m kafkalog_broker start conf/server.properties
-Written by `make docs` from the definitions in broker/kafkalog_broker/config.py.
+Written by `make docs` from the definitions in broker/kafkalog_broker/config/broker.py.
 """
 
 ZOOKEEPER_HEADING = """\

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafkalog_broker.config import BrokerConfig, LogConfig
-from kafkalog_broker.listener_config import ListenerConfig
+from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.listener import ListenerConfig
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.client07 import Client07Config
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.config.properties import load_properties
     from pyspark_kafkalog.consumer.consumer import Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
-    from pyspark_kafkalog.datasource.load.load_planning import PendingPlan
+    from pyspark_kafkalog.datasource.batch.load_planning import PendingPlan
     from pyspark_kafkalog.datasource.read_arrow import read_arrow
     from pyspark_kafkalog.datasource.sink.sink_transactions import WrittenOtherwise
     from pyspark_kafkalog.datasource.source import DefaultSource

@@ -352,7 +352,7 @@ def run_child() -> None:
     """The child's whole life: configuration in, port out, serve until stopped or orphaned."""
     import logging  # here and below: the parent needs none of it
 
-    from kafkalog_broker.config import BrokerConfig
+    from kafkalog_broker.config.broker import BrokerConfig
     from kafkalog_broker.garbage import starting
     from kafkalog_broker.network.socket_server import share_the_interpreter
     from kafkalog_broker.scheduler import next_of
@@ -405,8 +405,8 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 def _check_known(names: Iterable[str]) -> None:
     """Raises `InvalidConfig` for an unknown property, with the nearest name."""
-    from kafkalog_broker.config import BrokerConfig
-    from kafkalog_broker.listener_config import known_name
+    from kafkalog_broker.config.broker import BrokerConfig
+    from kafkalog_broker.config.listener import known_name
 
     known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}
     for name in names:

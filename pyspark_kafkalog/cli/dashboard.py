@@ -363,8 +363,8 @@ class LedgerLoads:
 
     def __init__(self, place: str) -> None:
         """Raises `KafkaError`: nothing can be read at ``place``."""
-        from pyspark_kafkalog.stores.local_store import LocalStore
-        from pyspark_kafkalog.stores.locations import open_store
+        from pyspark_kafkalog.ledger.stores.local_store import LocalStore
+        from pyspark_kafkalog.ledger.stores.locations import open_store
 
         store = open_store(place)
         if isinstance(store, LocalStore) and not Path(store.location).is_dir():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.commit import Commit, Output
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
-    from pyspark_kafkalog.ledger.rewinding import Rewinding
+    from pyspark_kafkalog.ledger.rewind import Rewinding
     from pyspark_kafkalog.types import TopicPartition
 
 
@@ -198,7 +198,7 @@ def verify(
         raise typer.BadParameter("give both, or --store", param_hint="NAME and --offsets")
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.errors import LoadError
-    from pyspark_kafkalog.ledger.in_effect import live_outputs
+    from pyspark_kafkalog.ledger.live_outputs import live_outputs
     from pyspark_kafkalog.loads.output_files import verify_outputs
 
     findings = ledger.verify()
@@ -230,8 +230,8 @@ def verify(
 
 
 def _try_store(url: str) -> None:
-    from pyspark_kafkalog.stores.locations import open_store
-    from pyspark_kafkalog.stores.store_check import check_store
+    from pyspark_kafkalog.ledger.stores.locations import open_store
+    from pyspark_kafkalog.ledger.stores.store_check import check_store
 
     store = open_store(url)
     check_store(store)
@@ -358,7 +358,7 @@ def rewind(
     """
     if sum(way is not None for way in (to, to_datetime, to_offsets)) != 1:
         raise InvalidConfig("give one of --to, --to-datetime and --to-offsets")
-    from pyspark_kafkalog.ledger.rewinding import rewinding, rewinding_to_commit
+    from pyspark_kafkalog.ledger.rewind import rewinding, rewinding_to_commit
 
     ledger = open_ledger(name, offsets)
     with ledger.hold("rewind"):
@@ -397,7 +397,7 @@ def _changes_nothing(ledger: Ledger, found: Rewinding, *, gives_up_plan: bool) -
 
 
 def _show(ledger: Ledger, found: Rewinding) -> None:
-    from pyspark_kafkalog.ledger.rewinding import deleted_since
+    from pyspark_kafkalog.ledger.rewind import deleted_since
 
     place = f"load {found.parent}" if found.parent else "the start"
     if not found.is_exact:
@@ -445,7 +445,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
             f"{text!r} is not a time since 1970, such as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
         )
     from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-    from pyspark_kafkalog.datasource.reading.opening import opened_cluster
+    from pyspark_kafkalog.datasource.reading.wire import opened_cluster
 
     head = ledger.head()
     stored = {} if head is None else {key: p.next for key, p in head.stored.items()}
@@ -521,7 +521,7 @@ def compact(
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:
     """Path, files and bytes of what would be put together."""
-    from pyspark_kafkalog.ledger.in_effect import live_outputs
+    from pyspark_kafkalog.ledger.live_outputs import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
     from pyspark_kafkalog.loads.output_files import read_claim
 

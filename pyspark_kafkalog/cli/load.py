@@ -26,7 +26,7 @@ from pyspark_kafkalog.cli.arguments import (
 )
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -154,7 +154,7 @@ def unit_of(partition: TopicPartition) -> str:
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
     """The plan that a load would have now, without writing it; None if nothing is new. Needs no Spark."""
-    from pyspark_kafkalog.datasource.load.load_planning import propose as propose_plan
+    from pyspark_kafkalog.datasource.batch.load_planning import propose as propose_plan
     from pyspark_kafkalog.ledger.ledger import Ledger
 
     ledger = Ledger.at(offsets, name)

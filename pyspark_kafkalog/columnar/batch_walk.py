@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pyspark_kafkalog.columnar.engine import (
+from pyspark_kafkalog.columnar.message_walk import Step, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import records as message_records
+from pyspark_kafkalog.columnar.types import (
     Answer,
     BatchRun,
     Block,
@@ -23,8 +25,6 @@ from pyspark_kafkalog.columnar.engine import (
     Walk,
     Walks,
 )
-from pyspark_kafkalog.columnar.message_walk import Step, step, walk_messages
-from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,

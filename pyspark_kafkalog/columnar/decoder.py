@@ -26,7 +26,10 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     arrow_schema,
 )
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.engine import (
+from pyspark_kafkalog.columnar.entry_walk import EntryWalk
+from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
+from pyspark_kafkalog.columnar.python_engine import PlainEngine
+from pyspark_kafkalog.columnar.types import (
     ANY_OFFSETS,
     Aborted,
     Answer,
@@ -39,9 +42,6 @@ from pyspark_kafkalog.columnar.engine import (
     Walker,
     Wanted,
 )
-from pyspark_kafkalog.columnar.entry_walk import EntryWalk
-from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
-from pyspark_kafkalog.columnar.plain import PlainEngine
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -112,7 +112,7 @@ class EngineChoice:
     def _made(self) -> Engine | None:
         if kernel(self._kernel_name)[0] is None:
             return None
-        from pyspark_kafkalog.columnar.arena import CompiledEngine
+        from pyspark_kafkalog.columnar.numba_engine import CompiledEngine
 
         return CompiledEngine(_PLAIN)
 

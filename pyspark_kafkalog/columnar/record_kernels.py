@@ -17,7 +17,6 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.engine import Status
 from pyspark_kafkalog.columnar.intrinsics import (
     CRC32C_TABLES,
     FOLDS,
@@ -40,6 +39,7 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
+from pyspark_kafkalog.columnar.types import Status
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,

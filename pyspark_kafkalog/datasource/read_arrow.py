@@ -23,8 +23,8 @@ from pyspark_kafkalog.datasource.batch.batch_planning import asked_ranges, bound
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names
-from pyspark_kafkalog.datasource.reading.opening import open_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
+from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def _parsed(texts: Mapping[str, str]) -> BatchOptions:
             "reads again what loads have read"
         )
     # Reads without a load do without the ledger.
-    from pyspark_kafkalog.datasource.load.load_planning import read_again
+    from pyspark_kafkalog.datasource.batch.load_planning import read_again
 
     return read_again(options, options.load)
 

@@ -67,11 +67,11 @@ class DefaultSource(DataSource):
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
         if options.load is not None and options.load.looks_back:
-            from pyspark_kafkalog.datasource.load.load_planning import read_again
+            from pyspark_kafkalog.datasource.batch.load_planning import read_again
 
             options = read_again(options, options.load)
         if options.load is not None:
-            from pyspark_kafkalog.datasource.load.load_reader import LoadReader
+            from pyspark_kafkalog.datasource.batch.load_reader import LoadReader
 
             return LoadReader(options, columns, options.load, self._run)
         from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader

@@ -31,7 +31,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     summary_name,
 )
-from pyspark_kafkalog.stores.store import Store, at_once, side_by_side
+from pyspark_kafkalog.ledger.stores.store import Store, at_once, side_by_side
 
 logger = logging.getLogger(__name__)
 

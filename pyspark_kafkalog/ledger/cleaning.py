@@ -15,7 +15,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary, summarize
 from pyspark_kafkalog.ledger.records import RECEIPTS, RUNS, encode, marks_name, receipts_name, summary_name
-from pyspark_kafkalog.stores.store import side_by_side
+from pyspark_kafkalog.ledger.stores.store import side_by_side
 
 logger = logging.getLogger(__name__)
 

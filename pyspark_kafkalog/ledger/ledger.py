@@ -22,8 +22,9 @@ from pyspark_kafkalog.errors import (
     ReceiptMismatch,
 )
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
+from pyspark_kafkalog.ledger.caching_store import RememberingStore
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
-from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
+from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.plan import Plan, Position
 from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
 from pyspark_kafkalog.ledger.records import (
@@ -37,12 +38,11 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     receipts_name,
 )
-from pyspark_kafkalog.ledger.remembered import RememberingStore
-from pyspark_kafkalog.ledger.rewinding import Rewinding, rewinding_to_commit
+from pyspark_kafkalog.ledger.rewind import Rewinding, rewinding_to_commit
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import Store, SubStore, at_once
+from pyspark_kafkalog.ledger.stores.store_check import check_store
 from pyspark_kafkalog.ledger.verify import verify
-from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import Store, SubStore, at_once
-from pyspark_kafkalog.stores.store_check import check_store
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pyspark_kafkalog.ledger.commit import COMPACT, NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import summarize
 from pyspark_kafkalog.ledger.records import COMMITS, HEAD, LOAD, PLANS, plan_name, receipts_name
-from pyspark_kafkalog.stores.store import side_by_side
+from pyspark_kafkalog.ledger.stores.store import side_by_side
 
 
 def verify(archive: Archive) -> list[str]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import StoredFile
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable
 from pyspark_kafkalog.loads.reading import read_load
 from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.loads.target import Work
-from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

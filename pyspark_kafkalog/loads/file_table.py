@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.store_keys import give_spark_keys
 from pyspark_kafkalog.loads.target import Work
-from pyspark_kafkalog.stores.locations import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.datasource.load.load_planning import begin, commit_to_group
+from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
-from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger

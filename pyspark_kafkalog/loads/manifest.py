@@ -17,11 +17,11 @@ from typing import NamedTuple
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import Commit, Output
-from pyspark_kafkalog.ledger.in_effect import live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.live_outputs import live_outputs
+from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, Store, side_by_side
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.stores.locations import is_remote, open_store
-from pyspark_kafkalog.stores.store import FileStore, Store, side_by_side
 
 log = logging.getLogger(__name__)
 

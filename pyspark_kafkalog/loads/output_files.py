@@ -22,12 +22,12 @@ from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
-from pyspark_kafkalog.ledger.in_effect import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
+from pyspark_kafkalog.ledger.stores.locations import is_remote, is_same_store, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile
 from pyspark_kafkalog.loads.store_keys import give_spark_keys
-from pyspark_kafkalog.stores.locations import is_remote, is_same_store, open_store
-from pyspark_kafkalog.stores.store import FileStore, StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

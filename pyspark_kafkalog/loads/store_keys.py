@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
-from pyspark_kafkalog.stores.hadoop_keys import Get, settings_of
-from pyspark_kafkalog.stores.object_clients import (
+from pyspark_kafkalog.ledger.stores.hadoop_keys import Get, settings_of
+from pyspark_kafkalog.ledger.stores.object_clients import (
     SETTINGS_VARIABLE,
     address_of,
     give_settings,

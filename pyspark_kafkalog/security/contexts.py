@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.files import found_file
-from pyspark_kafkalog.security.stores import Keys, key_and_chain, pem, trusted
+from pyspark_kafkalog.security.key_stores import Keys, key_and_chain, pem, trusted
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from docs.house import JOURNEYS, journey
 CROSSED = {
     "produce": ("broker/kafkalog_broker/server/handlers/produce.py", "pyspark_kafkalog/protocol/exchange.py"),
     "fetch": ("broker/kafkalog_broker/server/handlers/fetch.py", "pyspark_kafkalog/protocol/exchange.py"),
-    "task": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/columnar/plain.py"),
+    "task": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/columnar/python_engine.py"),
     "load": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/ledger/receipts.py"),
     "send": ("pyspark_kafkalog/client/transport.py", "pyspark_kafkalog/producer/producer.py"),
 }

@@ -12,8 +12,8 @@ import pytest
 
 from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
 from kafkalog_broker.log.cleaning.swap import SWAP_SUFFIX
-from kafkalog_broker.log.loading import STRAY_NAME
 from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.recovery import STRAY_NAME
 from pyspark_kafkalog.errors import StorageError
 from tests.support.log.cleaning import cleaner_of, committed, kept, keyed, put, whole
 from tests.support.log.data_directories import checked, damages

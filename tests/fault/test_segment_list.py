@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.log.loading import STRAY_NAME
 from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.recovery import STRAY_NAME
 from kafkalog_broker.log.retention import BySize
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from tests.support.log.faulty_files import FaultyFiles, PowerCut, VolatileFiles
 from tests.support.log.logs import START_MS, batch, crash, open_log, values

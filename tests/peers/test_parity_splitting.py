@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.datasource.reading.splitting import split_ranges
+from pyspark_kafkalog.datasource.reading.task_ranges import split_ranges
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 

@@ -111,7 +111,7 @@ def _sources(
     from kafkalog_broker.inspect.export import Source
     from kafkalog_broker.inspect.inspection import inspection_of
     from kafkalog_broker.log.generations import SINCE_08
-    from kafkalog_broker.store.topic_store import read_partition_metadata
+    from kafkalog_broker.logs.topic_store import read_partition_metadata
 
     damaged = [finding for each in contents for finding in each.findings if finding.damage]
     if damaged:

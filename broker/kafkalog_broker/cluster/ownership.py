@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.log.generations import SINCE_08
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, StorageError
 from pyspark_kafkalog.types import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller, Transport

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Deletion, Name07
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.zookeeper.cluster_nodes import (
     ClusterNodes,

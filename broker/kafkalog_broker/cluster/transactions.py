@@ -18,12 +18,12 @@ from typing import Any
 
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers
+from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.store.state_topic import partition_for
-from kafkalog_broker.transaction.other_brokers import Refusals
-from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State, Transaction
-from kafkalog_broker.transaction.verified import VerifiedTransactions
+from kafkalog_broker.transactions.remote_coordinators import Refusals
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, State, Transaction
+from kafkalog_broker.transactions.txn_verification import VerifiedTransactions
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api.transactions import (
     AddPartitionsToTxnRequest,

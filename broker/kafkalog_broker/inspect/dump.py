@@ -20,7 +20,7 @@ from kafkalog_broker.inspect.inspection import (
     segments_in,
 )
 from kafkalog_broker.inspect.walker import open_segment
-from kafkalog_broker.log.aborted import ABORTED_SUFFIX, parse_aborted
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 from kafkalog_broker.log.scan import FoundBatch, FoundEntry, FoundEntry07, FoundSet

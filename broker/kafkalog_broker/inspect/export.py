@@ -24,12 +24,12 @@ from kafkalog_broker.inspect.inspection import (
     segments_in,
 )
 from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
-from kafkalog_broker.log.aborted import ABORTED_SUFFIX, aborted_bytes
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, aborted_bytes
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
 from kafkalog_broker.log.scan import FoundBatch
 from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, Damage, Found
-from kafkalog_broker.store.topic_store import PARTITION_METADATA
+from kafkalog_broker.logs.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import BatchHeader
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition, encode_id

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME
 from kafkalog_broker.disk.filesystem import FileSystem, read_file
-from kafkalog_broker.log.aborted import ABORTED_SUFFIX
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX
 from kafkalog_broker.log.cleaning.swap import decided_in, with_decided
 from kafkalog_broker.log.generations import SINCE_08, V07, family_of
 from kafkalog_broker.log.offset_scheme import (
@@ -30,7 +30,7 @@ from kafkalog_broker.log.offset_scheme import (
 from kafkalog_broker.log.segment import SUFFIX
 from kafkalog_broker.log.segment_list import SegmentList, read_segment_list
 from kafkalog_broker.log.walk import Found, Scan
-from kafkalog_broker.store.topic_store import (
+from kafkalog_broker.logs.topic_store import (
     PARTITION_METADATA,
     TOPICS_DIRECTORY,
     parse_topic,

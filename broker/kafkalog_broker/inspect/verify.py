@@ -22,7 +22,7 @@ from kafkalog_broker.inspect.inspection import (
 )
 from kafkalog_broker.inspect.second_look import files_in, look_again
 from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
-from kafkalog_broker.log.aborted import ABORTED_SUFFIX, parse_aborted
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
 from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     Missing,

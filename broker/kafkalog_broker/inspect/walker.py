@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kafkalog_broker.disk.filesystem import File, FileSystem
 from kafkalog_broker.inspect.inspection import Inspection, SegmentPlace
-from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.append.producers import ProducerState
 from kafkalog_broker.log.scan import FoundBatch
 from kafkalog_broker.log.walk import Damage, Found

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles
-from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from pyspark_kafkalog.formats.batch import MAGIC
 
 

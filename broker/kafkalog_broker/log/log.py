@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from pathlib import Path
 
-from kafkalog_broker.config import LogConfig
+from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory
-from kafkalog_broker.log.aborted import AbortedTransaction, aborted_in
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction, aborted_in
 from kafkalog_broker.log.cleaning.swap import Swap
 from kafkalog_broker.log.family import (
     AppendResult,
@@ -24,7 +24,7 @@ from kafkalog_broker.log.family import (
     rewritten,
 )
 from kafkalog_broker.log.file_slice import FileSlice
-from kafkalog_broker.log.loading import CleanState, cleaned_segment, new_segment
+from kafkalog_broker.log.recovery import CleanState, cleaned_segment, new_segment
 from kafkalog_broker.log.retention import (
     RetentionPolicy,
     SegmentFacts,

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from kafkalog_broker.config import BrokerConfig, LogConfig
+from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
+from kafkalog_broker.config.listener import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import keep_or_make
 from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
-from kafkalog_broker.endpoint import KAFKA07, PLAINTEXT
-from kafkalog_broker.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.retention import policy_named, policy_of
+from kafkalog_broker.logs.cleaner import LogCleaner
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.security.acl_store import AclStore, FileAcls
@@ -30,11 +32,9 @@ from kafkalog_broker.server.coordinators import Coordinators
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from kafkalog_broker.server.dispatch import Services
 from kafkalog_broker.server.listeners import Listeners
-from kafkalog_broker.server.served_logs import ServedLogs
-from kafkalog_broker.server.served_topics import Topics
-from kafkalog_broker.server.written_topics import WrittenTopics
-from kafkalog_broker.store.cleaner import LogCleaner
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.server.log_access import ServedLogs
+from kafkalog_broker.server.metadata_cache import WrittenTopics
+from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
 

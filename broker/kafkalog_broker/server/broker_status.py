@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.group.coordinator import GroupCoordinator
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.groups.coordinator import GroupCoordinator
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.status.snapshot import (

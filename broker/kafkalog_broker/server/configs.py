@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kafkalog_broker.config import DYNAMIC, BrokerConfig, LogConfig
+from kafkalog_broker.config.broker import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.dispatch import Context
-from kafkalog_broker.server.served_topics import GENERATION_PROPERTY
+from kafkalog_broker.server.topics import GENERATION_PROPERTY
 from pyspark_kafkalog.config.definition import Config, Property, describe
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.configs import (

@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.disk.filesystem import FileSystem
-from kafkalog_broker.group.consumer_group import Settings
-from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.server.delayed_fetch import DelayedFetches
-from kafkalog_broker.server.served_topics import Topics
-from kafkalog_broker.store.manager import LogManager
-from kafkalog_broker.transaction.coordinator import TransactionCoordinator
-from kafkalog_broker.transaction.producer_ids import ProducerIds
+from kafkalog_broker.server.topics import Topics
+from kafkalog_broker.transactions.coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kafkalog_broker.cluster.ownership import Ownership
     from kafkalog_broker.cluster.peers import Peers
     from kafkalog_broker.cluster.transactions import ClusterTransactions
-    from kafkalog_broker.group.brought_offsets import BroughtOffsets
-    from kafkalog_broker.store.state_topic import Placement
+    from kafkalog_broker.groups.offset_migration import BroughtOffsets
+    from kafkalog_broker.logs.state_topic import Placement
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """Kafka's for this topic: nothing in it may age out, only be superseded."""
@@ -213,7 +213,7 @@ class Coordinators:
     def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> BroughtOffsets | None:
         if self._peers is None or self._ownership is None:
             return None
-        from kafkalog_broker.group.brought_offsets import BroughtOffsets
+        from kafkalog_broker.groups.offset_migration import BroughtOffsets
 
         directories = self._config.directories()
         return BroughtOffsets(directories, files, logs, self._ownership, self._peers, self.groups.offsets)

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.config import BrokerConfig
-from kafkalog_broker.group.coordinator import GroupCoordinator
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.groups.coordinator import GroupCoordinator
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.scheduler import Scheduler
@@ -22,12 +22,12 @@ from kafkalog_broker.security.credentials import CredentialStore
 from kafkalog_broker.security.principal import Principal, Session
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from kafkalog_broker.server.log_access import ServedLogs
+from kafkalog_broker.server.metadata_cache import WrittenTopics
 from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
-from kafkalog_broker.server.served_logs import ServedLogs
-from kafkalog_broker.server.served_topics import Topics
-from kafkalog_broker.server.written_topics import WrittenTopics
-from kafkalog_broker.transaction.coordinator import TransactionCoordinator
-from kafkalog_broker.transaction.producer_ids import ProducerIds
+from kafkalog_broker.server.topics import Topics
+from kafkalog_broker.transactions.coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.producer_ids import ProducerIds
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import (
@@ -40,7 +40,7 @@ from pyspark_kafkalog.protocol.exchange import (
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kafkalog_broker.group.brought_offsets import BroughtOffsets
+    from kafkalog_broker.groups.offset_migration import BroughtOffsets
     from kafkalog_broker.server.registration import ZooKeeperOffsets
 
 _OLDER_CODES = {

@@ -25,8 +25,8 @@ from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.security.authorizer import Authorizer, denial
 from kafkalog_broker.security.principal import Session
 from kafkalog_broker.server.dispatch import Services
+from kafkalog_broker.server.log_access import TimeAllowance
 from kafkalog_broker.server.request_limits import COSTLY_ELEMENTS
-from kafkalog_broker.server.served_logs import TimeAllowance
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRequest,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.config import BrokerConfig
-from kafkalog_broker.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
-from kafkalog_broker.listener_config import (
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
+from kafkalog_broker.config.listener import (
     MECHANISMS,
     OAUTHBEARER,
     PLAIN,
@@ -22,6 +22,7 @@ from kafkalog_broker.listener_config import (
 )
 from kafkalog_broker.log.family import LogFamily
 from kafkalog_broker.log.generations import SINCE_08, V07
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import RequestMemory
 from kafkalog_broker.network.connection import Entrance
@@ -37,10 +38,9 @@ from kafkalog_broker.security.oauthbearer import SignedTokens, oauth_bearer
 from kafkalog_broker.security.principal import Session, java_address
 from kafkalog_broker.server.dispatch import Dispatcher, Services
 from kafkalog_broker.server.handlers07 import Dispatcher07
+from kafkalog_broker.server.log_access import ServedLogs, Views
 from kafkalog_broker.server.login import LoginGate, SecuredSession
-from kafkalog_broker.server.served_logs import ServedLogs, Views
 from kafkalog_broker.server.views.view07 import View07
-from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
 

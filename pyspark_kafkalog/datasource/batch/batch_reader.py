@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_planning import plan_batch
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.reading.opening import close_idle_connections, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
+from pyspark_kafkalog.datasource.reading.wire import close_idle_connections, opened_cluster
 from pyspark_kafkalog.errors import briefly
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 

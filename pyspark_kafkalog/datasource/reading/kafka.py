@@ -95,7 +95,7 @@ class KafkaCluster(SourceCluster):
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """First by bytes, then as `split_ranges`."""
         # Tasks do not split.
-        from pyspark_kafkalog.datasource.reading.splitting import split_by_bytes, split_ranges
+        from pyspark_kafkalog.datasource.reading.task_ranges import split_by_bytes, split_ranges
 
         options = self.options
         if options.max_bytes is not None:
@@ -105,8 +105,8 @@ class KafkaCluster(SourceCluster):
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
         """First by offsets, then by bytes."""
-        from pyspark_kafkalog.datasource.reading.capping import cap_bytes, cap_offsets
-        from pyspark_kafkalog.datasource.reading.splitting import by_partition, sample
+        from pyspark_kafkalog.datasource.reading.load_limits import cap_bytes, cap_offsets
+        from pyspark_kafkalog.datasource.reading.task_ranges import by_partition, sample
 
         if load.max_records is not None:
             ranges = cap_offsets(ranges, load.max_records)

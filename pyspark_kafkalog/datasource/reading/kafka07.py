@@ -285,7 +285,7 @@ class Kafka07Cluster(SourceCluster):
 
         Offsets count bytes, so ``maxBytesPerPartition`` limits them.
         """
-        from pyspark_kafkalog.datasource.reading.splitting import split_at
+        from pyspark_kafkalog.datasource.reading.task_ranges import split_at
 
         options = self.options
         if options.max_records is not None:
@@ -296,7 +296,7 @@ class Kafka07Cluster(SourceCluster):
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
         """By bytes, which offsets count; at the starts of segments, as `split`."""
-        from pyspark_kafkalog.datasource.reading.capping import cap_at
+        from pyspark_kafkalog.datasource.reading.load_limits import cap_at
 
         if load.max_bytes is None:
             return list(ranges)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
-from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import DatabaseFailed, IncompleteLoad, InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger

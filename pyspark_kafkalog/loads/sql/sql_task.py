@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
-from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, LostRace, ReceiptMismatch, UnstorableValue
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import begin
-from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.batch.load_planning import begin
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.opening import open_cluster
+from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.errors import (
     ForeignCluster,
     InvalidConfig,

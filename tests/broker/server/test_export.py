@@ -19,7 +19,7 @@ from kafkalog_broker.cli import main
 from kafkalog_broker.disk import filesystem
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.disk.process_lock import hold_directory
-from kafkalog_broker.store.topic_store import read_partition_metadata
+from kafkalog_broker.logs.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import encode_id
@@ -144,7 +144,7 @@ def test_topics_are_chosen_by_name(tmp_path: Path, target: Path, capsys: pytest.
 
 def test_several_directories_make_one_export(tmp_path: Path, target: Path) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
-    from kafkalog_broker.config import BrokerConfig
+    from kafkalog_broker.config.broker import BrokerConfig
     from kafkalog_broker.server.broker import Broker
 
     directories = ",".join(map(str, places))

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.broker import Broker
-from kafkalog_broker.store.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic

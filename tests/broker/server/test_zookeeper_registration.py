@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.server.registration import Registration
-from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig

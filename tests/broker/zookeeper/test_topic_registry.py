@@ -13,8 +13,8 @@ import pytest
 from kafkalog_broker.cluster.ownership import ClusterView, Ownership
 from kafkalog_broker.cluster.registry import TopicRegistry
 from kafkalog_broker.cluster.registry_reader import OlderRegistry
-from kafkalog_broker.store.cluster_data import RegistryNote
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.logs.cluster_data import RegistryNote
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidPartitions,

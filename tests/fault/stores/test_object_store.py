@@ -16,11 +16,11 @@ import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.stores import lease, object_clients
-from pyspark_kafkalog.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.stores.locations import is_same_store, open_store
-from pyspark_kafkalog.stores.store import FileStore, Store, SubStore
-from pyspark_kafkalog.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores import lease, object_clients
+from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
+from pyspark_kafkalog.ledger.stores.locations import is_same_store, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore
+from pyspark_kafkalog.ledger.stores.store_check import check_store
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
 
@@ -166,7 +166,7 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     monkeypatch.setattr(lease, "_LEASE_S", 600.0)  # nobody alive is too late
     code = (
         "import sys, time\n"
-        "from pyspark_kafkalog.stores import lease, object_store\n"
+        "from pyspark_kafkalog.ledger.stores import lease, object_store\n"
         "lease._RENEWAL_S = 0.1\n"
         "with object_store.ObjectStore(sys.argv[1]).hold('.lock', 'driver 17 on host-a'):\n"
         "    print('held', flush=True)\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy
-from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 
 ROOT = Path(__file__).parents[3]
 
 CREATE = """
 import sys
-from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 store, who = LocalStore(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -27,7 +27,7 @@ print(*won, flush=True)
 
 HOLD = """
 import sys
-from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 with LocalStore(sys.argv[1]).hold(".lock", "the first driver"):
     print("held", flush=True)
     sys.stdin.readline()
@@ -35,7 +35,7 @@ with LocalStore(sys.argv[1]).hold(".lock", "the first driver"):
 
 CREATE_ON = """
 import itertools, sys
-from pyspark_kafkalog.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 store = LocalStore(sys.argv[1])
 for n in itertools.count():
     if store.create(f"plans/{n:08d}.json", b"x" * 50_000):

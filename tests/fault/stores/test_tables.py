@@ -13,6 +13,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import Commit, Output
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from pyspark_kafkalog.loads.output_files import (
@@ -23,7 +24,6 @@ from pyspark_kafkalog.loads.output_files import (
     verify_outputs,
     written_files,
 )
-from pyspark_kafkalog.stores.locations import open_store
 from tests.support.command_line import kafkalog
 from tests.support.ledger.plans import P0, P1, begun, facts, read_all
 

@@ -20,12 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kafkalog_broker.cluster.membership import Membership
 from kafkalog_broker.cluster.ownership import ClusterView, Ownership
 from kafkalog_broker.cluster.registry import TopicRegistry
-from kafkalog_broker.config import BrokerConfig
-from kafkalog_broker.endpoint import PLAINTEXT
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.endpoint import PLAINTEXT
 from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.server.log_access import ServedLogs
 from kafkalog_broker.server.registration import Registration
-from kafkalog_broker.server.served_logs import ServedLogs
-from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import TopicPartition, decode_id
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kafkalog_broker.config import BrokerConfig, LogConfig
-from kafkalog_broker.endpoint import parse_endpoint
+from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.endpoint import parse_endpoint
 from pyspark_kafkalog.config.client import ConsumerConfig
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX, Config, describe, parse
 from pyspark_kafkalog.config.producer import ProducerConfig

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.batch.batch_planning import plan_ranges
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.datasource.reading.splitting import split_ranges
+from pyspark_kafkalog.datasource.reading.task_ranges import split_ranges
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
 
 _sizes = st.integers(0, 60) | st.integers(0, 10**6) | st.sampled_from([2**40, 2**62])

@@ -18,7 +18,7 @@ from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import IncompleteLoad, LostRace
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.ledger.stores.store import Store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing

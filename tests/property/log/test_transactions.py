@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from tests.support.examples import examples
 from tests.support.log.committed import committed
 from tests.support.log.logs import batch, crash, open_log

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.stores import Keys, key_and_chain, trusted
+from pyspark_kafkalog.security.key_stores import Keys, key_and_chain, trusted
 from tests.support.network.java_stores import (
     AUTHORITY_PEM,
     JKS_PASSWORD,

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import begin
+from pyspark_kafkalog.datasource.batch.load_planning import begin
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
-from kafkalog_broker.config import LogConfig
-from kafkalog_broker.group.consumer_group import Settings
-from kafkalog_broker.group.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.state_topic import Placement
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.store.manager import LogManager
-from kafkalog_broker.store.state_topic import Placement
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.manual_clock import ManualClock

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from pyspark_kafkalog.errors import LoadBusy
-from pyspark_kafkalog.stores.store import Store, StoredFile
+from pyspark_kafkalog.ledger.stores.store import Store, StoredFile
 
 
 class MemoryStore:

@@ -202,11 +202,11 @@ def _record(name: str) -> str | None:
 
 def _install() -> None:
     """Wrap what the driver does to its store, so that it can be killed between any two steps."""
+    from pyspark_kafkalog.ledger.stores.hdfs_store import HdfsStore
+    from pyspark_kafkalog.ledger.stores.local_store import LocalStore
+    from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
     from pyspark_kafkalog.loads import output_files
     from pyspark_kafkalog.loads.sql.database import Session
-    from pyspark_kafkalog.stores.hdfs_store import HdfsStore
-    from pyspark_kafkalog.stores.local_store import LocalStore
-    from pyspark_kafkalog.stores.object_store import ObjectStore
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, name: str, data: bytes) -> Any:

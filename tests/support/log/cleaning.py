@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.store.cleaner import LogCleaner
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.cleaner import LogCleaner
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.formats.batch import MAGIC, encode_batch, read_header
 from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
 from pyspark_kafkalog.types import NewRecord

@@ -12,7 +12,7 @@ from kafkalog_broker.disk.data_directory import (
     write_table,
 )
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.store.topic_store import PARTITION_METADATA, directory_name
+from kafkalog_broker.logs.topic_store import PARTITION_METADATA, directory_name
 from pyspark_kafkalog.types import TopicPartition
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.config import LogConfig
+from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.family import Grown
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_message, encode_set, wrap_set

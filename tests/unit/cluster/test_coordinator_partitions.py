@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.cluster.coordinator_partitions import CoordinatorPartitions
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition
 

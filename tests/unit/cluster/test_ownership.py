@@ -15,7 +15,7 @@ from kafkalog_broker.cluster.ownership import (
     RegisteredElsewhere,
     spread,
 )
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY

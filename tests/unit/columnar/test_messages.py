@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.columnar import arena, message_walk
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.engine import Answer
+from pyspark_kafkalog.columnar.types import Answer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidTimestamp,

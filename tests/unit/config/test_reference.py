@@ -7,9 +7,9 @@ import pytest
 
 from docs.generate import ROOT, generated
 from docs.property_tables import CHAPTERS, table
-from kafkalog_broker.config import BrokerConfig
-from kafkalog_broker.listener_config import ListenerConfig
-from kafkalog_broker.topic_config import LogConfig
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.listener import ListenerConfig
+from kafkalog_broker.config.topic import LogConfig
 from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig, SimpleConsumerConfig
 from pyspark_kafkalog.config.definition import Config, Property, between, describe, prop

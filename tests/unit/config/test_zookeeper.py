@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, parse_connect
 from pyspark_kafkalog.errors import InvalidConfig

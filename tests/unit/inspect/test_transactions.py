@@ -11,7 +11,7 @@ from kafkalog_broker.cli.broker_app import main
 from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
 from kafkalog_broker.inspect.export import Source, export
 from kafkalog_broker.inspect.inspection import PartitionPlace
-from kafkalog_broker.log.aborted import AbortedTransaction, parse_aborted
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction, parse_aborted
 from tests.support.log.data_directories import checked, damages
 from tests.support.log.logs import PARTITION, batch, open_log
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.datasource.load.load_planning import read_again
+from pyspark_kafkalog.datasource.batch.load_planning import read_again
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, Committed, SpecificOffsets

@@ -19,7 +19,7 @@ from pyspark_kafkalog.ledger.cleaning import clean
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
-from pyspark_kafkalog.ledger.rewinding import Rewinding
+from pyspark_kafkalog.ledger.rewind import Rewinding
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.counted_calls import counted
 from tests.support.ledger.memory_store import MemoryStore, counting

@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog.errors import LostRace
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.ledger.stores.store import Store
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, counting, crashing
 from tests.support.ledger.plans import P0, P1, facts, plan_of, read_all
 from tests.support.ledger.turns import Gate, take_turns

@@ -11,13 +11,13 @@ import pytest
 
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.in_effect import Removal
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.live_outputs import Removal
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import LedgerRecord, decode, encode, seal, unseal
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.output_files import Claim, read_claim, verify_outputs
-from pyspark_kafkalog.stores.locations import open_store
 from tests.support.command_line import kafkalog
 from tests.support.manual_clock import ManualClock
 from tests.support.release_1 import LEDGERS, RELEASE_1, WRITTEN_AT, copied, lines

@@ -7,7 +7,7 @@ import pytest
 from pyspark_kafkalog.errors import LoadError, LostRace
 from pyspark_kafkalog.ledger.commit import Output
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.rewinding import rewinding
+from pyspark_kafkalog.ledger.rewind import rewinding
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import P0, P1, begun, facts, loaded, position, read_all
 

@@ -10,14 +10,14 @@ import pytest
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import LoadError, LostRace
 from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
-from pyspark_kafkalog.ledger.in_effect import live_outputs
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.live_outputs import live_outputs
 from pyspark_kafkalog.ledger.plan import Position
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.compaction import small_outputs
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
-from pyspark_kafkalog.stores.locations import open_store
 from tests.support.ledger.memory_store import WatchedStore
 from tests.support.ledger.plans import P0, P1, begun, facts
 from tests.support.loads.written_tables import load, write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.log.aborted import AbortedTransaction, parse_aborted
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction, parse_aborted
 from pyspark_kafkalog.errors import CorruptMessage
 from tests.support.log.logs import batch, crash, open_log
 

@@ -14,7 +14,7 @@ from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.offset_scheme import ByteOffsets, Wanted
 from kafkalog_broker.log.retention import SegmentFacts, offsets_before
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
 from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, crash, open_log

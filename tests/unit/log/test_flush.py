@@ -9,7 +9,7 @@ import pytest
 from kafkalog_broker.disk.data_directory import read_table, write_table
 from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles

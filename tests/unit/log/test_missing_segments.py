@@ -14,8 +14,8 @@ import pytest
 from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
 from kafkalog_broker.inspect.contents import read_contents
-from kafkalog_broker.log.loading import STRAY_NAME
 from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.recovery import STRAY_NAME
 from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     FullSegment,
@@ -23,7 +23,7 @@ from kafkalog_broker.log.segment_list import (
     read_segment_list,
     write_segment_list,
 )
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, OffsetOutOfRange, StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.data_directories import checked, damages
@@ -160,7 +160,7 @@ def test_a_partition_with_missing_data_is_offline_and_its_files_stay_as_they_are
             manager.log(PARTITION)
         assert f"my_topic-0 is offline: {case.missing}" in str(e.value)
         assert str(path) not in str(e.value)
-        (line,) = [r.getMessage() for r in caplog.records if r.name == "kafkalog_broker.store.startup"]
+        (line,) = [r.getMessage() for r in caplog.records if r.name == "kafkalog_broker.logs.startup"]
         assert line.startswith(f"my_topic-0 is offline: {case.missing}")
         assert f"put the files back into {path}, or start it with log.missing.segments=truncate" in line
         assert snapshot(path) == before

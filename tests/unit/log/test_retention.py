@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_broker.config import LogConfig
+from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import (
     ByAge,
@@ -22,7 +22,7 @@ from kafkalog_broker.log.retention import (
     policy_named,
     policy_of,
 )
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import InvalidConfig, OffsetOutOfRange
 from pyspark_kafkalog.formats.message_set import records
 from tests.support.log.logs import PARTITION, START_MS, batch, contents, open_log, open_manager, values

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.log.generations import check_first_name, check_name, file_name, topic_of_file
-from kafkalog_broker.store.topic_store import directory_name, partition_of
+from kafkalog_broker.logs.topic_store import directory_name, partition_of
 from pyspark_kafkalog.errors import InvalidTopic
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import contents, open_manager

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_pem_x509_certificate
 
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.stores import Keys, key_and_chain, trusted
+from pyspark_kafkalog.security.key_stores import Keys, key_and_chain, trusted
 from tests.support.network.java_stores import (
     AUTHORITY_PEM,
     JKS_PASSWORD,
@@ -166,7 +166,7 @@ def test_pkcs12_alone_needs_a_library() -> None:
     code = (
         "import sys; sys.modules['cryptography'] = None\n"
         "from tests.support.network.java_stores import *\n"
-        "from pyspark_kafkalog.security.stores import key_and_chain, trusted\n"
+        "from pyspark_kafkalog.security.key_stores import key_and_chain, trusted\n"
         "n = dict(name='n', password_name='p')\n"
         "assert trusted(TRUST_JKS, PASSWORD, **n)\n"
         "assert key_and_chain(KEYS_PEM, None, None, **n, key_password_name='k').key\n"

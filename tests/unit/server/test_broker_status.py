@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, LiveBroker, Ownership, Pulse
-from kafkalog_broker.group.coordinator import Description
+from kafkalog_broker.groups.coordinator import Description
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.broker_status import BrokerSnapshots
-from kafkalog_broker.store.manager import LogManager
-from kafkalog_broker.store.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.status.snapshot import BrokerStatus, PartitionStatus
 from pyspark_kafkalog.types import TopicPartition

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config import BrokerConfig
-from kafkalog_broker.server.served_topics import Topics
-from kafkalog_broker.store.manager import LogManager
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
     InvalidTopic,

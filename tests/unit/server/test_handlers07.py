@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config import BrokerConfig
+from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.generations import V07
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
+from kafkalog_broker.server.log_access import LONGEST_SECONDS, ServedLogs
 from kafkalog_broker.server.request_limits import COSTLY_ELEMENTS
-from kafkalog_broker.server.served_logs import LONGEST_SECONDS, ServedLogs
-from kafkalog_broker.server.served_topics import Topics
+from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,

@@ -12,7 +12,7 @@ from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.handlers.log_offsets import list_offsets
 from kafkalog_broker.server.handlers.produce import produce
-from kafkalog_broker.server.served_logs import LONGEST_SECONDS, ServedLogs
+from kafkalog_broker.server.log_access import LONGEST_SECONDS, ServedLogs
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,

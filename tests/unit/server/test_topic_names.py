@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.log.generations import check_name, collision
-from kafkalog_broker.server.served_topics import MAX_PARTITIONS, check_partition_count
+from kafkalog_broker.server.topics import MAX_PARTITIONS, check_partition_count
 from pyspark_kafkalog.errors import InvalidPartitions, InvalidTopic, ServerError
 
 

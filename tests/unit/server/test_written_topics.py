@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
+from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.server import written_topics
-from kafkalog_broker.server.written_topics import WrittenTopics
-from kafkalog_broker.store.topic_store import StoredTopic
+from kafkalog_broker.server.metadata_cache import WrittenTopics
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
     MetadataResponse,

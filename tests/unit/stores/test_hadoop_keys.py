@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
-from pyspark_kafkalog.stores import object_clients
-from pyspark_kafkalog.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.stores.object_clients import address_of
+from pyspark_kafkalog.ledger.stores import object_clients
+from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
+from pyspark_kafkalog.ledger.stores.object_clients import address_of
 
 HOST = "a.dfs.core.windows.net"
 S3, AZURE, GCS = "s3a://b/x", f"abfss://c@{HOST}/x", "gs://b/x"

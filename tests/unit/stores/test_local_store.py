@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.stores.local_store import LocalStore
-from pyspark_kafkalog.stores.locations import open_store
-from pyspark_kafkalog.stores.store import SubStore
-from pyspark_kafkalog.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import SubStore
+from pyspark_kafkalog.ledger.stores.store_check import check_store
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 
 

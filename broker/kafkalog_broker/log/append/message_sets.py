@@ -8,7 +8,7 @@ number them, and compressed sets hold the offsets.
 
 from __future__ import annotations
 
-from kafkalog_broker.config import LogConfig
+from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
-from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch
 from pyspark_kafkalog.errors import (
     CorruptMessage,

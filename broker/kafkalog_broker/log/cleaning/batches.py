@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.cleaning.keys import LONGEST_PLAIN, KeyOffsets, digest, walk_records
 from kafkalog_broker.log.family import NewestBatch
 from pyspark_kafkalog.formats.batch import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, write_all
-from kafkalog_broker.log.aborted import AbortedTransaction
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.cleaning.batches import AbortedRanges, BatchFilter
 from kafkalog_broker.log.cleaning.keys import KeyOffsets
 from kafkalog_broker.log.cleaning.plan import Source, groups_of

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.disk.filesystem import Entry, FileSystem, OpenFile, replace_file
-from kafkalog_broker.log.aborted import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
 from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.segment import Segment, segment_name

@@ -17,9 +17,9 @@ import shutil
 from itertools import groupby
 from operator import attrgetter
 
+from kafkalog_broker.logs.manager import DirectoryContents
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
-from kafkalog_broker.store.manager import DirectoryContents
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.cluster import (
     BROKERS,

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from kafkalog_broker.group import assignors
-from kafkalog_broker.group.assignors import EMPTY, by_topic
-from kafkalog_broker.group.classic_rules import CONSUMER
-from kafkalog_broker.group.consumer_group import Client, ConsumerGroup
+from kafkalog_broker.groups import assignors
+from kafkalog_broker.groups.assignors import EMPTY, by_topic
+from kafkalog_broker.groups.classic_rules import CONSUMER
+from kafkalog_broker.groups.consumer_group import Client, ConsumerGroup
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.groups import GROUP_OPERATIONS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError

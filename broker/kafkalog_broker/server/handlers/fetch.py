@@ -20,11 +20,11 @@ from itertools import chain
 from typing import Any, cast
 from uuid import UUID
 
-from kafkalog_broker.log.aborted import AbortedTransaction as Aborted
+from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
-from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog, check_leader_epoch
+from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
 from kafkalog_broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api.fetch import (

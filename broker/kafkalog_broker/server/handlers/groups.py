@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from kafkalog_broker.group.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from kafkalog_broker.group.group import NoSuchGroup
+from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
+from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.groups import (

@@ -23,8 +23,8 @@ from kafkalog_broker.log.log import Guard, Log
 from kafkalog_broker.network.reply import Part
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import LATER, MANY, CloseConnection, Context, handles
-from kafkalog_broker.server.served_logs import TimeAllowance
-from kafkalog_broker.transaction.other_brokers import Refusals
+from kafkalog_broker.server.log_access import TimeAllowance
+from kafkalog_broker.transactions.remote_coordinators import Refusals
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.server.dispatch import LATER, Context, always, handles
-from kafkalog_broker.transaction.producer_ids import NoProducerId
+from kafkalog_broker.transactions.producer_ids import NoProducerId
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.producers import (
     DescribeProducersRequest,

@@ -23,7 +23,7 @@ from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.configs import topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import live_brokers
-from kafkalog_broker.server.served_topics import family_and_properties
+from kafkalog_broker.server.topics import family_and_properties
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,

@@ -26,12 +26,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.group.group import NoSuchGroup
-from kafkalog_broker.group.group_offsets import encode_offsets
+from kafkalog_broker.groups.group import NoSuchGroup
+from kafkalog_broker.groups.group_offsets import encode_offsets
 from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
-from kafkalog_broker.transaction.states import PREPARED, STATE_NAMES, State
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, State
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.transactions import (
     AddOffsetsToTxnRequest,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from kafkalog_broker.log.file_slice import MemorySlice
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.served_logs import Allowance, Entries, ReadableLog
+from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog
 from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
 from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader, readable_until
 from pyspark_kafkalog.formats.message_set import ENTRIES

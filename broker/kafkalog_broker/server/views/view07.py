@@ -19,7 +19,7 @@ from kafkalog_broker.log.file_slice import MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import SegmentFacts
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.served_logs import LEADER_EPOCH, Allowance
+from kafkalog_broker.server.log_access import LEADER_EPOCH, Allowance
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

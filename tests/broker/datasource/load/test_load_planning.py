@@ -15,8 +15,8 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.client.admin import create_partitions
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
-from pyspark_kafkalog.datasource.load.load_planning import PendingPlan, begin, commit_to_group, propose
-from pyspark_kafkalog.datasource.load.load_reader import LoadReader
+from pyspark_kafkalog.datasource.batch.load_planning import PendingPlan, begin, commit_to_group, propose
+from pyspark_kafkalog.datasource.batch.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
-from pyspark_kafkalog.datasource.load.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import (

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
-from pyspark_kafkalog.datasource.load.load_reader import LoadReader
+from pyspark_kafkalog.datasource.batch.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.datasource.reading.splitting import (
+from pyspark_kafkalog.datasource.reading.task_ranges import (
     SAMPLES,
     SAMPLES_IN_ALL,
     Density,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_kafkalog.datasource.stream.stream_offsets import FileStarts, StartSuperseded
-from pyspark_kafkalog.stores.store import Store
+from pyspark_kafkalog.ledger.stores.store import Store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
 

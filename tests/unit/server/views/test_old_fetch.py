@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.served_logs import Allowance, Entries
+from kafkalog_broker.server.log_access import Allowance, Entries
 from kafkalog_broker.server.views import old_fetch
 from kafkalog_broker.server.views.old_fetch import OlderReader
 from kafkalog_broker.server.views.view07 import View07

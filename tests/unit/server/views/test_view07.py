@@ -14,7 +14,7 @@ import pytest
 from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.served_logs import Allowance
+from kafkalog_broker.server.log_access import Allowance
 from kafkalog_broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records

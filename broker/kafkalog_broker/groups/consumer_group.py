@@ -1,0 +1,586 @@
+"""One group of the newer protocol: its state, and what heartbeats, timers and matched patterns make of it.
+
+Pure: a state is never changed. Each function takes one with the event and the time, and returns the next one;
+what is to be stored is the difference of the two (`consumer_group_records`). An event that is refused raises
+`KafkaError`, and the state stays. Source: KIP-848; Kafka's ``GroupMetadataManager`` and
+``CurrentAssignmentBuilder``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from kafkalog_broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, Subscriber
+from kafkalog_broker.groups.topic_patterns import check_pattern
+from pyspark_kafkalog.errors import ErrorCode, ServerError
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
+
+JOINING = 0
+"""The epoch of a member that joins."""
+
+LEAVING = -1
+"""The epoch of a member that leaves."""
+
+BACK_SOON = -2
+"""The epoch of a static member that leaves for a moment: its assignment is kept until its session ends."""
+
+MEMBER_EPOCHS_SINCE = 9
+"""The version of OffsetCommit and OffsetFetch in which members give their epoch."""
+
+_CLIENT_NAMES_ITSELF_SINCE = 1
+
+_T = TypeVar("_T")
+
+
+class MemberState(IntEnum):
+    """Where a member is on its way to its target, by Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED = 1
+    """It has not yet let go of what it is to give up."""
+    UNRELEASED = 2
+    """Something that it is to get is still held by another."""
+
+
+class GroupState:
+    """Kafka's words for the state of a group."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member says of itself. ``pattern`` is a regular expression over names of topics, "" none."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    names: tuple[str, ...]
+    pattern: str
+    rebalance_timeout_ms: int
+    assignor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a member has: ``assigned`` it may use, ``revoking`` it has still to let go of."""
+
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Assignment
+    revoking: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedTopic:
+    topic_id: UUID
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedTopics:
+    """What a pattern matched, and when (ms since the epoch)."""
+
+    names: tuple[str, ...]
+    time_ms: int
+
+
+class Topic(Protocol):
+    """What the group needs to know of a topic."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+
+Topics = Mapping[str, Topic]
+"""All topics by name: a snapshot, another object once anything has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The broker's settings of these groups; ``assignors`` are of `ASSIGNORS`, the first is the default."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignors: tuple[str, ...] = ("uniform", "range")
+    max_size: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sent a heartbeat, and in which version of it."""
+
+    client_id: str
+    host: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A group and its members by id.
+
+    ``members`` is what they say, ``target`` what they are to have, ``progress`` what they have. Once
+    ``target_epoch`` is below ``epoch``, the next heartbeat computes a new target. What is not compared is not
+    stored: deadlines in ms of any clock, and the snapshots of topics that were last looked at.
+    """
+
+    group_id: str
+    epoch: int = 0
+    topics: Mapping[str, SubscribedTopic] = field(default_factory=dict)
+    members: Mapping[str, Subscription] = field(default_factory=dict)
+    target_epoch: int = 0
+    target: Mapping[str, Assignment] = field(default_factory=dict)
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    patterns: Mapping[str, MatchedTopics] = field(default_factory=dict)
+    sessions: Mapping[str, int] = field(default_factory=dict, compare=False)
+    revocations: Mapping[str, int] = field(default_factory=dict, compare=False)
+    seen: Topics | None = field(default=None, compare=False)
+    matched: Topics | None = field(default=None, compare=False)
+
+    @property
+    def state(self) -> str:
+        """One of `GroupState`."""
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return GroupState.ASSIGNING
+        if all(_is_reconciled(p, self.target_epoch) for p in self.progress.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    @property
+    def deadline(self) -> int | None:
+        """When `expired` has something to do; None without members."""
+        times = [*self.sessions.values(), *self.revocations.values()]
+        return min(times) if times else None
+
+    def assignor(self, settings: Settings) -> str:
+        """The assignor that most members ask for, else the first of the settings."""
+        votes = Counter(m.assignor for m in self.members.values() if m.assignor in settings.assignors)
+        return max(settings.assignors, key=lambda name: votes[name])
+
+    def subscribed_names(self, member_id: str) -> frozenset[str]:
+        """The names of the topics that the member subscribes to, whether they exist or not."""
+        member = self.members[member_id]
+        matched = self.patterns.get(member.pattern)
+        return frozenset(member.names if matched is None else (*member.names, *matched.names))
+
+    def all_subscribed(self) -> frozenset[str]:
+        """The names of the topics that any member subscribes to."""
+        # Most members subscribe to the same.
+        unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
+        return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
+
+    def unmatched(self, topics: Topics) -> frozenset[str]:
+        """The patterns that are to be compared with the names of ``topics``: see `matched_patterns`."""
+        wanted = {m.pattern for m in self.members.values() if m.pattern}
+        return frozenset(wanted if topics is not self.matched else wanted - self.patterns.keys())
+
+
+def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: Settings) -> None:
+    """What is wrong with a heartbeat whatever the group. Raises `ServerError`."""
+    for what, value in (
+        ("group", request.group_id),
+        ("instance", request.instance_id),
+        ("rack", request.rack_id),
+    ):
+        if value == "":
+            raise _invalid(f"the {what} id must not be empty")
+    if not request.member_id and (request.member_epoch != JOINING or version >= _CLIENT_NAMES_ITSELF_SINCE):
+        raise _invalid("the member id must not be empty")
+    if request.member_epoch == JOINING:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("who joins must give its rebalance timeout")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("who joins must give an empty list of partitions")
+        # To nothing is allowed: a client that compares names itself may not know any yet.
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("who joins must say what it subscribes to")
+    elif request.member_epoch < BACK_SOON:
+        raise _invalid(f"member epoch {request.member_epoch}; the least is {BACK_SOON}")
+    elif request.member_epoch == BACK_SOON and request.instance_id is None:
+        raise _invalid(f"member epoch {BACK_SOON} is for static members, which give their instance id")
+    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
+        raise ServerError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"assignor {request.server_assignor!r}; there are {', '.join(settings.assignors)}",
+        )
+    if request.subscribed_topic_regex:
+        check_pattern(request.subscribed_topic_regex)
+
+
+def heartbeat(
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    client: Client,
+    topics: Topics,
+    settings: Settings,
+    now_ms: int,
+) -> tuple[ConsumerGroup, Assignment | None]:
+    """The state after a heartbeat that `check_request` let pass, and the assignment if it is to be sent.
+
+    Raises:
+        ServerError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID or
+            GROUP_MAX_SIZE_REACHED.
+    """
+    member_id = request.member_id
+    if request.member_epoch < 0:
+        return _left(group, request), None
+    owned = _owned(request)
+    if request.member_epoch == JOINING:
+        group = _joined(group, request, client, settings)
+    else:
+        _check_member(group, member_id, request.instance_id)
+        _check_epoch(group.progress[member_id], request.member_epoch, owned, member_id)
+        group = _subscribed(group, member_id, _updated(group.members[member_id], request, client))
+    before = group.progress[member_id]
+    group = _looked_at(group, topics)
+    if group.epoch > group.target_epoch:
+        group = _retargeted(group, settings)
+    group = _reconciled(group, member_id, owned, now_ms)
+    group = replace(group, sessions={**group.sessions, member_id: now_ms + settings.session_timeout_ms})
+    after = group.progress[member_id]
+    send = _is_full(request) or before.assigned != after.assigned
+    return group, after.assigned if send else None
+
+
+def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
+    """Without the members that did not heartbeat, or did not let go of their partitions, in time."""
+    late = {m for times in (group.sessions, group.revocations) for m, due in times.items() if due <= now_ms}
+    return _without(group, late) if late else group
+
+
+def resumed(group: ConsumerGroup, settings: Settings, now_ms: int) -> ConsumerGroup:
+    """A group that was loaded: all timers begin again."""
+    return replace(
+        group,
+        sessions=dict.fromkeys(group.members, now_ms + settings.session_timeout_ms),
+        revocations={
+            m: now_ms + group.members[m].rebalance_timeout_ms
+            for m, progress in group.progress.items()
+            if progress.state is MemberState.UNREVOKED
+        },
+    )
+
+
+def matched_patterns(
+    group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: Topics, now_ms: int
+) -> ConsumerGroup:
+    """With what its patterns matched among the names of ``topics``; patterns nobody has any more are skipped.
+
+    The epoch rises if the match of any has changed.
+    """
+    patterns = dict(group.patterns)
+    wanted = {m.pattern for m in group.members.values()}
+    changed = False
+    for pattern, names in found.items():
+        old = patterns.get(pattern)
+        if pattern in wanted and (old is None or frozenset(old.names) != names):
+            changed = changed or bool(names) or old is not None
+            patterns[pattern] = MatchedTopics(tuple(sorted(names)), now_ms)
+    group = replace(group, patterns=patterns, matched=topics)
+    return replace(group, epoch=group.epoch + 1, seen=None) if changed else group
+
+
+def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
+    """Whether a member may commit offsets in this version of OffsetCommit, or in a transaction: None.
+
+    Raises:
+        ServerError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, STALE_MEMBER_EPOCH, or
+            ILLEGAL_GENERATION for it in a transaction.
+    """
+    if epoch < 0 and (not group.members or (version is None and not member_id)):
+        return  # an administrator's, or from a producer that knows of no member
+    if member_id not in group.members:
+        raise _unknown(group, member_id)
+    if version is not None and version < MEMBER_EPOCHS_SINCE:
+        raise ServerError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"group {group.group_id!r} has the newer protocol; its members commit in version "
+            f"{MEMBER_EPOCHS_SINCE} and later",
+        )
+    _check_epoch_is(
+        group,
+        member_id,
+        epoch,
+        ErrorCode.ILLEGAL_GENERATION if version is None else ErrorCode.STALE_MEMBER_EPOCH,
+    )
+
+
+def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+    """Whether offsets may be read. Raises `ServerError`: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH."""
+    if not member_id and epoch < 0:
+        return
+    if member_id is None or member_id not in group.members:
+        raise _unknown(group, member_id or "")
+    _check_epoch_is(group, member_id, epoch, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def _check_epoch_is(group: ConsumerGroup, member_id: str, epoch: int, code: ErrorCode) -> None:
+    present = group.progress[member_id].epoch
+    if epoch != present:
+        raise ServerError(code, f"member {member_id} is at epoch {present}, not at {epoch}")
+
+
+def _joined(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, settings: Settings
+) -> ConsumerGroup:
+    member_id = request.member_id
+    same = None if request.instance_id is None else _static_member(group, request.instance_id, member_id)
+    if same is not None and same != member_id:
+        if group.progress[same].epoch != BACK_SOON:
+            raise ServerError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"member {same} has the instance id {request.instance_id!r} and has not left",
+            )
+        group = _renamed(group, same, member_id)
+    old = group.members.get(member_id)
+    if old is None:
+        if len(group.members) >= settings.max_size:
+            raise ServerError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} has {settings.max_size} members"
+            )
+        nothing = Progress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
+        group = replace(group, progress={**group.progress, member_id: nothing})
+        old = Subscription(None, None, "", "", (), "", -1, None)
+    elif group.progress[member_id].epoch == BACK_SOON:
+        came_back = replace(group.progress[member_id], epoch=0, previous_epoch=0)
+        group = replace(group, progress={**group.progress, member_id: came_back})
+    return _subscribed(group, member_id, _updated(old, request, client))
+
+
+def _left(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    member_id = request.member_id
+    _check_member(group, member_id, request.instance_id)
+    if request.member_epoch == LEAVING:
+        return _without(group, {member_id})
+    # What it was to let go of it has let go of: it reads no more.
+    away = replace(
+        group.progress[member_id],
+        epoch=BACK_SOON,
+        previous_epoch=group.progress[member_id].epoch,
+        state=MemberState.STABLE,
+        revoking=EMPTY,
+    )
+    revocations = {m: due for m, due in group.revocations.items() if m != member_id}
+    return replace(group, progress={**group.progress, member_id: away}, revocations=revocations)
+
+
+def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+    if instance_id is not None:
+        present = _static_member(group, instance_id, member_id)
+        if present is None:
+            raise _unknown(group, member_id)
+        if present != member_id:
+            raise ServerError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"member {present} has the instance id {instance_id!r} now, not {member_id}",
+            )
+    elif member_id not in group.members:
+        raise _unknown(group, member_id)
+
+
+def _check_epoch(progress: Progress, epoch: int, owned: Assignment | None, member_id: str) -> None:
+    if epoch == progress.epoch:
+        return
+    # The answer that raised the epoch may have been lost; who holds no more than it may goes on.
+    lost_answer = epoch == progress.previous_epoch and owned is not None and owned <= progress.assigned
+    if epoch > progress.epoch or not lost_answer:
+        raise ServerError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"member {member_id} is at epoch {progress.epoch}, not at {epoch}; it has to join again",
+        )
+
+
+def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | None:
+    """The id of the member with this instance id; ``likely`` is looked at first."""
+    known = group.members.get(likely)
+    if known is not None and known.instance_id == instance_id:
+        return likely
+    return next((m for m, s in group.members.items() if s.instance_id == instance_id), None)
+
+
+def _updated(old: Subscription, request: ConsumerGroupHeartbeatRequest, client: Client) -> Subscription:
+    """The member with what the request says; what it leaves out stays."""
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    new = Subscription(
+        instance_id=old.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=old.rack_id if request.rack_id is None else request.rack_id,
+        client_id=client.client_id,
+        client_host=client.host,
+        names=old.names if names is None else tuple(sorted(set(names))),
+        pattern=old.pattern if pattern is None else pattern,
+        rebalance_timeout_ms=(
+            old.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        assignor=old.assignor if request.server_assignor is None else request.server_assignor,
+    )
+    return old if new == old else new
+
+
+def _subscribed(group: ConsumerGroup, member_id: str, new: Subscription) -> ConsumerGroup:
+    """With the member's subscription; the epoch rises if it is to other topics than before."""
+    old = group.members.get(member_id)
+    if old is new:
+        return group
+    group = replace(group, members={**group.members, member_id: new})
+    if old is not None and (old.names, old.pattern) == (new.names, new.pattern):
+        return group
+    group = _without_unused_patterns(group)
+    return replace(group, epoch=group.epoch + 1, seen=None)
+
+
+def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
+    """With the subscribed topics as they are now; the epoch rises if they are not as they were."""
+    if topics is group.seen:
+        return group
+    found = {
+        name: SubscribedTopic(topics[name].topic_id, len(topics[name].partitions))
+        for name in sorted(group.all_subscribed())
+        if name in topics
+    }
+    if found == group.topics:
+        return replace(group, seen=topics)
+    # Ahead of its target the epoch has been raised already, by what the next target will be for as well.
+    rise = group.epoch == group.target_epoch
+    return replace(group, topics=found, seen=topics, epoch=group.epoch + rise)
+
+
+def _retargeted(group: ConsumerGroup, settings: Settings) -> ConsumerGroup:
+    subscribers = {}
+    ids: dict[object, frozenset[UUID]] = {}
+    for member_id, member in group.members.items():
+        subscription = member.names, member.pattern
+        if subscription not in ids:
+            names = group.topics.keys() & group.subscribed_names(member_id)
+            ids[subscription] = frozenset(group.topics[name].topic_id for name in names)
+        subscribers[member_id] = Subscriber(
+            member.instance_id, ids[subscription], group.target.get(member_id, EMPTY)
+        )
+    counts = {topic.topic_id: topic.partition_count for topic in group.topics.values()}
+    target = ASSIGNORS[group.assignor(settings)](subscribers, counts)
+    return replace(group, target=target, target_epoch=group.epoch)
+
+
+def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, now_ms: int) -> ConsumerGroup:
+    """With the member taken on towards its target, as far as it and the others allow."""
+    before = group.progress[member_id]
+    if _is_reconciled(before, group.target_epoch):
+        return group
+    after = _next_progress(group, member_id, before, owned)
+    if after == before:
+        return group
+    revocations = dict(group.revocations)
+    if after.state is MemberState.UNREVOKED:
+        revocations[member_id] = now_ms + group.members[member_id].rebalance_timeout_ms
+    else:
+        revocations.pop(member_id, None)
+    return replace(group, progress={**group.progress, member_id: after}, revocations=revocations)
+
+
+def _next_progress(group: ConsumerGroup, member_id: str, now: Progress, owned: Assignment | None) -> Progress:
+    epoch = now.epoch
+    if now.state is MemberState.UNREVOKED:
+        if owned is None or owned & now.revoking:
+            return now
+        epoch += 1
+    target = group.target.get(member_id, EMPTY)
+    keep, revoke = now.assigned & target, now.assigned - target
+    if revoke and (owned is None or owned & revoke):
+        return _moved(now, epoch, MemberState.UNREVOKED, keep, revoke)
+    wanted = target - keep
+    free = wanted.difference(
+        *(held for m, p in group.progress.items() if m != member_id for held in (p.assigned, p.revoking))
+    )
+    state = MemberState.STABLE if len(free) == len(wanted) else MemberState.UNRELEASED
+    return _moved(now, group.target_epoch, state, keep | free, EMPTY)
+
+
+def _moved(
+    before: Progress, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment
+) -> Progress:
+    previous = before.previous_epoch if epoch == before.epoch else before.epoch
+    return Progress(epoch, previous, state, assigned, revoking)
+
+
+def _is_reconciled(progress: Progress, target_epoch: int) -> bool:
+    return progress.state is MemberState.STABLE and progress.epoch == target_epoch
+
+
+def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
+    """Without these members; the next heartbeat of another one gives their partitions away."""
+    gone = frozenset(gone)
+    group = _without_unused_patterns(
+        replace(
+            group,
+            epoch=group.epoch + 1,
+            members=_omitting(group.members, gone),
+            target=_omitting(group.target, gone),
+            progress=_omitting(group.progress, gone),
+            sessions=_omitting(group.sessions, gone),
+            revocations=_omitting(group.revocations, gone),
+        )
+    )
+    subscribed = group.all_subscribed()
+    return replace(group, topics={n: topic for n, topic in group.topics.items() if n in subscribed})
+
+
+def _without_unused_patterns(group: ConsumerGroup) -> ConsumerGroup:
+    if not group.patterns:
+        return group
+    used = {m.pattern for m in group.members.values()}
+    return replace(group, patterns={p: matched for p, matched in group.patterns.items() if p in used})
+
+
+def _renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
+    """A static member that came back under another id, with its assignment."""
+    return replace(
+        group,
+        members=_renaming(group.members, old_id, new_id),
+        target=_renaming(group.target, old_id, new_id),
+        progress=_renaming(group.progress, old_id, new_id),
+        sessions=_renaming(group.sessions, old_id, new_id),
+    )
+
+
+def _renaming(by_id: Mapping[str, _T], old_id: str, new_id: str) -> dict[str, _T]:
+    return {new_id if m == old_id else m: value for m, value in by_id.items()}
+
+
+def _omitting(by_id: Mapping[str, _T], gone: frozenset[str]) -> dict[str, _T]:
+    return {m: value for m, value in by_id.items() if m not in gone}
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset((t.topic_id, p) for t in request.topic_partitions for p in t.partitions)
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the client says everything, and so is to hear everything."""
+    subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.member_epoch == JOINING or (
+        subscribes and request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
+    )
+
+
+def _unknown(group: ConsumerGroup, member_id: str) -> ServerError:
+    return ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")
+
+
+def _invalid(message: str) -> ServerError:
+    return ServerError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,317 @@
+"""A group of the newer protocol as records of ``__consumer_offsets``, in Kafka's layout. Pure.
+
+A key is ``version:2 group:string``, and in some versions another string; what the version says is in the
+table below. A value is ``0:2`` and a flexible message. A state is stored as the last value of each key, and a
+step as those keys whose values it changed. Source: Kafka's ``ConsumerGroup*Key`` and ``*Value`` definitions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.groups.assignors import Assignment, by_topic
+from kafkalog_broker.groups.consumer_group import (
+    ConsumerGroup,
+    MatchedTopics,
+    MemberState,
+    Progress,
+    SubscribedTopic,
+    Subscription,
+)
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError
+from pyspark_kafkalog.protocol.codec import INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
+from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.types import NewRecord
+
+_INT16 = struct.Struct(">h")
+_VALUE_VERSION = 0
+
+
+class RecordKind(IntEnum):
+    """What a record keeps: the version of its key."""
+
+    EPOCH = 3
+    TOPICS = 4
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    PROGRESS = 8
+    PATTERN = 16
+
+
+_WITH_ITEM = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.PROGRESS, RecordKind.PATTERN}
+
+
+class RecordKey(NamedTuple):
+    """``item`` is the id of a member, or a pattern; "" in kinds that a group has one of."""
+
+    kind: RecordKind
+    group: str
+    item: str = ""
+
+
+Entry = tuple[RecordKey, bytes | None]
+"""A key and its value; None deletes the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    epoch: int = wire(INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Racks:
+    partition: int = wire(INT32)
+    racks: tuple[str, ...] = wire(Array(STRING))
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    topic_id: UUID = wire(UUID_TYPE)
+    name: str = wire(STRING)
+    partition_count: int = wire(INT32)
+    racks: tuple[_Racks, ...] = wire(Array(_Racks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    topics: tuple[_Topic, ...] = wire(Array(_Topic))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    instance_id: str | None = wire(STRING, null_since=0)
+    rack_id: str | None = wire(STRING, null_since=0)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    names: tuple[str, ...] = wire(Array(STRING))
+    pattern: str | None = wire(STRING, null_since=0)
+    rebalance_timeout_ms: int = wire(INT32, default=-1)
+    assignor: str | None = wire(STRING, null_since=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    topic_id: UUID = wire(UUID_TYPE)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    partitions: tuple[_Partitions, ...] = wire(Array(_Partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    epoch: int = wire(INT32)
+    previous_epoch: int = wire(INT32)
+    state: int = wire(INT8)
+    assigned: tuple[_Partitions, ...] = wire(Array(_Partitions))
+    revoking: tuple[_Partitions, ...] = wire(Array(_Partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    names: tuple[str, ...] = wire(Array(STRING))
+    version: int = wire(INT64)
+    time_ms: int = wire(INT64)
+
+
+_VALUES: dict[RecordKind, Any] = {
+    RecordKind.EPOCH: _Epoch,
+    RecordKind.TOPICS: _Topics,
+    RecordKind.MEMBER: _Member,
+    RecordKind.TARGET_EPOCH: _Epoch,
+    RecordKind.TARGET: _Target,
+    RecordKind.PROGRESS: _Progress,
+    RecordKind.PATTERN: _Pattern,
+}
+
+
+def encode_key(key: RecordKey) -> bytes:
+    """The key's bytes. Raises `CorruptMessage`: a string is longer than 32767 bytes."""
+    strings = [key.group, key.item] if key.kind in _WITH_ITEM else [key.group]
+    out = _INT16.pack(key.kind)
+    for text in strings:
+        data = text.encode("utf-8")
+        if len(data) > 0x7FFF:
+            raise CorruptMessage(f"a string of {len(data)} bytes in a record's key; the limit is {0x7FFF}")
+        out += _INT16.pack(len(data)) + data
+    return out
+
+
+def decode_key(data: bytes) -> RecordKey | None:
+    """The key, or None for one of another kind. Raises `CorruptMessage`: the bytes are cut."""
+    try:
+        (version,) = _INT16.unpack_from(data)
+        if version not in _VALUES:
+            return None
+        kind, strings, pos = RecordKind(version), [], 2
+        for _ in range(2 if kind in _WITH_ITEM else 1):
+            (length,) = _INT16.unpack_from(data, pos)
+            pos += 2
+            if length < 0 or pos + length > len(data):
+                raise CorruptMessage(f"string of {length} bytes at byte {pos} of a key of {len(data)}")
+            strings.append(bytes(data[pos : pos + length]).decode("utf-8"))
+            pos += length
+    except (struct.error, UnicodeDecodeError) as e:
+        raise CorruptMessage(f"key of {len(data)} bytes cannot be read: {e}") from e
+    return RecordKey(kind, *strings)
+
+
+def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[Entry]:
+    """What is to be stored when a group goes from one state to the next; None is no group.
+
+    In the order in which Kafka stores it: what goes first, then members, epoch, target, progress.
+    """
+    present = after if after is not None else before
+    if present is None or before is after:
+        return []
+    group = present.group_id
+    old = before if before is not None else ConsumerGroup(group)
+    new = after if after is not None else ConsumerGroup(group)
+    entries: list[Entry] = []
+
+    def gone(kind: RecordKind, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        if was is not now:
+            entries.extend((RecordKey(kind, group, item), None) for item in was if item not in now)
+
+    def changed(
+        kind: RecordKind, was: Mapping[str, Any], now: Mapping[str, Any], value: Callable[[Any], Any]
+    ) -> None:
+        if was is not now:
+            for item, present in now.items():
+                if item not in was or was[item] != present:
+                    entries.append((RecordKey(kind, group, item), _encode(value(present))))
+
+    gone(RecordKind.PROGRESS, old.progress, new.progress)
+    gone(RecordKind.TARGET, old.target, new.target)
+    gone(RecordKind.MEMBER, old.members, new.members)
+    gone(RecordKind.PATTERN, old.patterns, new.patterns)
+    if after is None:
+        kinds = RecordKind.TARGET_EPOCH, RecordKind.TOPICS, RecordKind.EPOCH
+        return [*entries, *((RecordKey(kind, group), None) for kind in kinds)]
+    changed(RecordKind.MEMBER, old.members, new.members, _member)
+    changed(RecordKind.PATTERN, old.patterns, new.patterns, lambda m: _Pattern(m.names, 0, m.time_ms))
+    if old.topics != new.topics:
+        entries.append((RecordKey(RecordKind.TOPICS, group), _encode(_topics(new.topics))))
+    if before is None or old.epoch != new.epoch:
+        entries.append((RecordKey(RecordKind.EPOCH, group), _encode(_Epoch(new.epoch))))
+    changed(RecordKind.TARGET, old.target, new.target, lambda target: _Target(_by_topic(target)))
+    if old.target_epoch != new.target_epoch:
+        entries.append((RecordKey(RecordKind.TARGET_EPOCH, group), _encode(_Epoch(new.target_epoch))))
+    changed(RecordKind.PROGRESS, old.progress, new.progress, _progress)
+    return entries
+
+
+def records_of(entries: Iterable[Entry], now_ms: int) -> list[NewRecord]:
+    """The entries as records of this time."""
+    return [NewRecord(value, encode_key(key), now_ms) for key, value in entries]
+
+
+def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None:
+    """The state that the last values of a group's keys make; None: the group is not there.
+
+    What belongs to no member is left out. Timers are `consumer_group.resumed`'s.
+    Raises `CorruptMessage`: a value cannot be read.
+    """
+    found: dict[RecordKind, dict[str, Any]] = {kind: {} for kind in RecordKind}
+    for key, data in values.items():
+        found[key.kind][key.item] = _decode(key, data)
+    if not found[RecordKind.EPOCH]:
+        return None
+    members = {m: _member_of(v) for m, v in found[RecordKind.MEMBER].items()}
+    target_epoch = found[RecordKind.TARGET_EPOCH].get("")
+    topics = found[RecordKind.TOPICS].get("")
+    return ConsumerGroup(
+        group,
+        epoch=found[RecordKind.EPOCH][""].epoch,
+        topics={t.name: SubscribedTopic(t.topic_id, t.partition_count) for t in topics.topics}
+        if topics
+        else {},
+        members=members,
+        target_epoch=target_epoch.epoch if target_epoch else 0,
+        target={m: _flat(v.partitions) for m, v in found[RecordKind.TARGET].items() if m in members},
+        progress={
+            m: _progress_of(found[RecordKind.PROGRESS].get(m, _Progress(0, 0, 0, (), ()))) for m in members
+        },
+        patterns={p: MatchedTopics(v.names, v.time_ms) for p, v in found[RecordKind.PATTERN].items()},
+    )
+
+
+def _encode(value: Any) -> bytes:
+    out = Output(_INT16.pack(_VALUE_VERSION))
+    cls: Any = type(value)
+    codec(cls, _VALUE_VERSION, True).write(out, value)
+    return bytes(out)
+
+
+def _decode(key: RecordKey, data: bytes) -> Any:
+    try:
+        (version,) = _INT16.unpack_from(data)
+        if version != _VALUE_VERSION:
+            raise CorruptMessage(f"value of unknown version {version}")
+        return codec(_VALUES[key.kind], version, True).read(memoryview(data), 2)
+    except (struct.error, KafkaError) as e:
+        raise CorruptMessage(f"{key.kind.name} of group {key.group!r} cannot be read: {e}") from e
+
+
+def _topics(topics: Mapping[str, SubscribedTopic]) -> _Topics:
+    return _Topics(tuple(_Topic(t.topic_id, name, t.partition_count, ()) for name, t in topics.items()))
+
+
+def _member(member: Subscription) -> _Member:
+    return _Member(
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        member.names,
+        member.pattern or None,
+        member.rebalance_timeout_ms,
+        member.assignor,
+    )
+
+
+def _member_of(value: _Member) -> Subscription:
+    return Subscription(
+        value.instance_id,
+        value.rack_id,
+        value.client_id,
+        value.client_host,
+        value.names,
+        value.pattern or "",
+        value.rebalance_timeout_ms,
+        value.assignor,
+    )
+
+
+def _progress(progress: Progress) -> _Progress:
+    return _Progress(
+        progress.epoch,
+        progress.previous_epoch,
+        progress.state,
+        _by_topic(progress.assigned),
+        _by_topic(progress.revoking),
+    )
+
+
+def _progress_of(value: _Progress) -> Progress:
+    try:
+        state = MemberState(value.state)
+    except ValueError:
+        raise CorruptMessage(f"a member's state is {value.state}; known are 0 to 2") from None
+    return Progress(value.epoch, value.previous_epoch, state, _flat(value.assigned), _flat(value.revoking))
+
+
+def _by_topic(assignment: Assignment) -> tuple[_Partitions, ...]:
+    return tuple(_Partitions(topic, partitions) for topic, partitions in by_topic(assignment))
+
+
+def _flat(topics: Iterable[_Partitions]) -> Assignment:
+    return frozenset((t.topic_id, p) for t in topics for p in t.partitions)

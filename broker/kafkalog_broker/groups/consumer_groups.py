@@ -1,0 +1,237 @@
+"""Groups of the newer protocol in a running broker: lock, log and timers around the pure state machine."""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import uuid4
+
+from kafkalog_broker.groups.assignors import Assignment
+from kafkalog_broker.groups.classic_records import encode_group_key
+from kafkalog_broker.groups.classic_rules import Phase
+from kafkalog_broker.groups.consumer_group import (
+    JOINING,
+    Client,
+    ConsumerGroup,
+    Settings,
+    Topics,
+    check_request,
+    expired,
+    heartbeat,
+    matched_patterns,
+    resumed,
+)
+from kafkalog_broker.groups.consumer_group_records import RecordKey, build, changes, decode_key, records_of
+from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
+from kafkalog_broker.groups.topic_patterns import matching
+from kafkalog_broker.logs.state_topic import Shard, Stored
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.scheduler import Handle, Scheduler
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError
+from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.types import NewRecord
+
+_RETRY_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeat(NamedTuple):
+    """What a member is answered. ``assignment`` None: as before."""
+
+    member_id: str
+    epoch: int
+    assignment: Assignment | None
+
+
+_Shard = Shard[GroupShard]
+
+
+class ConsumerGroups:
+    """*Thread-safe: a group is guarded by the lock of its shard, and so is its entry in ``_timers``.*
+
+    A step is in the log before anybody hears of it; where the log refuses it, it has not happened.
+    """
+
+    def __init__(
+        self,
+        topic: GroupTopic,
+        clock: Clock,
+        timer: Scheduler,
+        *,
+        settings: Settings,
+        topics: Callable[[], Topics],
+    ) -> None:
+        """``topics`` returns a snapshot of all topics: another object whenever anything has changed."""
+        self.settings = settings
+        self._topic = topic
+        self._clock = clock
+        self._timer = timer
+        self._topics = topics
+        self._timers: dict[Group, tuple[int, Handle]] = {}
+        self._matching: set[Group] = set()
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Heartbeat:
+        """Answer a member's heartbeat. Raises `KafkaError`: it is refused, and nothing has changed."""
+        check_request(request, client.version, self.settings)
+        if not request.member_id:
+            request = replace(request, member_id=_new_id())
+        shard, topics = self._topic.shard_of(request.group_id), self._topics()
+        with shard.lock:
+            shard.check_loaded()
+            group = shard.state.groups.get(request.group_id)
+            if group is None or group.consumer is None:
+                if request.member_epoch != JOINING:
+                    raise NoSuchGroup(request.group_id)
+                group = group or Group(request.group_id)
+                if group.classic is not None and group.classic.phase is not Phase.EMPTY:
+                    raise NoSuchGroup(group.name, "of the newer protocol: its members use the classic one")
+            after, assignment = heartbeat(
+                group.consumer or ConsumerGroup(group.name),
+                request,
+                client,
+                topics,
+                self.settings,
+                self._now_ms(),
+            )
+            self._store(shard, group, after)
+            shard.state.groups[group.name] = group
+            self._watch(shard, group)
+            if after.unmatched(topics) and group not in self._matching:
+                self._matching.add(group)
+                self._timer.after(0.0, lambda: self._match(shard, group))
+        progress = after.progress.get(request.member_id)
+        return Heartbeat(
+            request.member_id,
+            request.member_epoch if progress is None or request.member_epoch < 0 else progress.epoch,
+            assignment,
+        )
+
+    def get(self, name: str) -> ConsumerGroup:
+        """The group as it is now; it never changes.
+        Raises `NoSuchGroup`, or as `Shard.check_loaded`.
+        """
+        found = self._topic.look_at(name, lambda group: group.consumer)
+        if found is None:
+            raise NoSuchGroup(name, "of the newer protocol")
+        return found
+
+    def give_way(self, shard: _Shard, group: Group) -> None:
+        """A member of the classic protocol joins: a group of the newer one without members ends, but for its
+        offsets. Caller holds the shard's lock. Raises `NoSuchGroup`: it has members.
+        """
+        if group.consumer is None:
+            return
+        if group.consumer.members:
+            raise NoSuchGroup(group.name, "of the classic protocol: its members use the newer one")
+        self._topic.append(shard, group.tombstones(self._clock.time_ms()))
+        group.consumer = None
+
+    def load(self, shard: _Shard, stored: Stored) -> None:
+        """Fill the shard's state with what was stored, and begin all timers."""
+        found: dict[str, dict[RecordKey, bytes]] = {}
+        for offset, key_bytes, value in stored.values():
+            try:
+                key = decode_key(key_bytes)
+            except CorruptMessage as e:
+                _log.warning("%s: offset %d is skipped: %s", shard.partition, offset, e)
+                continue
+            if key is not None:
+                found.setdefault(key.group, {})[key] = value
+        for name, values in found.items():
+            try:
+                consumer = build(name, values)
+            except CorruptMessage as e:
+                _log.warning("%s: group %r is skipped: %s", shard.partition, name, e)
+                continue
+            if consumer is not None:
+                group = shard.state.group(name)
+                group.consumer = resumed(consumer, self.settings, self._now_ms())
+                self._watch(shard, group)
+
+    def let_go(self, group: Group) -> None:
+        """The group is another broker's from now on. Caller holds the lock of its shard."""
+        known = self._timers.pop(group, None)
+        if known is not None:
+            known[1].cancel()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _store(self, shard: _Shard, group: Group, after: ConsumerGroup) -> None:
+        """Have the group in this state, once that is in the log. An empty classic group gives way to it.
+
+        Caller holds the shard's lock. Raises `KafkaError`: the log refused the append; nothing has changed.
+        """
+        now_ms = self._clock.time_ms()
+        records = records_of(changes(group.consumer, after), now_ms)
+        if group.classic is not None and group.classic.in_log:
+            records.insert(0, NewRecord(None, encode_group_key(group.name), now_ms))
+        self._topic.append(shard, records)
+        group.classic, group.consumer = None, after
+
+    def _watch(self, shard: _Shard, group: Group) -> None:
+        """See to it that `_expire` runs in time; it may run too early. Caller holds the shard's lock."""
+        due = group.consumer.deadline if group.consumer is not None else None
+        known = self._timers.get(group)
+        if due is None or (known is not None and known[0] <= due):
+            return
+        if known is not None:
+            known[1].cancel()
+        self._look_again(shard, group, due, (due - self._now_ms()) / 1000)
+
+    def _look_again(self, shard: _Shard, group: Group, due: int, seconds: float) -> None:
+        timer = self._timer.after(seconds, lambda: self._expire(shard, group))
+        self._timers[group] = due, timer
+
+    def _expire(self, shard: _Shard, group: Group) -> None:
+        with shard.lock:
+            self._timers.pop(group, None)
+            before = group.consumer
+            if before is None or shard.given_up or shard.state.groups.get(group.name) is not group:
+                return
+            after = expired(before, self._now_ms())
+            if after is not before:
+                try:
+                    self._store(shard, group, after)
+                except KafkaError as e:
+                    _log.warning("members of group %r could not be removed: %s", group.name, e)
+                    self._look_again(shard, group, self._now_ms(), _RETRY_SECONDS)
+                    return
+            for member_id in before.members.keys() - after.members.keys():
+                _log.info("group %r: member %s was silent for too long and is removed", group.name, member_id)
+            self._watch(shard, group)
+
+    def _match(self, shard: _Shard, group: Group) -> None:
+        """Compare the group's patterns with the topics: that takes a while, so the lock is free meanwhile."""
+        self._matching.discard(group)
+        consumer, topics = group.consumer, self._topics()
+        if consumer is None:
+            return
+        names = [name for name in topics if name not in INTERNAL_TOPICS]
+        found = {pattern: _matched(pattern, names) for pattern in consumer.unmatched(topics)}
+        with shard.lock:
+            if group.consumer is None or shard.state.groups.get(group.name) is not group:
+                return
+            after = matched_patterns(group.consumer, found, topics, self._clock.time_ms())
+            try:
+                self._store(shard, group, after)
+            except KafkaError as e:
+                _log.warning("what the patterns of group %r match is not stored: %s", group.name, e)
+
+
+def _matched(pattern: str, names: list[str]) -> frozenset[str]:
+    """A pattern that an earlier run took matches nothing where RE2 is not installed any more."""
+    try:
+        return matching(pattern, names)
+    except ServerError as e:
+        _log.warning("%s", e)
+        return frozenset()
+
+
+def _new_id() -> str:
+    return urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()

@@ -1,0 +1,405 @@
+"""The coordinator of all groups: members and offsets of each are kept together in ``__consumer_offsets``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafkalog_broker.groups.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic_records import (
+    decode_group,
+    decode_group_key,
+    encode_group,
+    encode_group_key,
+)
+from kafkalog_broker.groups.classic_rules import (
+    JoinAnswer,
+    JoinRequest,
+    Moment,
+    Phase,
+    Step,
+    SyncAnswer,
+    SyncRequest,
+    Waiter,
+)
+from kafkalog_broker.groups.consumer_group import Settings, Topics
+from kafkalog_broker.groups.consumer_groups import ConsumerGroups
+from kafkalog_broker.groups.group import (
+    Group,
+    GroupShard,
+    GroupTopic,
+    NoSuchGroup,
+    as_coordinator,
+    known_group,
+)
+from kafkalog_broker.groups.group_offsets import GroupOffsets
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, Stored
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
+from kafkalog_broker.scheduler import Scheduler
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How groups are treated, by the broker's properties of these names; times are in milliseconds."""
+
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_size: int
+    offsets_retention_ms: int
+
+
+class DescribedMember(NamedTuple):
+    """A member; metadata and assignment are its client's own bytes, and empty while the group rebalances."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Description(NamedTuple):
+    """A group as it is now. ``protocol`` is "" while it rebalances."""
+
+    group: str
+    state: str
+    kind: str
+    protocol_type: str
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+_Shard = Shard[GroupShard]
+_Answers = list[tuple[Waiter, Any]]
+
+
+class GroupCoordinator:
+    """*Thread-safe.* Every group; each partition's share is guarded by its shard's own lock.
+
+    What a request brings about is stored first. Answers to those who wait are given outside the lock, by the
+    thread that brought them about: a request's or the timer's.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        clock: Clock,
+        timer: Scheduler,
+        settings: GroupSettings,
+        consumer_settings: Settings,
+        *,
+        create: Callable[[], object],
+        appended: Appended,
+        topics: Callable[[], Topics] | None = None,
+        placement: Placement | None = None,
+        deleting: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """``create`` makes the offsets topic; it is called on first need. ``topics`` are those of all
+        brokers; without it those of ``logs``. ``placement``: as `StateTopic` has it. ``deleting``: as
+        `GroupOffsets` has it.
+        """
+        self._clock = clock
+        self._timer = timer
+        self._settings = settings
+        self._closed = False
+        self._topic = GroupTopic(
+            logs,
+            OFFSETS_TOPIC,
+            new=lambda _: GroupShard(),
+            build=self._build,
+            create=create,
+            appended=appended,
+            placement=placement,
+        )
+        self.offsets = GroupOffsets(
+            self._topic,
+            clock,
+            retention_ms=settings.offsets_retention_ms,
+            new_classic=self._new_classic,
+            deleting=deleting,
+        )
+        self.consumers = ConsumerGroups(
+            self._topic, clock, timer, settings=consumer_settings, topics=topics or logs.topics
+        )
+        self.load, self.open = self._topic.load, self._topic.open
+
+    def look(self) -> None:
+        """See which groups are kept here by now; those that are not any more are let go of, and who waits is
+        sent to look for their coordinator. `load` then reads those that are new here; until then error 14.
+        """
+        for shard in self._topic.look():
+            with shard.lock:
+                before, shard.state = shard.state, GroupShard()
+                answers = _closing(before)
+                for group in before.groups.values():
+                    self.consumers.let_go(group)
+            _log.info("%s: its %d groups are let go of", shard.partition, len(before.groups))
+            _give(answers)
+
+    def close(self) -> None:
+        """Answer all who wait, and from now on those who come: the broker stops."""
+        self._closed = True
+        for shard in self._topic.shards:
+            with shard.lock:
+                # One that is still loaded has nobody who waits, and is not ours to look at.
+                answers = _closing(shard.state) if shard.loaded else []
+            _give(answers)
+
+    # Members.
+
+    def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
+        """A member joins; ``waiter`` gets its `JoinAnswer`, now or later, from any thread.
+
+        Returns what is to be called if its connection ends before.
+        Raises `KafkaError`: it cannot be asked now, or the session timeout is not allowed.
+        """
+        least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        if name and not least <= request.session_timeout_ms <= most:
+            raise ServerError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"group {name!r}: session.timeout.ms={request.session_timeout_ms} is not between "
+                f"group.min.session.timeout.ms={least} and group.max.session.timeout.ms={most}",
+            )
+        shard = self._shard_of_members(name)
+        with shard.lock:
+            self._check_open(shard)
+            group = shard.state.groups.get(name)
+            if group is None and request.member_id:
+                raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} does not exist")
+            group = group or Group(name)
+            self.consumers.give_way(shard, group)
+            classic = group.classic or self._new_classic()
+            step = classic.join(request, waiter, Moment.now(self._clock))
+            if not classic.is_void:
+                group.classic = classic
+                shard.state.groups[name] = group
+            answers = self._take(shard, group, step)
+        _give(answers)
+        member_id = request.member_id or request.new_id
+        return lambda: self._abandoned(name, member_id, waiter)
+
+    def sync(self, name: str, request: SyncRequest, waiter: Waiter) -> None:
+        """A member asks for its assignment; ``waiter`` gets a `SyncAnswer`, now or later, from any thread.
+        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """
+        shard = self._shard_of_members(name)
+        with shard.lock:
+            self._check_open(shard)
+            group, classic = self._with_members(shard, name)
+            answers = self._take(shard, group, classic.sync(request, waiter, Moment.now(self._clock)))
+        _give(answers)
+
+    def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """The code of the answer. While its group is loaded all is well: its session begins after that.
+        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """
+        shard = self._shard_of_members(name)
+        with shard.lock:
+            try:
+                shard.check_loaded()
+            except CoordinatorLoading:
+                return ErrorCode.NONE
+            _, classic = self._with_members(shard, name)
+            return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
+
+    def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Members go, each by its id, its instance or both; a code for each.
+        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """
+        shard = self._shard_of_members(name)
+        with shard.lock:
+            shard.check_loaded()
+            group, classic = self._with_members(shard, name)
+            codes, step = classic.leave(members, Moment.now(self._clock))
+            answers = self._take(shard, group, step)
+        _give(answers)
+        return codes
+
+    def describe(self, name: str) -> Description:
+        """The group as it is now.
+        Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read.
+        """
+        return self._topic.look_at(name, _describe)
+
+    def groups(self) -> list[Description]:
+        """All groups in the order of their names, without their members; none of a partition that was lost.
+        Raises `CoordinatorLoading`: a partition is still being read, and its groups are not known.
+        """
+        self._topic.check_found()
+        found: list[Description] = []
+        for shard in self._topic.shards:
+            with shard.lock:
+                try:
+                    shard.check_loaded()
+                except ServerError:
+                    continue
+                groups = shard.state.groups.values()
+                found += [Description(g.name, g.state, g.kind, g.protocol_type) for g in groups]
+        return sorted(found)
+
+    def delete(self, name: str) -> None:
+        """Delete a group without members, and its offsets.
+        Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log refused the append.
+        """
+        shard = self._topic.known_shard(name)
+        with shard.lock:
+            group = known_group(shard, name)
+            code = ErrorCode.NONE if group.classic is None else group.classic.check_deletion()
+            if group.consumer is not None and group.consumer.members:
+                code = ErrorCode.NON_EMPTY_GROUP
+            if code is not ErrorCode.NONE:
+                raise ServerError(code, f"group {name!r} is in state {group.state}")
+            self.offsets.delete_records(shard, group, tuple(group.offsets), whole=True)
+
+    def partition_of(self, name: str) -> TopicPartition:
+        """The partition that keeps the group, made if need be. Raises `KafkaError`."""
+        return self._topic.shard_of(name).partition
+
+    def has_loaded(self, numbers: Iterable[int]) -> bool:
+        """Whether these partitions of the offsets topic are in memory."""
+        shards = self._topic.shards
+        return all(number < len(shards) and shards[number].loaded for number in numbers)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the offsets topic is known."""
+        return bool(self._topic.shards)
+
+    # Within.
+
+    def _new_classic(self) -> ClassicGroup:
+        settings = self._settings
+        return ClassicGroup(max_size=settings.max_size, initial_delay_ms=settings.initial_rebalance_delay_ms)
+
+    def _shard_of_members(self, name: str) -> _Shard:
+        if not name:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
+        return self._topic.shard_for(name)
+
+    def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup]:
+        """The group that a member says it is in."""
+        group = shard.state.groups.get(name)
+        if group is None or group.classic is None:
+            raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} has no members")
+        return group, group.classic
+
+    def _check_open(self, shard: _Shard) -> None:
+        shard.check_loaded()
+        if self._closed:
+            raise ServerError(ErrorCode.NOT_COORDINATOR, "the broker stops")
+
+    def _take(self, shard: _Shard, group: Group, step: Step) -> _Answers:
+        """Store what a step has to store, and see to the timer. Returns who may be answered now."""
+        classic = group.classic
+        if classic is None:  # it was refused, and left nothing
+            return step.answers
+        if step.stored is not None:
+            try:
+                key, value = encode_group_key(group.name), encode_group(step.stored)
+                self._topic.append(shard, [NewRecord(value, key, step.stored.current_state_timestamp)])
+                classic.in_log = True
+            except KafkaError as e:
+                _log.warning("group %r is not stored: %s", group.name, e)
+                step = classic.not_stored(step, as_coordinator(e).code, Moment.now(self._clock))
+        if group.is_void:
+            shard.state.groups.pop(group.name, None)
+        elif step.sooner:
+            self._set_timer(shard, group)
+        return step.answers
+
+    def _set_timer(self, shard: _Shard, group: Group) -> None:
+        """Have `_tick` called in time; it may be called too early. Caller holds the lock."""
+        if group.classic is None:
+            return
+        due = group.classic.deadline()
+        if due >= group.wakes:
+            return
+        if group.timer is not None:
+            group.timer.cancel()
+        group.wakes = due
+        group.timer = self._timer.after(due - self._clock.monotonic(), lambda: self._tick(shard, group))
+
+    def _tick(self, shard: _Shard, group: Group) -> None:
+        with shard.lock:
+            group.wakes = math.inf
+            if self._closed or shard.given_up or group.classic is None:
+                return
+            if shard.state.groups.get(group.name) is not group:
+                return
+            answers = self._take(shard, group, group.classic.tick(Moment.now(self._clock)))
+        _give(answers)
+
+    def _abandoned(self, name: str, member_id: str, waiter: Waiter) -> None:
+        shard = self._topic.shard_of(name)
+        with shard.lock:
+            group = shard.state.groups.get(name)
+            if group is None or group.classic is None:
+                return
+            answers = self._take(
+                shard, group, group.classic.abandon(member_id, waiter, Moment.now(self._clock))
+            )
+        _give(answers)
+
+    def _build(self, shard: _Shard, stored: Stored) -> None:
+        """Be as the log says. Nobody else has the shard before it is loaded."""
+        now = Moment.now(self._clock)
+        self.offsets.load(shard, stored)
+        for offset, key_bytes, data in stored.values():
+            try:
+                name = decode_group_key(key_bytes)
+                if name is not None:
+                    classic = self._new_classic()
+                    classic.restore(decode_group(data), now)
+                    shard.state.group(name).classic = classic
+            except CorruptMessage as e:
+                _log.warning("%s: offset %d is skipped: %s", shard.partition, offset, e)
+        for group in tuple(shard.state.groups.values()):
+            self._set_timer(shard, group)
+        self.consumers.load(shard, stored)
+
+
+def _closing(state: GroupShard) -> _Answers:
+    """Who waits is sent to look for the coordinator again."""
+    return [each for g in state.groups.values() if g.classic is not None for each in g.classic.close()]
+
+
+def _describe(group: Group) -> Description:
+    classic = group.classic
+    if group.consumer is not None:
+        raise NoSuchGroup(group.name, "of the classic protocol")
+    if classic is None:
+        return Description(group.name, group.state, group.kind, "")
+    stable = classic.phase is Phase.STABLE
+    members = tuple(
+        DescribedMember(
+            m.member_id,
+            m.instance_id,
+            m.client_id,
+            m.client_host,
+            m.metadata(classic.protocol) if stable else b"",
+            m.assignment if stable else b"",
+        )
+        for m in classic.members.values()
+    )
+    protocol = classic.protocol or "" if stable else ""
+    return Description(group.name, group.state, group.kind, group.protocol_type, protocol, members)
+
+
+def _give(answers: Iterable[tuple[Waiter, JoinAnswer | SyncAnswer]]) -> None:
+    """Answer those who wait; one that fails concerns its own client, never the request that brought it."""
+    for waiter, answer in answers:
+        try:
+            waiter(answer)
+        except Exception:
+            _log.exception("an answer could not be given")

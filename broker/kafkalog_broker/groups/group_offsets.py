@@ -1,0 +1,310 @@
+"""What groups have stored: offsets by partition, in transactions or outside of them, until they expire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from kafkalog_broker.groups.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic_rules import CONSUMER, Moment, Phase
+from kafkalog_broker.groups.consumer_group import MEMBER_EPOCHS_SINCE, check_commit, check_fetch
+from kafkalog_broker.groups.group import (
+    Group,
+    GroupShard,
+    GroupTopic,
+    NoSuchGroup,
+    as_coordinator,
+    known_group,
+)
+from kafkalog_broker.logs.state_topic import LastValues, Shard, Stored, encode_records
+from kafkalog_broker.offsets.offset_records import (
+    CommittedOffset,
+    OffsetKey,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_Shard = Shard[GroupShard]
+
+
+class GroupOffsets:
+    """*Thread-safe: a group's offsets are guarded by its shard's lock.* They are in the log first."""
+
+    def __init__(
+        self,
+        topic: GroupTopic,
+        clock: Clock,
+        *,
+        retention_ms: int,
+        new_classic: Callable[[], ClassicGroup],
+        deleting: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """``new_classic`` makes a group without members: it decides who may commit where there is none.
+        ``deleting`` are deleted topics for which `forget_topic` is still to be called: a topic with such
+        a name is another one by now.
+        """
+        self._topic = topic
+        self._clock = clock
+        self._retention_ms = retention_ms
+        self._new_classic = new_classic
+        self._deleting = deleting
+
+    def commit(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        member_id: str = "",
+        instance_id: str | None = None,
+        generation: int = -1,
+        producer: tuple[int, int] | None = None,
+        version: int = MEMBER_EPOCHS_SINCE,
+        encoded: bytearray | None = None,
+    ) -> None:
+        """Store ``offsets``; returns when they are in the log, and so survive the process. A member gives its
+        generation or epoch; without members anybody may commit. ``version`` is that of OffsetCommit.
+
+        Those of a ``producer``, id and epoch, count when its transaction is committed: `end_transaction`.
+        ``encoded``, if given, is what `encode_offsets` made of all this; it is changed in place.
+
+        Raises:
+            NoSuchGroup: it does not exist, and a member was to commit.
+            CoordinatorLoading: the group's partition is still being read; nothing is stored.
+            KafkaError: the member may not commit now, or the log refused the append; nothing is stored.
+        """
+        if not offsets:
+            return
+        shard = self._topic.shard_for(name)
+        with shard.lock:
+            shard.check_loaded()
+            deleting = self._deleting()
+            if deleting and not deleting.isdisjoint(partition.topic for partition in offsets):
+                raise CoordinatorLoading(f"group {name!r}: offsets of deleted topics are being removed first")
+            group = shard.state.groups.get(name)
+            if group is None and generation >= 0:
+                raise NoSuchGroup(name)
+            group = group or Group(name)
+            in_transaction = producer is not None
+            if group.consumer is not None:
+                check_commit(group.consumer, member_id, generation, None if in_transaction else version)
+            else:
+                # One that has only offsets has no generation: it answers as an empty group does.
+                classic = group.classic or self._new_classic()
+                code = classic.check_commit(
+                    member_id, instance_id, generation, Moment.now(self._clock), in_transaction=in_transaction
+                )
+                if code is not ErrorCode.NONE:
+                    raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
+            if encoded is None:
+                encoded = encode_offsets(name, offsets, self._clock.time_ms(), producer)
+            values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
+            try:
+                place = self._topic.append_encoded(shard, encoded)
+            except KafkaError as e:
+                raise as_coordinator(e) from e
+            if producer is not None:
+                shard.state.pending.add(producer[0], place, values)
+                return
+            shard.state.pending.overtake(values, place)
+            group.offsets.update(offsets)
+            shard.state.groups[name] = group
+
+    def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
+        """Append the marker of a producer's transaction to a partition of the offsets topic, whose offsets
+        count from now on, or never. Returns its size in bytes. Raises as `commit`.
+        """
+        if partition.partition >= len(self._topic.shards):
+            raise CoordinatorLoading(f"{partition} is not known here yet")
+        shard = self._topic.shards[partition.partition]
+        with shard.lock:
+            shard.check_loaded()
+            size = self._topic.end_transaction(shard, producer_id, epoch, commit=commit)
+            for key, value in shard.state.pending.end(producer_id, commit=commit).items():
+                shard.state.group(key.group).offsets[key.partition] = value
+        return size
+
+    def unstable(self, name: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
+        self._topic.check_found()
+        if not self._topic.shards:
+            return set()
+        shard = self._topic.shard_of(name)
+        with shard.lock:
+            shard.check_loaded()
+            return {each for each in partitions if shard.state.pending.has(OffsetKey(name, each))}
+
+    def fetch(
+        self, name: str, member_id: str | None = None, epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """All that the group has stored; empty for an unknown one. Members of the newer protocol give their
+        id and epoch.
+
+        Raises `CoordinatorLoading`: the group's partition is still being read; or `ServerError`: there is no
+        such member, or it is at another epoch.
+        """
+
+        def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
+            if group.consumer is not None:
+                check_fetch(group.consumer, member_id, epoch)
+            deleting = self._deleting()
+            return {p: value for p, value in group.offsets.items() if p.topic not in deleting}
+
+        try:
+            return self._topic.look_at(name, committed)
+        except NoSuchGroup:
+            return {}
+
+    def delete(self, name: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """Forget the offsets of these partitions, but for those whose topics a member subscribes to.
+        Raises `NoSuchGroup`, or `KafkaError`: its members do not say what they read, or the log refused.
+        """
+        shard = self._topic.known_shard(name)
+        with shard.lock:
+            group = known_group(shard, name)
+            classic = group.classic
+            in_use = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
+            if classic is not None and classic.phase is not Phase.EMPTY:
+                if classic.protocol_type != CONSUMER:
+                    raise ServerError(ErrorCode.NON_EMPTY_GROUP, f"group {name!r} is in state {group.state}")
+                subscribed = classic.subscribed_topics()
+                in_use = frozenset(p.topic for p in partitions) if subscribed is None else subscribed
+            codes = {
+                p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if p.topic in in_use else ErrorCode.NONE
+                for p in partitions
+            }
+            gone = [p for p, code in codes.items() if not code and p in group.offsets]
+            self.delete_records(shard, group, gone)
+        return codes
+
+    def has_loaded(self, numbers: Iterable[int]) -> bool:
+        """Whether these partitions of the offsets topic are in memory."""
+        shards = self._topic.shards
+        return all(number < len(shards) and shards[number].loaded for number in numbers)
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. Nobody
+        can commit any more.
+
+        Where the disk refuses, the offsets stay, and a warning is logged.
+        """
+        for shard, group in self._each_group():
+            with shard.lock:
+                if shard.state.groups.get(group.name) is group:
+                    self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
+
+    def expire(self) -> None:
+        """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for, and
+        empty groups without offsets.
+
+        The age of an empty group's offsets counts from when it became so, of others' from the commit; what a
+        member subscribes to has none, nor has what an open transaction has stored as well. What the disk
+        refuses to delete is tried again the next time.
+        """
+        now_ms = self._clock.time_ms()
+        for shard, group in self._each_group():
+            with shard.lock:
+                if shard.state.groups.get(group.name) is group:
+                    gone = self._expired(shard, group, now_ms)
+                    whole = group.is_idle and len(gone) == len(group.offsets)
+                    self._try_to_delete(shard, group, gone, whole=whole)
+
+    def _expired(self, shard: _Shard, group: Group, now_ms: int) -> list[TopicPartition]:
+        classic, since_ms = group.classic, -1
+        in_use = group.consumer.all_subscribed() if group.consumer is not None else frozenset[str]()
+        if classic is not None and classic.phase is Phase.EMPTY:
+            since_ms = classic.since_ms
+        elif classic is not None:
+            if classic.phase is not Phase.STABLE or classic.protocol_type != CONSUMER:
+                return []
+            subscribed = classic.subscribed_topics()
+            if subscribed is None:
+                return []
+            in_use = subscribed
+        retention_ms = self._retention_ms
+        return [
+            partition
+            for partition, value in group.offsets.items()
+            if value.is_expired(now_ms, retention_ms, since_ms)
+            and partition.topic not in in_use
+            and not shard.state.pending.has(OffsetKey(group.name, partition))
+        ]
+
+    def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
+        """All that are loaded, without the locks, so that requests need not wait for the whole round: who
+        takes a group's lock looks whether it is still there.
+        """
+        for shard in self._topic.shards:
+            with shard.lock:
+                groups = tuple(shard.state.groups.values()) if shard.loaded else ()
+            for group in groups:
+                yield shard, group
+
+    def _try_to_delete(
+        self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
+    ) -> None:
+        try:
+            self.delete_records(shard, group, gone, whole=whole)
+        except KafkaError as e:
+            _log.warning("%d offsets could not be deleted from %s: %s", len(gone), shard.partition, e)
+
+    def delete_records(
+        self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
+    ) -> None:
+        """Write tombstones of these offsets, and of the group if that is to go. Caller holds the lock."""
+        now_ms = self._clock.time_ms()
+        keys = [OffsetKey(group.name, partition) for partition in gone]
+        records = [NewRecord(None, encode_key(key), now_ms) for key in keys]
+        if whole:
+            records += group.tombstones(now_ms)
+        if records:
+            shard.state.pending.overtake(keys, self._topic.append(shard, records))
+        for partition in gone:
+            del group.offsets[partition]
+        if whole or group.is_void:
+            del shard.state.groups[group.name]
+
+    def load(self, shard: _Shard, stored: Stored) -> None:
+        """Fill the shard's state with what was stored. Nobody else has it before it is loaded."""
+        for producer_id, found in stored.open.items():
+            for key, place, value in decoded_offsets(shard.partition, found):
+                if value is not None:
+                    shard.state.pending.add(producer_id, place, {key: value})
+        for key, place, value in decoded_offsets(shard.partition, stored.last):
+            shard.state.pending.overtake((key,), place)
+            if value is not None:
+                shard.state.group(key.group).offsets[key.partition] = value
+
+
+def encode_offsets(
+    name: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    now_ms: int,
+    producer: tuple[int, int] | None = None,
+) -> bytearray:
+    """The records that store these offsets of a group, as `GroupOffsets.commit` takes them."""
+    records = []
+    for partition, value in offsets.items():
+        records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))
+    return encode_records(records, producer)
+
+
+def decoded_offsets(
+    keeper: TopicPartition, found: LastValues
+) -> Iterator[tuple[OffsetKey, int, CommittedOffset | None]]:
+    """The records of offsets in a partition of the topic, with their own offsets there; None where one was
+    deleted.
+    """
+    for key_bytes, (offset, value) in found.items():
+        try:
+            key = decode_key(key_bytes)
+            if key is not None:
+                yield key, offset, None if value is None else decode_value(value)
+        except CorruptMessage as e:
+            _log.warning("%s: offset %d is skipped: %s", keeper, offset, e)

@@ -1,0 +1,371 @@
+"""Offsets that a broker brings to a cluster: those that it kept for its groups before it came there.
+
+They are committed once, through the groups' coordinators in the cluster. Where a group has an offset there,
+that one stays: it is the younger, as nobody could commit for a partition before it was brought as well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.cluster.ownership import Ownership
+from kafkalog_broker.cluster.peers import Peers
+from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
+from kafkalog_broker.groups.group_offsets import GroupOffsets, decoded_offsets
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.state_topic import partition_for, read_stored
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    KafkaError,
+    ServerError,
+    StorageError,
+    error_for,
+)
+from pyspark_kafkalog.protocol.api.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
+
+FILE_NAME = "brought.offsets"
+
+_COMMIT_VERSION = 1
+"""The one that says when an offset was committed: its age counts from then."""
+
+_FETCH_VERSION = 7
+_AT_ONCE = 100
+"""Partitions of a request: with the longest metadata they are less than brokers take."""
+
+_ANSWER_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+_STOP_SECONDS = 5.0
+
+_REFUSED = frozenset({
+    ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.INVALID_GROUP_ID,
+})  # fmt: skip
+"""Codes after which it is no use to try again. After UNKNOWN_MEMBER_ID it is: while a group has members only
+they commit.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """An offset, and the topic that it is of: another one of its name would be another topic."""
+
+    topic_id: UUID
+    value: CommittedOffset
+
+
+_Offsets = Mapping[TopicPartition, _Brought]
+
+
+class BroughtOffsets:
+    """*Thread-safe: ``_left`` is replaced as a whole.* What a broker has yet to commit of what it brought.
+
+    It is in a file in a data directory, forced to disk before the log that it comes from is set aside, until
+    all is committed. A thread of its own does that, ``brought-offsets``, which ends then.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        files: FileSystem,
+        logs: LogManager,
+        ownership: Ownership,
+        peers: Peers,
+        here: GroupOffsets,
+    ) -> None:
+        """``here`` are the offsets of those groups that this broker coordinates for the cluster."""
+        self._paths = [directory / FILE_NAME for directory in directories]
+        self._files = files
+        self._logs = logs
+        self._ownership = ownership
+        self._peers = peers
+        self._here = here
+        self._left: Mapping[str, _Offsets] = {}
+        self._untried: set[str] = set()
+        self._counts: Counter[str] = Counter()
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._waits = False
+
+    def find(self) -> None:
+        """Once the data directories are open: see what an earlier run has left. Raises `StorageError`."""
+        for path in self._paths:
+            try:
+                data = read_file(self._files, path)
+            except FileNotFoundError:
+                continue
+            except OSError as e:
+                raise StorageError(f"{path}: {e}") from e
+            self._take(_decode(data, path))
+
+    def bring(self) -> None:
+        """This broker has an offsets topic of its own, and the cluster has another: note what is in it, for
+        it is set aside then. Raises `KafkaError`: it cannot be read or noted.
+        """
+        found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
+        topics = self._logs.topics()
+        for number in topics[OFFSETS_TOPIC].partitions:
+            keeper = TopicPartition(OFFSETS_TOPIC, number)
+            for key, _, value in decoded_offsets(keeper, read_stored(self._logs.log(keeper)).last):
+                topic = topics.get(key.partition.topic)
+                if topic is not None and value is not None:
+                    found[key.group][key.partition] = _Brought(topic.topic_id, value)
+        self._take(found)
+        self._keep()
+        _log.info("this broker brings the offsets of %d groups to its cluster", len(found))
+
+    def go_on(self) -> None:
+        """Have what is left committed. Returns at once."""
+        is_on_it = self._thread is not None and self._thread.is_alive()
+        if self._left and not is_on_it and not self._closed.is_set():
+            self._thread = threading.Thread(target=self._run, name="brought-offsets", daemon=True)
+            self._thread.start()
+
+    def check_tried(self, group: str) -> None:
+        """Whoever comes to this broker for its group's coordinator waits until it was tried to commit what
+        this broker has of it: else a member would begin where `auto.offset.reset` says.
+        Raises `ServerError`, after which clients ask again.
+        """
+        if group in self._untried:
+            raise ServerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the offsets of group {group!r} are being brought here"
+            )
+
+    def close(self) -> None:
+        """Stop; the next start goes on."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_SECONDS)
+
+    def _take(self, found: Mapping[str, _Offsets]) -> None:
+        self._left = {**self._left, **found}
+        self._untried = set(self._left)
+
+    def _run(self) -> None:
+        while self._left:
+            try:
+                self.try_once()
+            except Exception:
+                _log.exception("offsets that this broker brought to its cluster are not committed yet")
+            if self._left and self._closed.wait(_AGAIN_SECONDS):
+                return
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(self._counts.items()) if count)
+        _log.info("offsets that this broker brought are with the cluster's coordinators: %s", counts)
+
+    def try_once(self) -> None:
+        """Try all groups once; a coordinator that does not answer is asked once."""
+        left: dict[str, _Offsets] = {}
+        silent: dict[int, KafkaError] = {NOBODY: ConnectionLost("no broker coordinates it now")}
+        for group, offsets in self._left.items():
+            if self._closed.is_set():
+                left[group] = offsets
+                continue
+            coordinator = self._coordinator_of(group)
+            error = silent.get(coordinator)
+            remaining = offsets
+            if error is None:
+                try:
+                    remaining = self._moved(group, offsets, coordinator)
+                except ConnectionLost as e:
+                    error = silent[coordinator] = e
+                except KafkaError as e:
+                    error = e
+            if remaining:
+                left[group] = remaining
+                self._log_wait(group, error)
+            self._untried.discard(group)
+        if left != self._left:
+            self._left = left
+            self._keep()
+
+    def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
+        """Commit a group's offsets where it has none; returns those that are still to be tried."""
+        here, view = self._logs.topics(), self._ownership.view
+        left: dict[TopicPartition, _Brought] = {}
+        for part in _parts(offsets):
+            wanted = {}
+            for partition, brought in part.items():
+                topic = here.get(partition.topic)
+                there = None if view is None else view.topics.get(partition.topic)
+                if topic is None or topic.topic_id != brought.topic_id:
+                    self._counts["of topics that were deleted or set aside"] += 1
+                elif there is None or there.stored.topic_id != brought.topic_id:
+                    left[partition] = brought  # it has yet to be brought, or to be set aside
+                else:
+                    wanted[partition] = brought
+            if not wanted:
+                continue
+            stored = self._stored(coordinator, group, wanted)
+            missing = {each: wanted[each].value for each, offset in stored.items() if offset < 0}
+            self._counts["there already"] += len(stored) - len(missing)
+            codes = self._committed(coordinator, group, missing) if missing else {}
+            for partition, code in codes.items():
+                if code in _REFUSED:
+                    _log.warning("offset of group %r for %s is lost: %s", group, partition, code.name)
+                self._counts["refused"] += code in _REFUSED
+                self._counts["committed"] += code is ErrorCode.NONE
+            done = {each for each, code in codes.items() if code in (ErrorCode.NONE, *_REFUSED)}
+            done |= stored.keys() - missing.keys()
+            left |= {each: brought for each, brought in wanted.items() if each not in done}
+        return left
+
+    def _coordinator_of(self, group: str) -> int:
+        topic = self._ownership.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return NOBODY
+        number = partition_for(group, len(topic.owners))
+        return self._ownership.owner_of(TopicPartition(OFFSETS_TOPIC, number))
+
+    def _stored(
+        self, coordinator: int, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The group's offsets, -1 for none, but for partitions where a transaction may still change it."""
+        if coordinator == self._ownership.node_id:
+            unstable = self._here.unstable(group, partitions)
+            found = self._here.fetch(group)
+            return {p: found[p].offset if p in found else -1 for p in partitions if p not in unstable}
+        topics = tuple(
+            OffsetFetchRequestTopic(topic, tuple(numbers)) for topic, numbers in _by_topic(partitions).items()
+        )
+        request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
+        answer = self._ask(coordinator, request, _FETCH_VERSION)
+        _check(answer.error_code, coordinator)
+        stored = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    _check(each.error_code, coordinator)
+                    stored[TopicPartition(topic.name, each.partition_index)] = each.committed_offset
+        return stored
+
+    def _committed(
+        self, coordinator: int, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Commit from outside the group, which is refused while it has members; a code for each."""
+        if coordinator == self._ownership.node_id:
+            try:
+                self._here.commit(group, offsets)
+            except KafkaError as e:
+                return dict.fromkeys(offsets, e.code)
+            return dict.fromkeys(offsets, ErrorCode.NONE)
+        topics = []
+        for topic, numbers in _by_topic(offsets).items():
+            commits = []
+            for number in numbers:
+                value = offsets[TopicPartition(topic, number)]
+                commits.append(
+                    OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=value.offset,
+                        commit_timestamp=value.commit_timestamp_ms,
+                        committed_metadata=value.metadata,
+                    )
+                )
+            topics.append(OffsetCommitRequestTopic(topic, tuple(commits)))
+        request = OffsetCommitRequest(group_id=group, topics=tuple(topics))
+        answer = self._ask(coordinator, request, _COMMIT_VERSION)
+        return {
+            TopicPartition(topic.name, each.partition_index): each.error_code
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    def _ask(self, broker: int, request: Any, version: int) -> Any:
+        """Another broker's answer. Raises `ConnectionLost`: there is none."""
+        answers: queue.SimpleQueue[tuple[Any, KafkaError | None]] = queue.SimpleQueue()
+        self._peers.ask(broker, request, version, lambda *given: answers.put(given), _ANSWER_SECONDS)
+        answer, error = answers.get()
+        if error is not None:
+            raise error
+        return answer
+
+    def _log_wait(self, group: str, error: KafkaError | None) -> None:
+        if not self._waits:
+            self._waits = True
+            _log.warning(
+                "offsets that this broker brought to its cluster wait, as those of group %r do: %s",
+                group, error or "it has members there, or its coordinator is not ready",
+            )  # fmt: skip
+
+    def _keep(self) -> None:
+        """Have the file say what is left. Raises `StorageError`."""
+        data = _encode(self._left)
+        refusal: OSError | None = None
+        kept = False
+        for path in self._paths:
+            try:
+                if self._left and not kept:
+                    replace_file(self._files, path, data, durable=True)
+                    kept = True
+                else:
+                    self._files.remove(path)
+            except FileNotFoundError:
+                continue
+            except OSError as e:
+                refusal = e
+        if self._left and not kept:
+            raise StorageError(f"offsets that this broker brings cannot be noted: {refusal}") from refusal
+
+
+def _parts(offsets: _Offsets) -> Iterator[dict[TopicPartition, _Brought]]:
+    items = iter(offsets.items())
+    while part := dict(islice(items, _AT_ONCE)):
+        yield part
+
+
+def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for each in partitions:
+        topics[each.topic].append(each.partition)
+    return topics
+
+
+def _check(code: ErrorCode, coordinator: int) -> None:
+    if code is not ErrorCode.NONE:
+        raise error_for(code, f"broker {coordinator} answers {code.name}")
+
+
+def _encode(left: Mapping[str, _Offsets]) -> bytes:
+    rows = [
+        [
+            group, each.topic, str(brought.topic_id), each.partition, brought.value.offset,
+            brought.value.metadata, brought.value.commit_timestamp_ms, brought.value.expire_timestamp_ms,
+        ]
+        for group, offsets in left.items()
+        for each, brought in offsets.items()
+    ]  # fmt: skip
+    return json.dumps({"version": 1, "offsets": rows}).encode()
+
+
+def _decode(data: bytes, path: Path) -> dict[str, dict[TopicPartition, _Brought]]:
+    """Raises `StorageError`: the file is damaged."""
+    left: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
+    try:
+        for group, topic, topic_id, number, *value in json.loads(data)["offsets"]:
+            offset, metadata, committed, expires = value
+            left[group][TopicPartition(topic, number)] = _Brought(
+                UUID(topic_id), CommittedOffset(offset, -1, metadata, committed, expires)
+            )
+    except (ValueError, KeyError, TypeError) as e:
+        raise StorageError(f"{path} is damaged; remove it to go on without these offsets: {e}") from e
+    return left

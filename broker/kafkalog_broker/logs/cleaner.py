@@ -1,0 +1,261 @@
+"""The log cleaner: finds the compacted log that needs it most, cleans it, and notes how far it came.
+
+``cleaner-offset-checkpoint`` in each data directory is Kafka's: a line ``0``, one with the number of rows,
+and a row ``topic partition offset`` for each log: below the offset it has been cleaned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+
+from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
+from kafkalog_broker.log.aborted_transactions import aborted_in
+from kafkalog_broker.log.cleaning.plan import Dirt, SegmentState, Source, dirt_of, legacy_horizon_ms
+from kafkalog_broker.log.cleaning.run import CleanedFile, CleanJob, Pace, clean
+from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.segment import Segment
+from kafkalog_broker.logs.manager import LogManager
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import KafkaError, StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.types import TopicPartition
+
+CHECKPOINT_NAME = "cleaner-offset-checkpoint"
+
+Clean = Callable[[CleanJob, FileSystem, Pace], Generator[CleanedFile, None, None]]
+
+_logger = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The cleaner is to end now."""
+
+
+class LogCleaner:
+    """*Thread-safe: `run` by one thread at a time, `stop` by any.* Owns the checkpoint files, and the set of
+    logs that it could not clean: they are left alone until the next start.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        clock: Clock,
+        files: FileSystem,
+        *,
+        memory_bytes: int,
+        bytes_per_second: float,
+        clean: Clean = clean,
+    ) -> None:
+        """``memory_bytes`` for the map of keys; reads and writes together are at most
+        ``bytes_per_second``. ``clean`` does one cleaning, here or in a process of its own.
+        """
+        self._logs = logs
+        self._clock = clock
+        self._files = files
+        self._memory_bytes = memory_bytes
+        self._clean = clean
+        self._stop = threading.Event()
+        self._pace = _Throttle(bytes_per_second, clock, self._stop)
+        self._uncleanable: set[Log] = set()
+        self._cleaned: dict[Path, dict[TopicPartition, int]] = {}
+
+    def stop(self) -> None:
+        """End the cleaning that is under way; nothing of it that is decided is lost."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Clean what is due, the dirtiest first, until nothing is."""
+        while not self._stop.is_set():
+            log, dirt = self._dirtiest()
+            if log is None:
+                return
+            try:
+                self._clean_log(log, dirt)
+            except Stopped:
+                return
+            except OSError as e:
+                log.directory.refused(f"cleaning {log.path.name}", e)
+                return  # a full disk may have room the next time
+            except UnknownTopicOrPartition:
+                continue  # it was deleted meanwhile
+            except StorageError as e:
+                _logger.warning("%s was not cleaned: %s", log.topic_partition, e)
+                return
+            except Exception as e:
+                # Any other, too: a log that fails must not keep the others from being cleaned.
+                if isinstance(e, KafkaError):
+                    _logger.error("%s is not cleaned any more: %s", log.topic_partition, e)
+                else:
+                    _logger.exception("%s is not cleaned any more", log.topic_partition)
+                self._uncleanable.add(log)
+
+    def _dirtiest(self) -> tuple[Log | None, Dirt]:
+        """The log that is to be cleaned next, None when none is."""
+        found: Log | None = None
+        most = Dirt(0, 0, 0, 0, overdue=False)
+        logs = self._logs.logs()
+        self._uncleanable.intersection_update(logs.values())
+        for log in logs.values():
+            config = log.config
+            if (
+                "compact" not in config.cleanup_policy
+                or log.family is not SINCE_08
+                or len(log.segments) < 2
+                or log in self._uncleanable
+                or not log.directory.online
+            ):
+                continue
+            try:
+                dirt = self._dirt(log)
+            except OSError as e:
+                log.directory.refused(f"cleaning {log.path.name}", e)
+                continue
+            except KafkaError as e:
+                _logger.error("%s is not cleaned any more: %s", log.topic_partition, e)
+                self._uncleanable.add(log)
+                continue
+            if dirt.is_due(config) and (found is None or dirt.ratio > most.ratio):
+                found, most = log, dirt
+        return found, most
+
+    def _dirt(self, log: Log) -> Dirt:
+        known = self._checkpoint(log.directory.path).get(log.topic_partition, 0)
+        # The list of segments knows it too, and goes with its topic.
+        first_dirty = max(min(known, log.cleaned_offset), log.start_offset)
+        segments = [_state(segment) for segment in log.segments[:-1]]
+        return dirt_of(segments, first_dirty, log.last_stable_offset, log.config, self._clock.time_ms())
+
+    def _clean_log(self, log: Log, dirt: Dirt) -> None:
+        if log.flushed_offset < dirt.end_offset:
+            # What stands in the place of older records must not get lost when they are gone.
+            log.flush()
+        segments = [s for s in log.segments[:-1] if s.next_offset <= dirt.end_offset]
+        sources = tuple(_source(segment) for segment in segments)
+        if not sources:
+            return
+        config, began = log.config, self._clock.monotonic()
+        job = CleanJob(
+            sources=sources,
+            first_dirty=dirt.first_dirty,
+            memory_bytes=self._memory_bytes,
+            segment_bytes=config.segment_bytes,
+            producers=log.newest_batches(),
+            aborted=tuple(
+                aborted_in((s.aborted for s in log.segments), sources[0].base_offset, dirt.end_offset)
+            ),
+            now_ms=self._clock.time_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            legacy_horizon_ms=legacy_horizon_ms(sources, dirt.first_dirty, config.delete_retention_ms),
+        )
+        end_offset, before, after = dirt.first_dirty, 0, 0
+        cleaned = self._clean(job, self._files, self._pace)
+        try:
+            for made in cleaned:
+                replaced = segments[made.first : made.after]
+                if not log.replace(replaced, made.path, made.size, made.aborted):
+                    _logger.info("%s has changed while it was cleaned", log.topic_partition)
+                    self._files.remove(made.path)
+                    return
+                end_offset = made.end_offset
+                before += sum(segment.size for segment in replaced)
+                after += made.size
+        except FileNotFoundError:
+            if log in self._logs.logs().values() and segments[0] in log.segments:
+                raise
+            return  # the topic was deleted, or records of it
+        finally:
+            cleaned.close()
+        self._note(log, end_offset)
+        _logger.info(
+            "%s: cleaned up to offset %d in %.1f s: %d bytes became %d",
+            log.topic_partition, end_offset, self._clock.monotonic() - began, before, after,
+        )  # fmt: skip
+
+    def _checkpoint(self, directory: Path) -> dict[TopicPartition, int]:
+        known = self._cleaned.get(directory)
+        if known is None:
+            known = self._cleaned[directory] = read_checkpoint(self._files, directory)
+        return known
+
+    def _note(self, log: Log, end_offset: int) -> None:
+        """Write down how far a log is clean. Raises `StorageError`."""
+        directory, logs = log.directory, self._logs.logs()
+        rows = {tp: offset for tp, offset in self._checkpoint(directory.path).items() if tp in logs}
+        rows[log.topic_partition] = end_offset
+        self._cleaned[directory.path] = rows
+        try:
+            write_checkpoint(self._files, directory.path, rows)
+        except OSError as e:
+            raise directory.refused("writing the cleaner's checkpoint", e) from e
+
+
+def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, int]:
+    """The rows of the checkpoint in a data directory; none where it is missing or damaged: then everything
+    is cleaned once more. Raises `OSError`.
+    """
+    path = directory / CHECKPOINT_NAME
+    try:
+        text = read_file(files, path).decode()
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as e:
+        _logger.warning("%s is damaged: %s", path, e)
+        return {}
+    try:
+        version, count, *lines = text.splitlines()
+        rows = {}
+        for line in lines:
+            topic, partition, offset = line.split(" ")
+            rows[TopicPartition(topic, int(partition))] = int(offset)
+        if int(version) != 0 or int(count) != len(lines):
+            raise ValueError(f"version {version}, {count} rows announced, {len(lines)} there")
+    except ValueError as e:
+        _logger.warning("%s is damaged: %s", path, e)
+        return {}
+    return rows
+
+
+def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPartition, int]) -> None:
+    """Replace the checkpoint. Raises `OSError`."""
+    lines = [
+        "0",
+        str(len(rows)),
+        *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(rows.items())),
+    ]
+    replace_file(files, directory / CHECKPOINT_NAME, ("\n".join(lines) + "\n").encode(), durable=True)
+
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.path, segment.base_offset, segment.next_offset, segment.size, segment.modified_ms)
+
+
+def _state(segment: Segment) -> SegmentState:
+    return SegmentState(
+        segment.base_offset,
+        segment.next_offset,
+        segment.size,
+        segment.modified_ms,
+        lambda: segment.largest[0],
+        segment.first_timestamp,
+    )
+
+
+class _Throttle:
+    """*Not thread-safe: one cleaning at a time.* Waits where bytes go faster than they may."""
+
+    def __init__(self, bytes_per_second: float, clock: Clock, stop: threading.Event) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._stop = stop
+        self._due = 0.0
+
+    def __call__(self, size: int) -> None:
+        """So many bytes were read or written. Raises `Stopped`."""
+        now = self._clock.monotonic()
+        self._due = max(self._due, now) + size / self._bytes_per_second
+        # Short waits are inexact, and cost a switch: they are put together.
+        if self._stop.wait(self._due - now) if self._due - now > 0.01 else self._stop.is_set():
+            raise Stopped

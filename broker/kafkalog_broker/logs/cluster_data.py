@@ -1,0 +1,120 @@
+"""What data directories keep of a cluster: a note of the registry they are in, and partitions set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_broker.disk.data_directory import META_NAME, DataDirectory
+from kafkalog_broker.disk.filesystem import FileSystem
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
+from pyspark_kafkalog.errors import StorageError
+from pyspark_kafkalog.types import encode_id
+
+ASIDE_DIRECTORY = ".aside"
+"""Where partitions go that other brokers own: nothing in it is ever removed."""
+
+_ID = "registry.id"
+_VERSION = "registry.version"
+_BROKERS = "registry.brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryNote:
+    """The cluster's registry in ZooKeeper, as a data directory has seen it: its id, a version that it had at
+    least, and the brokers in it. Kept in ``meta.properties`` as ``registry.id``, ``.version``, ``.brokers``.
+    """
+
+    registry: str
+    version: int
+    brokers: frozenset[int]
+
+
+def read_note(directory: DataDirectory) -> RegistryNote | None:
+    """The note of a directory; None where it has joined no registry. Raises `StorageError`."""
+    meta = _meta(directory)
+    if _ID not in meta:
+        return None
+    brokers, version = meta.get(_BROKERS, ""), meta.get(_VERSION, "0")
+    try:
+        members = frozenset(int(each) for each in brokers.split(",") if each)
+        return RegistryNote(meta[_ID], int(version), members)
+    except ValueError:
+        raise StorageError(
+            f"{directory.path / META_NAME}: {_VERSION}={version} and {_BROKERS}={brokers} must be "
+            "numbers: the file is damaged"
+        ) from None
+
+
+def write_note(directory: DataDirectory, note: RegistryNote) -> None:
+    """Replace the note of a directory, durably. Raises `StorageError`."""
+    fields = {
+        _ID: note.registry,
+        _VERSION: str(note.version),
+        _BROKERS: ",".join(map(str, sorted(note.brokers))),
+    }
+    try:
+        directory.write_meta({**_meta(directory), **fields})
+    except OSError as e:
+        raise directory.refused("writing meta.properties", e) from e
+
+
+def _meta(directory: DataDirectory) -> Mapping[str, str]:
+    try:
+        return directory.read_meta()
+    except OSError as e:
+        raise directory.refused("reading meta.properties", e) from e
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingPartition:
+    """A partition to be set aside: where it is, and its log where that is open."""
+
+    directory: DataDirectory
+    path: Path
+    log: Log | None
+
+
+def set_partitions_aside(
+    files: FileSystem,
+    records: TopicStore,
+    name: str,
+    topic: StoredTopic,
+    leaving: Iterable[LeavingPartition],
+    staying: Collection[int],
+) -> StoredTopic | None:
+    """Move partitions of a topic to ``.aside/<topic id>`` of their data directories, with a copy of the
+    topic's record, and have the record list those that are ``staying``; returns it, None where none is.
+    Raises `OSError`: the disk refused; the next call goes on.
+    """
+    for each in leaving:
+        aside = each.directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
+        if not aside.exists():
+            files.make_directory(aside.parent)
+            files.make_directory(aside)
+            records.set_aside(name, aside)
+        if each.log is not None:
+            each.log.flush()
+            each.log.drop()
+        if each.path.exists():
+            files.rename(each.path, _free(aside / each.path.name))
+        if each.log is not None:
+            each.log.drop()  # again: a reader may have opened a file before the directory had its new name
+        files.sync_directory(aside)
+        files.sync_directory(each.directory.path)
+    if not staying:
+        records.remove(name)
+        return None
+    rest = StoredTopic(topic.topic_id, tuple(sorted(staying)), topic.overrides, topic.generation, topic.total)
+    records.put(name, rest)
+    return rest
+
+
+def _free(path: Path) -> Path:
+    """The path, or the first one with a number at its end that nothing has."""
+    found, number = path, 1
+    while found.exists():
+        found, number = path.with_name(f"{path.name}~{number}"), number + 1
+    return found

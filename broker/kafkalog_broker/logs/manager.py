@@ -1,0 +1,606 @@
+"""All logs of a broker: the topics, the directories of their partitions, and work on all of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from uuid import UUID, uuid4
+
+from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem
+from kafkalog_broker.log.family import Grown, KnownProducer
+from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.retention import PolicyFailed, PolicyMaker, policy_of
+from kafkalog_broker.logs.cluster_data import (
+    LeavingPartition,
+    RegistryNote,
+    read_note,
+    set_partitions_aside,
+    write_note,
+)
+from kafkalog_broker.logs.disk_threads import for_each_log
+from kafkalog_broker.logs.new_partitions import NewPartitions
+from kafkalog_broker.logs.removal import DELETED_PREFIX, DelayedRemoval
+from kafkalog_broker.logs.startup import OfflineLog, Startup
+from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import (
+    InvalidPartitions,
+    KafkaError,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.types import TopicPartition
+
+MAX_OPEN_FILES = 512
+"""Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryContents:
+    """A data directory, whether it can be used, and the bytes of each partition's segments in it."""
+
+    path: Path
+    online: bool
+    sizes: Mapping[TopicPartition, int]
+
+
+class LogManager:
+    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed, and when one that
+    was made is shown, or one that is deleted is not any more.
+
+    Making one, and renaming the files of a deleted one, may take seconds. Meanwhile its name is in
+    ``_making`` or ``_leaving``, the lock is free, and it is not visible.
+    Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
+    """
+
+    def __init__(
+        self,
+        dirs: Sequence[Path],
+        *,
+        defaults: LogConfig | Callable[[Mapping[str, str]], LogConfig],
+        producer_expiration_ms: int,
+        clock: Clock = SYSTEM_CLOCK,
+        files: FileSystem | None = None,
+        max_open_files: int = MAX_OPEN_FILES,
+        node_id: int = 0,
+        name_cluster: Callable[[str | None], str] = keep_or_make,
+        retention: PolicyMaker = policy_of,
+        flushed: Callable[[float], object] = lambda _: None,
+        grown: Grown = lambda _partition, _size: None,
+        truncate_missing: bool = False,
+    ) -> None:
+        """``defaults`` are those of topics; a function gets the settings that the directories have kept for
+        `set_defaults`. ``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
+        ``grown`` the bytes that it made readable where readers see only what is on the disk. With
+        ``truncate_missing`` a log with missing segments goes on after them; without, it is offline.
+        """
+        self._files = files if files is not None else OsFileSystem()
+        self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
+        self._make_defaults = defaults
+        self._defaults = LogConfig()
+        self._settings_change = 0
+        self._clock = clock
+        self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
+        self._retention = retention
+        self._policy_failure: str | None = None
+        """What was logged last; only `apply_retention` uses it."""
+        self._pool = OpenFiles(self._files, max_open_files)
+        self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
+        self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
+        self._stores: dict[str, DataDirectory] = {}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._offline: dict[TopicPartition, OfflineLog] = {}
+        self._truncate_missing = truncate_missing
+        self._making: set[str] = set()
+        self._leaving: set[str] = set()
+        self._new = NewPartitions(self._files, self._tools)
+        self._doomed = DelayedRemoval(self._files, clock)
+        self._meta: Meta | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def meta(self) -> Meta:
+        """Cluster and node id. Raises `StorageError` before `start`."""
+        if self._meta is None:
+            raise StorageError("the log manager has not been started")
+        return self._meta
+
+    def start(self) -> None:
+        """Hold the directories, finish what a crash interrupted, and open every log.
+
+        A directory whose disk fails is left out as long as another one works.
+
+        Raises:
+            StorageError: a directory is in use by another broker, none works, or a record is not understood.
+            InvalidConfig: the directories belong to another broker or to different clusters.
+        """
+        with self._lock:
+            opened: dict[DataDirectory, dict[str, str]] = {}
+            try:
+                for directory in self._directories:
+                    try:
+                        directory.open()
+                        opened[directory] = directory.read_meta()
+                    except OSError as e:
+                        directory.failed("opening it", e)
+                if not opened:
+                    raise StorageError("none of log.dirs can be used")
+                try:
+                    self._meta = self._agree(opened)
+                except OSError as e:
+                    raise StorageError(f"meta.properties: {e}") from e
+                self._defaults = self._read_defaults(opened)
+                found = Startup(
+                    list(opened), self._defaults, self._files, self._tools,
+                    truncate_missing=self._truncate_missing,
+                ).run(all_online=len(opened) == len(self._directories))  # fmt: skip
+            except BaseException:
+                self._pool.close()
+                for directory in self._directories:
+                    directory.close()
+                raise
+            self._topics = MappingProxyType(found.topics)
+            self._stores = found.stores
+            self._logs = found.logs
+            self._offline = found.offline
+            for directory in {log.directory for log in found.offline.values()}:
+                # The stop's notes about them are gone: the next start must know them as well.
+                self._note_recovery_points(directory)
+            _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
+            if found.offline:
+                names = ", ".join(map(str, sorted(found.offline)[:20]))
+                _logger.error(
+                    "partitions that are offline, as data is missing: %d: %s", len(found.offline), names
+                )
+
+    def topics(self) -> Mapping[str, StoredTopic]:
+        """All topics by name; a view that never changes."""
+        return self._topics
+
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The logs that are open; a view that never changes."""
+        return self._logs
+
+    def log(self, partition: TopicPartition) -> Log:
+        """The log of a partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            StorageError: it is in a directory that could not be opened, or part of it is missing.
+        """
+        log = self._logs.get(partition)
+        if log is None and partition.topic in self._topics:
+            with self._lock:  # while a topic is made or deleted it is in one of the tables only
+                log, topic = self._logs.get(partition), self._topics.get(partition.topic)
+            offline = self._offline.get(partition)
+            if log is None and offline is not None:
+                raise StorageError(f"{partition} is offline: {offline.reason}")
+            if log is None and topic is not None and partition.partition in topic.partitions:
+                raise StorageError(f"{partition}: its directory is offline")
+        if log is None:
+            raise UnknownTopicOrPartition(f"{partition} does not exist")
+        return log
+
+    def directories(self) -> list[DirectoryContents]:
+        """Every directory of ``log.dirs`` with the sizes of the logs in it."""
+        sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
+        for partition, log in list(self._logs.items()):
+            sizes[log.directory][partition] = log.size_bytes
+        return [
+            DirectoryContents(each.path, each.held and each.online, sizes[each]) for each in self._directories
+        ]
+
+    def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
+        """The partitions in which a transaction is open, and whose it is."""
+        found = []
+        for partition, log in self._logs.items():
+            try:
+                found += [(partition, producer) for producer in log.open_transactions()]
+            except KafkaError as e:
+                _logger.warning("%s: its transactions are not known: %s", partition, e)
+        return found
+
+    def files_per_answer(self) -> int:
+        """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than
+        other answers have left of them.
+        """
+        most = self._pool.max_open
+        return max(1, min(most // 2, most - self._pool.in_use))
+
+    def create_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        partition_count: int,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        generation: str = SINCE_08.generation,
+        numbers: Sequence[int] | None = None,
+        starts: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
+        ``numbers`` are its partitions that this broker has, ascending, where others have the rest; ``starts``
+        the first offsets of those that do not begin at 0.
+
+        About one step for each partition. Where they are not taken to their end the topic is not there; the
+        next start removes what is left.
+
+        Raises:
+            TopicAlreadyExists: there is one of this name.
+            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
+            StorageError: the disk refused; nothing of it stays.
+        """
+        family = family_of(generation)
+        family.check_name(name, ())
+        if partition_count < 1:
+            raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
+        config = self._defaults.overridden(overrides or {})
+        here = tuple(range(partition_count) if numbers is None else numbers)
+        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
+        with self._lock:
+            if name in self._topics or name in self._making or name in self._leaving:
+                raise TopicAlreadyExists(f"topic {name} exists")
+            family.check_name(name, self._making)
+            store = self._online()[0]
+            self._making.add(name)
+        try:
+            logs = self._make_partitions(name, topic, topic.partitions, config, starts)
+            with self._lock:
+                for log in logs.values():
+                    log.config = self._defaults.overridden(topic.overrides)
+                self._commit(name, topic, store, logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
+
+    def add_partitions(
+        self,
+        name: str,
+        total: int,
+        *,
+        numbers: Sequence[int] | None = None,
+        starts: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
+        ``numbers`` and ``starts`` of the new ones are as in `create_topic`.
+
+        About one step for each.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
+            StorageError: the disk refused; the topic is as it was.
+        """
+        with self._lock:
+            old = self._topic(name)
+            if total <= len(old.partitions):
+                raise InvalidPartitions(f"topic {name} has {len(old.partitions)} partitions already")
+            if name in self._making:
+                raise InvalidPartitions(f"topic {name} is being given more partitions already")
+            self._making.add(name)
+        try:
+            added = range(len(old.partitions), total) if numbers is None else numbers
+            config = self._defaults.overridden(old.overrides)
+            logs = self._make_partitions(name, old, added, config, starts)
+            with self._lock:
+                now = self._topics.get(name)
+                if now is None or now.topic_id != old.topic_id:
+                    self._new.undo(logs)
+                    raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
+                for log in logs.values():
+                    log.config = self._defaults.overridden(now.overrides)
+                here = tuple(sorted({*now.partitions, *added}))
+                topic = StoredTopic(now.topic_id, here, now.overrides, now.generation, max(total, now.total))
+                self._commit(name, topic, self._stores[name], logs)
+        finally:
+            with self._lock:
+                self._making.discard(name)
+
+    @property
+    def defaults(self) -> LogConfig:
+        """What a topic that sets nothing has."""
+        return self._defaults
+
+    def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
+        """Have all topics follow other ``defaults``; every directory keeps the ``settings`` they come from.
+
+        Raises `StorageError`: a disk refused; the defaults are as they were, until the next start if another
+        disk did not refuse.
+        """
+        with self._lock:
+            change = self._settings_change + 1
+            for directory in self._online():
+                try:
+                    directory.write_settings(change, settings)
+                except OSError as e:
+                    raise directory.refused("writing the broker's properties", e) from e
+            self._settings_change, self._defaults = change, defaults
+            for partition, log in self._logs.items():
+                log.config = defaults.overridden(self._topics[partition.topic].overrides)
+
+    def _read_defaults(self, opened: Iterable[DataDirectory]) -> LogConfig:
+        """As the directory says that was written last. Raises `InvalidConfig`."""
+        if isinstance(self._make_defaults, LogConfig):
+            return self._make_defaults
+        newest: dict[str, str] = {}
+        for directory in opened:
+            try:
+                change, found = directory.read_settings()
+            except OSError as e:
+                directory.failed("reading the broker's properties", e)
+                continue
+            if change > self._settings_change:
+                self._settings_change, newest = change, found
+        return self._make_defaults(newest)
+
+    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the properties that a topic sets for itself.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
+            StorageError: the disk refused; the properties are as they were.
+        """
+        with self._lock:
+            old = self._topic(name)
+            config = self._defaults.overridden(overrides)
+            topic = replace(old, overrides=dict(overrides))
+            self._commit(name, topic, self._stores[name], {})
+            for number in topic.partitions:
+                log = self._logs.get(TopicPartition(name, number))
+                if log is not None:
+                    log.config = config
+
+    def set_total(self, name: str, total: int) -> None:
+        """Keep how many partitions a topic has at all brokers. Raises as `set_overrides`."""
+        with self._lock:
+            topic = replace(self._topic(name), total=total)
+            self._commit(name, topic, self._stores[name], {})
+
+    def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
+        """Delete a topic with its logs. ``goes_too`` is called once nobody sees it any more; the files go
+        ``file.delete.delay.ms`` later. No topic of its name is made before this has returned.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            StorageError: the disk refused. If the topic is gone already, the next start goes on with it.
+        """
+        with self._lock:
+            topic, store = self._topic(name), self._stores[name]
+            delay_ms = self._defaults.overridden(topic.overrides).file_delete_delay_ms
+            records = TopicStore(store.path, self._files)
+            store.check()
+            try:
+                records.put(name, topic, deleting=True)
+            except OSError as e:
+                raise store.refused(f"deleting topic {name}", e) from e
+            logs = [log for tp, log in self._logs.items() if tp.topic == name]
+            offline = [log for tp, log in self._offline.items() if tp.topic == name]
+            self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
+            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
+            self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
+            del self._stores[name]
+            self._leaving.add(name)
+        try:
+            goes_too()
+            for log in logs:
+                self._rename_away(log, delay_ms)
+            for lost in offline:
+                if lost.path.exists():
+                    self._doom(lost.path, delay_ms)
+            for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
+                self._files.sync_directory(directory.path)
+            records.remove(name)
+        except OSError as e:
+            raise store.refused(f"deleting topic {name}", e) from e
+        finally:
+            with self._lock:
+                self._leaving.discard(name)
+        self._doomed.purge()
+
+    def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
+        """Have these partitions of a topic with this id no more, but keep all that is in them:
+        `set_partitions_aside`.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            StorageError: the disk refused; the next call goes on.
+        """
+        with self._lock:
+            topic, store = self._topic(name), self._stores[name]
+            if topic.topic_id != topic_id:
+                raise UnknownTopicOrPartition(f"topic {name} is another one by now")
+            gone = {TopicPartition(name, number) for number in numbers}
+            leaving = [
+                *(
+                    LeavingPartition(log.directory, log.path, log)
+                    for p, log in self._logs.items()
+                    if p in gone
+                ),
+                *(LeavingPartition(o.directory, o.path, None) for p, o in self._offline.items() if p in gone),
+            ]
+            staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
+            try:
+                rest = set_partitions_aside(
+                    self._files, TopicStore(store.path, self._files), name, topic, leaving, staying
+                )
+            except OSError as e:
+                raise store.refused(f"setting partitions of {name} aside", e) from e
+            self._logs = {tp: log for tp, log in self._logs.items() if tp not in gone}
+            self._offline = {tp: log for tp, log in self._offline.items() if tp not in gone}
+            topics = {n: t for n, t in self._topics.items() if n != name}
+            if rest is not None:
+                topics[name] = rest
+            else:
+                del self._stores[name]
+            self._topics = MappingProxyType(topics)
+
+    def registry_notes(self) -> list[RegistryNote]:
+        """What the data directories that work have noted of a cluster's registry. Raises `StorageError`."""
+        found = (read_note(directory) for directory in self._online())
+        return [note for note in found if note is not None]
+
+    def note_registry(self, note: RegistryNote) -> None:
+        """Note durably what is known of the cluster's registry. Raises `StorageError`."""
+        for directory in self._online():
+            write_note(directory, note)
+
+    def flush_due(self) -> None:
+        """Flush what has waited for ``flush.ms``, and note how far each log is on the disk."""
+        now = self._clock.monotonic()
+        due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
+        for_each_log(due, Log.flush_if_free)
+        for directory in self._directories:
+            self._note_recovery_points(directory)
+
+    def remove_deleted(self) -> None:
+        """Remove the files of what was deleted ``file.delete.delay.ms`` ago."""
+        self._doomed.purge()
+
+    def apply_retention(self) -> None:
+        """Delete the segments that their topics' policies let go."""
+        kept: dict[TopicPartition, PolicyFailed] = {}
+        for log in list(self._logs.values()):
+            if not log.directory.online:
+                continue
+            config = log.config
+            try:
+                gone = log.retire(self._retention(config), self._clock.time_ms())
+            except PolicyFailed as e:
+                kept[log.topic_partition] = e
+                continue
+            except KafkaError as e:
+                _logger.warning("%s: %s", log.topic_partition, e)
+                continue
+            self._doomed.add_files(gone, config.file_delete_delay_ms)
+        self._say_policy_failed(kept)
+        self._doomed.purge()
+
+    def _say_policy_failed(self, kept: Mapping[TopicPartition, PolicyFailed]) -> None:
+        """Once, until it fails in another way, or has not failed in between."""
+        partition, failure = next(iter(kept.items()), (None, None))
+        text = None if failure is None else str(failure)
+        if text is not None and text != self._policy_failure:
+            others = f" and of {len(kept) - 1} other partitions" if len(kept) > 1 else ""
+            _logger.warning(
+                "%s. All of %s%s is kept", text, partition, others, exc_info=failure and failure.__cause__
+            )
+        self._policy_failure = text
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Delete a partition's records below ``offset``, durably; returns where its log begins then.
+        Raises as `log` and `Log.delete_before`.
+        """
+        log = self.log(partition)
+        self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
+        return log.start_offset
+
+    def expire_producers(self) -> None:
+        """Forget idempotent producers that have been silent for too long."""
+        now_ms = self._clock.time_ms()
+        for log in list(self._logs.values()):
+            log.expire_producers(now_ms)
+
+    def close(self) -> None:
+        """Put everything on the disk and let go of it. May be called again."""
+        with self._lock:
+            held = [directory for directory in self._directories if directory.held]
+            tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
+            online = [log for log in self._logs.values() if log.directory.online]
+            for log, state in zip(online, for_each_log(online, Log.close), strict=True):
+                if state is not None:
+                    tables[log.directory][log.path.name] = (
+                        state.end_offset, state.last_base_offset, state.last_size,
+                        *((1,) if state.in_transaction else ()),
+                    )  # fmt: skip
+            self._pool.close()
+            for directory, table in tables.items():
+                if directory.online:
+                    try:
+                        directory.mark_clean_shutdown(table)
+                    except OSError as e:
+                        _logger.warning("%s: the next start recovers it: %s", directory.path, e)
+                directory.close()
+            self._logs = {}
+            self._topics = MappingProxyType({})
+
+    def _topic(self, name: str) -> StoredTopic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name} does not exist")
+        return topic
+
+    def _online(self) -> list[DataDirectory]:
+        """The directories that work, in their order."""
+        online = [directory for directory in self._directories if directory.held and directory.online]
+        if not online:
+            raise StorageError("none of log.dirs can be used")
+        return online
+
+    def _make_partitions(
+        self,
+        name: str,
+        topic: StoredTopic,
+        numbers: Sequence[int],
+        config: LogConfig,
+        starts: Mapping[int, int],
+    ) -> dict[TopicPartition, Log]:
+        """Directories and logs of new partitions, each where the fewest are; all of them or none."""
+        online = self._online()
+        load = dict.fromkeys(online, 0)
+        for log in list(self._logs.values()) if len(online) > 1 else ():
+            if log.directory in load:
+                load[log.directory] += 1
+        return self._new.make(name, topic, numbers, config, starts, load)
+
+    def _commit(
+        self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Make the topic's record durable, which is what makes it so, and then show it."""
+        store.check()
+        try:
+            TopicStore(store.path, self._files).put(name, topic)
+        except OSError as e:
+            self._new.undo(made)
+            raise store.refused(f"writing the record of topic {name}", e) from e
+        self._logs = {**self._logs, **made}
+        self._stores[name] = store
+        self._topics = MappingProxyType({**self._topics, name: topic})
+
+    def _rename_away(self, log: Log, delay_ms: int) -> None:
+        log.drop()
+        self._doom(log.path, delay_ms)
+        # Again: a reader may have opened a file between the first call and the new name.
+        log.drop()
+
+    def _doom(self, path: Path, delay_ms: int) -> None:
+        """Take a partition's directory away; its files go later."""
+        target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
+        self._files.rename(path, target)
+        self._doomed.add_tree(target, delay_ms)
+
+    def _note_recovery_points(self, directory: DataDirectory) -> None:
+        if not (directory.held and directory.online):
+            return
+        topics = self._topics
+        points = {
+            log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
+            for tp, log in list(self._logs.items())
+            if log.directory is directory and tp.topic in topics
+        }
+        points |= {
+            log.path.name: log.recovery_point for log in self._offline.values() if log.directory is directory
+        }
+        try:
+            directory.write_recovery_points(points)
+        except OSError as e:
+            _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)

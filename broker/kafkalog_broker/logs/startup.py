@@ -1,0 +1,271 @@
+"""What the data directories hold when the broker starts: topics, their logs, and what a crash has left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.disk.data_directory import DataDirectory
+from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
+from kafkalog_broker.log.family import LogTools
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.log.recovery import CleanState, MissingSegments, load_segments
+from kafkalog_broker.log.segment_list import Missing
+from kafkalog_broker.logs.removal import DELETED_PREFIX, remove_if_empty
+from kafkalog_broker.logs.topic_store import (
+    StoredTopic,
+    TopicStore,
+    directory_name,
+    is_partition_metadata,
+    partition_of,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from pyspark_kafkalog.errors import InvalidConfig, StorageError
+from pyspark_kafkalog.types import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineLog:
+    """A partition with missing data: its directory, why, and its recovery point as noted."""
+
+    directory: DataDirectory
+    path: Path
+    reason: str
+    recovery_point: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Found:
+    """The topics, the directory of each one's record, and the logs."""
+
+    topics: dict[str, StoredTopic] = field(default_factory=dict)
+    stores: dict[str, DataDirectory] = field(default_factory=dict)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What one data directory holds."""
+
+    clean: dict[str, tuple[int, ...]] | None
+    points: dict[str, tuple[int, ...]]
+    partitions: set[TopicPartition]
+
+    def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
+        """What the last stop noted of a partition, and its recovery point."""
+        clean = self.clean.get(name, ()) if self.clean is not None else ()
+        number, point = self.points.get(name, (0, 0))
+        # A number from before the topic was deleted and made again says nothing.
+        # Three numbers where no transaction was open, a fourth where one was.
+        state = CleanState(clean[0], clean[1], clean[2], len(clean) == 4) if len(clean) in (3, 4) else None
+        return state, point if number == topic.topic_id.int else 0
+
+
+class Startup:
+    """*Not thread-safe: runs once, before anybody knows of the logs.*"""
+
+    def __init__(
+        self,
+        directories: Sequence[DataDirectory],
+        defaults: LogConfig,
+        files: FileSystem,
+        tools: Mapping[str, LogTools],
+        *,
+        truncate_missing: bool = False,
+    ) -> None:
+        """``tools`` are those of each generation; ``truncate_missing``: as `load_segments` has it."""
+        self._directories = directories
+        self._defaults = defaults
+        self._tools = tools
+        self._files = files
+        self._truncate_missing = truncate_missing
+        self._contents: dict[DataDirectory, _Contents] = {}
+
+    def run(self, *, all_online: bool) -> Found:
+        """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere."""
+        found = Found()
+        deleting: list[tuple[DataDirectory, str]] = []
+        for directory in self._directories:
+            try:
+                deleting += self._read(directory, found)
+            except OSError as e:
+                directory.failed("reading it", e)
+                self._contents.pop(directory, None)
+                all_online = False
+        if not self._contents:
+            raise StorageError("none of log.dirs can be read")
+        self._finish_deletions(deleting, all_online)
+        for name, topic in found.topics.items():
+            try:
+                config = self._defaults.overridden(topic.overrides)
+            except InvalidConfig as e:
+                raise InvalidConfig(f"{found.stores[name].path}: {name}: {e}") from e
+            for number in topic.partitions:
+                log = self._open(TopicPartition(name, number), topic, config, all_online, found.offline)
+                if log is not None:
+                    found.logs[log.topic_partition] = log
+        self._clear_leftovers(found)
+        return found
+
+    def _read(self, directory: DataDirectory, found: Found) -> list[tuple[DataDirectory, str]]:
+        """Take in one directory; returns the deletions that were under way there. Raises `OSError`."""
+        store = TopicStore(directory.path, self._files)
+        store.open()
+        clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
+        topics, ended = store.load()
+        for name, topic in topics.items():
+            if name in found.topics:
+                raise StorageError(f"topic {name} is in {directory.path} and in {found.stores[name].path}")
+            found.topics[name] = topic
+            found.stores[name] = directory
+        partitions = set()
+        for entry in self._files.scan(directory.path):
+            if not entry.is_directory:
+                continue
+            if entry.name.startswith(DELETED_PREFIX):
+                remove_tree(self._files, directory.path / entry.name)
+            elif (partition := partition_of(entry.name)) is not None:
+                partitions.add(partition)
+        self._contents[directory] = _Contents(clean, points, partitions)
+        return [(directory, name) for name in ended]
+
+    def _finish_deletions(self, deleting: list[tuple[DataDirectory, str]], all_online: bool) -> None:
+        for owner, name in deleting:
+            for directory, contents in self._contents.items():
+                gone = {partition for partition in contents.partitions if partition.topic == name}
+                try:
+                    for partition in gone:
+                        remove_tree(self._files, directory.path / directory_name(partition))
+                    self._files.sync_directory(directory.path)
+                except OSError as e:
+                    raise directory.refused(f"deleting topic {name}", e) from e
+                contents.partitions -= gone
+            if all_online:
+                try:
+                    TopicStore(owner.path, self._files).remove(name)
+                except OSError as e:
+                    raise owner.refused(f"deleting topic {name}", e) from e
+            _logger.info("the deletion of topic %s is finished", name)
+
+    def _open(
+        self,
+        partition: TopicPartition,
+        topic: StoredTopic,
+        config: LogConfig,
+        all_online: bool,
+        offline: dict[TopicPartition, OfflineLog],
+    ) -> Log | None:
+        """The partition's log, created again where its directory was never durable; None when it is offline,
+        which is recorded in ``offline`` where something is missing.
+        """
+        places = [d for d, contents in self._contents.items() if partition in contents.partitions]
+        if len(places) > 1:
+            raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")
+        if not places:
+            if not all_online:
+                _logger.error("%s is in none of the directories that can be read", partition)
+                return None
+            places = [self._place_for(directory_name(partition), topic)]
+        directory = places[0]
+        name = directory_name(partition)
+        contents = self._contents[directory]
+        clean, point = contents.known_of(name, topic)
+        try:
+            if partition not in contents.partitions:
+                self._make_again(directory, partition, max(clean.end_offset if clean else 0, point))
+            self._own(directory.path / name, partition, topic)
+            log = open_partition(
+                directory, partition, config, self._tools[topic.generation],
+                clean=clean, recovery_point=point, truncate_missing=self._truncate_missing,
+            )  # fmt: skip
+        except MissingSegments as e:
+            _logger.error("%s is offline: %s", partition, e)
+            known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
+            offline[partition] = OfflineLog(directory, directory.path / name, e.missing_text, known)
+        except OSError as e:
+            directory.failed(f"opening {name}", e)
+        except StorageError:
+            if directory.online:
+                raise
+        else:
+            return log
+        return None
+
+    def _place_for(self, name: str, topic: StoredTopic) -> DataDirectory:
+        """Where to make a partition whose directory is nowhere: where it was, else where the fewest are."""
+        for directory, contents in self._contents.items():
+            if contents.known_of(name, topic) != (None, 0):
+                return directory
+        return min(self._contents, key=lambda directory: len(self._contents[directory].partitions))
+
+    def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
+        """Let a partition be made whose directory is nowhere; not silently if it held something.
+        Raises `MissingSegments`: it did, and is not to go on without.
+        """
+        path = directory.path / directory_name(partition)
+        if known_end and not self._truncate_missing:
+            raise MissingSegments(path, [Missing(0, known_end, f"the directory {path.name} is not there")])
+        self._contents[directory].partitions.add(partition)
+        _logger.info("%s is made in %s", partition, directory.path)
+
+    def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
+        """See that the directory is this topic's, and make what a crash has lost of it."""
+        try:
+            if is_partition_metadata(self._files, path, topic):
+                return
+            metadata = read_partition_metadata(self._files, path)
+        except NotADirectoryError:
+            raise StorageError(f"{path} is not a directory; {partition} needs this place") from None
+        if metadata is None:
+            self._files.make_directory(path)
+            write_partition_metadata(self._files, path, topic)
+        elif metadata != (topic.topic_id, topic.generation):
+            raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
+
+    def _clear_leftovers(self, found: Found) -> None:
+        """Remove what a creation made before the crash; what holds data is left alone, and not served."""
+        known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
+        for directory, contents in self._contents.items():
+            for partition in contents.partitions:
+                if partition.partition in known.get(partition.topic, ()):
+                    continue
+                path = directory.path / directory_name(partition)
+                try:
+                    if not remove_if_empty(self._files, path):
+                        _logger.warning("%s belongs to no topic; it is left as it is", path)
+                except OSError as e:
+                    _logger.warning("%s belongs to no topic, and cannot be removed: %s", path, e)
+
+
+def open_partition(
+    directory: DataDirectory,
+    partition: TopicPartition,
+    config: LogConfig,
+    tools: LogTools,
+    *,
+    clean: CleanState | None,
+    recovery_point: int,
+    truncate_missing: bool = False,
+) -> Log:
+    """The log in a partition's directory, which is there."""
+    path = directory.path / directory_name(partition)
+    loaded = load_segments(
+        path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
+    )
+    log = Log(
+        partition, path, loaded.segments, config, directory, tools,
+        flushed_offset=loaded.flushed_offset, listed=loaded.listed,
+    )  # fmt: skip
+    if clean is None or clean.in_transaction:
+        log.load_producers()
+    if log.readable_end < log.end_offset:
+        # A reader that was here before the crash must find its place again.
+        log.flush()
+    return log

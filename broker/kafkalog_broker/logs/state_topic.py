@@ -1,0 +1,381 @@
+"""A compacted topic that keeps a coordinator's state: read once, then written, and answered from memory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.logs.manager import LogManager
+from pyspark_kafkalog.errors import (
+    CoordinatorLoading,
+    ErrorCode,
+    KafkaError,
+    ServerError,
+    TopicAlreadyExists,
+)
+from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import (
+    MAGIC,
+    ControlType,
+    control_type,
+    decode_records,
+    encode_batch,
+    read_header,
+    record_block,
+    verify_crc,
+)
+from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
+from pyspark_kafkalog.formats.record import read_fields
+from pyspark_kafkalog.types import NewRecord, TopicPartition
+
+_LOAD_BYTES = 1 << 20
+"""Read so much of the log at a time while loading."""
+
+_BATCH_BYTES = 512 << 10
+"""Records above this go into the log as several batches, each below the default ``max.message.bytes``."""
+
+_RECORD_OVERHEAD = 32
+"""A bound of a record's own bytes beside its key and value."""
+
+_log = logging.getLogger(__name__)
+
+
+class Placement(Protocol):
+    """Where the partitions of a state topic are that brokers share: one broker keeps the state of each."""
+
+    def count(self) -> int | None:
+        """How many there are: 0 where the cluster has no such topic, None where that is not known yet."""
+
+    def refusal(self, number: int) -> KafkaError | None:
+        """Why this broker does not keep the state of a partition now; None where it does.
+
+        The codes are those of a coordinator: NOT_COORDINATOR, another broker keeps it;
+        COORDINATOR_NOT_AVAILABLE, this one did and has lost its data; COORDINATOR_LOAD_IN_PROGRESS, it is
+        about to.
+        """
+
+
+Appended = Callable[[TopicPartition, int], None]
+"""Called with each append and its size in bytes, so that fetches of the topic wake up."""
+
+LastValues = dict[bytes, tuple[int, "bytes | None"]]
+"""The last record of each key: its offset, and its value or None where the key was deleted."""
+
+S = TypeVar("S")
+
+
+@dataclass(slots=True)
+class Stored:
+    """What one partition holds once it is read. Values in open transactions are not in ``last``.
+
+    ``open`` has them by producer id: a commit marker that comes later lets those count whose offset is above
+    that of the key in ``last`` (`settle`), an abort marker drops them.
+    """
+
+    last: LastValues = field(default_factory=dict)
+    open: dict[int, LastValues] = field(default_factory=dict)
+
+    def values(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Offset, key and value of the keys that are not deleted."""
+        for key, (offset, value) in self.last.items():
+            if value is not None:
+                yield offset, key, value
+
+    def settle(self, producer_id: int, *, committed: bool) -> None:
+        """The transaction of ``producer_id`` has ended."""
+        for key, found in self.open.pop(producer_id, {}).items():
+            if committed and found[0] > self.last.get(key, (-1, None))[0]:
+                self.last[key] = found
+
+
+class Shard(Generic[S]):
+    """*Thread-safe: ``lock`` guards all.* One partition of the topic and the ``state`` that it keeps.
+
+    The lock is held over append and state, so that the state has the order of the log. A shard that was
+    ``given_up`` is not used again: another one has its place in the topic.
+    """
+
+    def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
+        self.partition = partition
+        self.lock = threading.Lock()
+        self.loaded = False
+        self.given_up = False
+        self.state = state
+        self.begun = False
+        """Whether the reading of what is stored has begun."""
+        self._placement = placement
+
+    def refusal(self) -> KafkaError | None:
+        """Why this broker does not keep the state: as `Placement.refusal`, for it may change at any time."""
+        if self.given_up:
+            return ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} was another broker's meanwhile")
+        return None if self._placement is None else self._placement.refusal(self.partition.partition)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another broker keeps the state."""
+        refusal = self.refusal()
+        return refusal is not None and refusal.code is ErrorCode.NOT_COORDINATOR
+
+    def check_loaded(self) -> None:
+        """Caller holds the lock.
+        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet; and as `refusal` says.
+        """
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        if not self.loaded:
+            raise CoordinatorLoading(f"{self.partition} is still being loaded")
+
+
+class StateTopic(Generic[S]):
+    """*Thread-safe.* The partitions of one internal topic, each with its share of a coordinator's state.
+
+    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found, and where shards
+    are given up. One thread at a time reads what a shard has stored: who holds ``_reading``.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        name: str,
+        *,
+        new: Callable[[TopicPartition], S],
+        build: Callable[[Shard[S], Stored], None],
+        create: Callable[[], object],
+        appended: Appended,
+        placement: Placement | None = None,
+    ) -> None:
+        """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
+        without the lock: nobody else uses or appends to a shard before it is loaded. ``create`` makes the
+        topic; it is called on first need. ``placement``: where brokers share the topic; `look` and then
+        `load` are called when it has changed.
+        """
+        self._logs = logs
+        self._name = name
+        self._new = new
+        self._build = build
+        self._create = create
+        self._appended = appended
+        self._placement = placement
+        self._opening = threading.Lock()
+        self._reading = threading.Lock()
+        self._shards: tuple[Shard[S], ...] = ()
+
+    @property
+    def shards(self) -> tuple[Shard[S], ...]:
+        """By partition; none while the topic has not been made, or found."""
+        return self._shards
+
+    def look(self) -> list[Shard[S]]:
+        """See whether there is a topic by now, and which of its partitions are still kept here.
+
+        Returns the shards that were given up: their state is the caller's to let go of.
+        """
+        self._find()
+        with self._opening:
+            given_up = [shard for shard in self._shards if shard.begun and shard.refusal() is not None]
+            for shard in given_up:
+                with shard.lock:
+                    shard.given_up = True
+            if given_up:
+                self._shards = tuple(
+                    self._shard(shard.partition.partition) if shard.given_up else shard
+                    for shard in self._shards
+                )
+        return given_up
+
+    def load(self) -> list[Shard[S]]:
+        """Read those partitions of ours into memory that have not been; returns these, once they are loaded
+        or it is clear that they cannot be.
+        """
+        with self._reading:
+            found = []
+            for shard in self._shards:
+                with shard.lock:
+                    if shard.begun or shard.refusal() is not None:
+                        continue
+                    shard.begun = True
+                self._load(shard)
+                found.append(shard)
+        return found
+
+    def check_found(self) -> None:
+        """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""
+        self._find()
+        if not self._shards and self._placement is not None and self._placement.count() is None:
+            raise CoordinatorLoading(
+                f"this broker does not know yet whose the partitions of {self._name} are"
+            )
+
+    def open(self) -> None:
+        """Make the topic if there is none yet; it may be that ZooKeeper has to be asked.
+        Raises `KafkaError`: it cannot be made.
+        """
+        self.check_found()
+        if not self._shards:
+            try:
+                self._create()
+            except TopicAlreadyExists:
+                self._find()
+            else:
+                self._find()
+                self.load()  # nothing is in it: others need not wait for the thread that reads
+        if not self._shards:
+            raise CoordinatorLoading(f"{self._name} is being made")
+
+    def shard_of(self, key: str) -> Shard[S]:
+        """The shard of a group or transactional id. Where this broker has the topic to itself it is made if
+        need be; in a cluster that is for `open`, as a thread that serves others must not wait for ZooKeeper.
+
+        Raises:
+            ServerError: NOT_COORDINATOR: the cluster has no such topic yet, so nobody coordinates the key.
+            KafkaError: the topic cannot be made, or it is not known where it is.
+        """
+        if not self._shards:
+            if self._placement is None:
+                self.open()
+            self.check_found()
+        if not self._shards:
+            raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
+        return self._shards[partition_for(key, len(self._shards))]
+
+    def append(
+        self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
+    ) -> int:
+        """Append all of ``records``, or none. They are in the log, and so survive the process, when this
+        returns; the offset of the first. With a ``producer``, id and epoch, they are part of its transaction.
+        Caller holds the shard's lock.
+
+        Raises:
+            KafkaError: the log refused the append, or the shard is not, or no longer, one of ours.
+        """
+        return self.append_encoded(shard, encode_records(records, producer))
+
+    def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
+        """`append` of what `encode_records` made, which is changed in place."""
+        shard.check_loaded()
+        log = self._logs.log(shard.partition)
+        if not data:
+            return log.end_offset
+        result = log.append(data, internal=True)
+        self._appended(shard.partition, len(data))
+        return result.base_offset
+
+    def end_transaction(self, shard: Shard[S], producer_id: int, epoch: int, *, commit: bool) -> int:
+        """Append the marker of a producer's transaction; its size in bytes. Caller holds the shard's lock.
+        Raises `KafkaError`: as `append`.
+        """
+        shard.check_loaded()
+        return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
+
+    def _load(self, shard: Shard[S]) -> None:
+        try:
+            self._build(shard, read_stored(self._logs.log(shard.partition)))
+            with shard.lock:
+                shard.loaded = True
+        except KafkaError as e:
+            _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)
+        except Exception:
+            _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
+
+    def _find(self) -> None:
+        """Have a shard for each partition if there is a topic by now."""
+        if self._shards:
+            return
+        if self._placement is not None:
+            count = self._placement.count() or 0
+        else:
+            topic = self._logs.topics().get(self._name)
+            count = 0 if topic is None else len(topic.partitions)
+        with self._opening:
+            if not self._shards:
+                self._shards = tuple(self._shard(number) for number in range(count))
+
+    def _shard(self, partition: int) -> Shard[S]:
+        where = TopicPartition(self._name, partition)
+        return Shard(where, self._new(where), self._placement)
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition that keeps a group or a transactional id: Java's ``hashCode`` modulo the count."""
+    value = 0
+    utf16 = key.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(utf16), 2):
+        value = (value * 31 + (utf16[i] << 8) + utf16[i + 1]) & 0xFFFFFFFF
+    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
+        return 0
+    return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
+
+
+def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> bytearray:
+    """The batches that `StateTopic.append` would write."""
+    data = bytearray()
+    for batch in _batches(records):
+        if producer is None:
+            data += encode_batch(batch)
+        else:
+            data += encode_batch(
+                batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
+                transactional=True,
+            )  # fmt: skip
+    return data
+
+
+def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
+    """The records in pieces that fit a batch each."""
+    batch: list[NewRecord] = []
+    size = 0
+    for record in records:
+        added = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD
+        if batch and size + added > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += added
+    if batch:
+        yield batch
+
+
+def read_stored(log: Log) -> Stored:
+    """What one partition of such a topic holds. Raises `KafkaError`: the log cannot be read."""
+    stored, offset = Stored(), log.start_offset
+    while offset < log.end_offset:
+        piece = log.read(offset, _LOAD_BYTES, at_least_one=True)
+        try:
+            data = memoryview(piece.read())
+        finally:
+            piece.close()
+        next_offset = log.end_offset
+        for frame in frames(data, start_offset=offset):
+            _take(data, frame, stored)
+            next_offset = frame.next_offset
+        offset = next_offset
+    return stored
+
+
+def _take(data: memoryview, frame: Frame, stored: Stored) -> None:
+    """Note the records of one entry of the log, or the end of a transaction."""
+    largest, into, position = _LOAD_BYTES + len(data), stored.last, frame.position
+    if magic_at(data, position) == MAGIC:
+        header = read_header(data, position)
+        if header.is_control:
+            for marker in decode_records(data, position, header, largest):
+                stored.settle(header.producer_id, committed=control_type(marker) is ControlType.COMMIT)
+            return
+        if header.is_transactional:
+            into = stored.open.setdefault(header.producer_id, {})
+        # Most batches are one commit: without an object for each record a load takes a third less.
+        verify_crc(data, position, header)
+        block = bytes(record_block(data, position, header, largest))
+        for _, delta, key, value, _ in read_fields(block, header.record_count):
+            if key is not None:
+                into[key] = header.base_offset + (delta >> 1), value
+        return
+    for record in ENTRIES.records(data, frame, max_bytes=largest):
+        if record.key is not None:
+            into[record.key] = record.offset, record.value

@@ -1,0 +1,142 @@
+"""Topics as Metadata describes them, written once for many answers."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkalog_broker.cluster.ownership import Ownership
+from kafkalog_broker.logs.topic_store import StoredTopic
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.server.log_access import LEADER_EPOCH
+from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.protocol.api.metadata import (
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    WrittenTopic,
+    written_topic,
+)
+from pyspark_kafkalog.types import TopicPartition
+
+KEPT_BYTES = 16 << 20
+"""A partition takes 20 to 40 bytes in each version that is asked for."""
+
+_ENTRY_BYTES = 200
+"""What it costs to keep one at all, about."""
+
+
+class _Owners(NamedTuple):
+    """What the leaders of a topic follow from, all taken before they are written: what comes in between is
+    seen the next time. ``owners`` is None where broker ``me`` has all partitions.
+    """
+
+    me: int
+    brokers: frozenset[int]
+    owners: tuple[int, ...] | None = None
+    pending: frozenset[int] = frozenset()
+    offline: frozenset[TopicPartition] = frozenset()
+    we_serve: bool = True
+
+    def owner(self, number: int) -> int:
+        """Of a partition; -1 where that is not known."""
+        if self.owners is None:
+            return self.me
+        return self.owners[number] if number < len(self.owners) else -1
+
+    def leads(self, owner: int, partition: TopicPartition) -> bool:
+        """Whether the ``owner`` of a partition serves it, as far as we know."""
+        if owner not in self.brokers or partition.partition in self.pending:
+            return False
+        return owner != self.me or (self.we_serve and partition not in self.offline)
+
+
+class WrittenTopics:
+    """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: without an ``ownership`` it
+    leads every partition, else those of today's wire are led by their owners, if they are there.
+    """
+
+    def __init__(
+        self, node_id: int, ownership: Ownership | None = None, *, max_bytes: int = KEPT_BYTES
+    ) -> None:
+        self._node_id = node_id
+        self._ownership = ownership
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, _Owners, WrittenTopic]] = (
+            OrderedDict()
+        )
+        self._lock = threading.Lock()
+
+    def of(
+        self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
+    ) -> WrittenTopic:
+        """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed,
+        and ``brokers`` those that the answer names.
+        """
+        key = name, version, operations
+        owners = self._owners(name, topic, brokers)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None and found[0] is topic and found[1] == owners:
+                self._kept.move_to_end(key)
+                return found[2]
+        written = written_topic(_described(name, topic, operations, owners), version)
+        with self._lock:
+            self._forget(key)
+            self._kept[key] = topic, owners, written
+            self._size += _ENTRY_BYTES + len(written.data)
+            while self._size > self._max_bytes and self._kept:
+                self._forget(next(iter(self._kept)))
+        return written
+
+    def _owners(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> _Owners:
+        ownership = self._ownership
+        if ownership is None or not ownership.shares(topic):
+            return _Owners(self._node_id, brokers)
+        shared = ownership.topic(name)
+        return _Owners(
+            self._node_id,
+            brokers,
+            () if shared is None else shared.owners,
+            frozenset() if shared is None else shared.pending,
+            ownership.offline,
+            ownership.serves,
+        )
+
+    def _forget(self, key: tuple[str, int, int]) -> None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._size -= _ENTRY_BYTES + len(found[2].data)
+
+
+def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(_partitions(name, topic, owners)),
+        topic_authorized_operations=operations,
+    )
+
+
+def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[MetadataResponsePartition]:
+    for number in topic.partitions:
+        owner = owners.owner(number)
+        if owners.leads(owner, TopicPartition(name, number)):
+            yield MetadataResponsePartition(
+                partition_index=number,
+                leader_id=owner,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(owner,),
+                isr_nodes=(owner,),
+            )
+        else:  # its owner is not among the brokers of this answer, or cannot serve it
+            yield MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=-1,
+                replica_nodes=() if owner < 0 else (owner,),
+            )

@@ -1,0 +1,312 @@
+"""The topics of this broker: names, ids, creation and deletion; and what Metadata says of each, in bytes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID, uuid4
+
+from kafkalog_broker.cluster.ownership import spread
+from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.log.family import LogFamily
+from kafkalog_broker.log.generations import SINCE_08, family_of
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.topic_store import StoredTopic
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    ServerError,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+if TYPE_CHECKING:
+    from kafkalog_broker.cluster.membership import Membership
+
+MAX_PARTITIONS = 10_000
+"""Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
+
+GENERATION_PROPERTY = "generation"
+"""Given to a new topic among its properties; kept apart from them, as it can never change."""
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class Topics:
+    """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
+
+    Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
+    topic twice. ``_changing`` is held while `watch`'s callback runs.
+
+    With a ``membership`` the topics of today's wire are the cluster's, with the partitions of all brokers:
+    what is to change of them is registered in ZooKeeper first.
+    """
+
+    def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
+        self._logs = logs
+        self._membership = membership
+        self._config = config
+        self._changing = threading.RLock()
+        self._changed: Callable[[], object] = lambda: None
+        # By id, with the snapshot that they were taken from; replaced as one, so that no lock is needed.
+        self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
+        self._merged: tuple[object, object, Mapping[str, StoredTopic]] = (None, None, {})
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Have ``changed`` called after a topic was made, widened or deleted, in the thread that did it.
+
+        It must be quick: no other topic can be changed meanwhile.
+        """
+        self._changed = changed
+
+    def all(self) -> Mapping[str, StoredTopic]:
+        """Every topic by name."""
+        here = self._logs.topics()
+        member = self._membership
+        view = None if member is None else member.ownership.view
+        if member is None or view is None:
+            return here
+        registered = member.ownership.known
+        known, seen, merged = self._merged
+        if known is not here or seen != (view, registered):
+            of_all = {name: topic.stored for name, topic in view.topics.items()}
+            own = {name: topic for name, topic in here.items() if not member.ownership.shares(topic)}
+            # What we bring to the cluster is there before it is registered.
+            merged = {**of_all, **own} if registered else {**here, **of_all, **own}
+            self._merged = here, (view, registered), merged
+        return merged
+
+    def get(self, name: str) -> StoredTopic:
+        """The topic of this name. Raises `UnknownTopicOrPartition`."""
+        try:
+            return self.all()[name]
+        except KeyError:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
+
+    def name_of(self, topic_id: UUID) -> str:
+        """The name of the topic with this id. Raises `UnknownTopicId`."""
+        topics = self.all()
+        known, names = self._names
+        if known is not topics:
+            names = {topic.topic_id: name for name, topic in topics.items()}
+            self._names = topics, names
+        try:
+            return names[topic_id]
+        except KeyError:
+            raise UnknownTopicId(f"no topic has the id {topic_id}") from None
+
+    def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
+        """All that `create` checks, without making anything.
+
+        Raises:
+            InvalidTopic: the name is not allowed, or not next to another's.
+            TopicAlreadyExists: there is such a topic.
+            InvalidPartitions: not at least one partition.
+            ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
+            InvalidConfig: an override is unknown or has a value it cannot have.
+        """
+        family, properties = family_and_properties(overrides)
+        topics = self.all()
+        family.check_name(name, topics)
+        if name in topics:
+            raise TopicAlreadyExists(f"topic {name!r} already exists")
+        check_partition_count(partition_count)
+        self._logs.defaults.overridden(properties)
+
+    def create(
+        self,
+        name: str,
+        partition_count: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        owners: Sequence[int] | None = None,
+    ) -> StoredTopic:
+        """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
+
+        Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
+        ``owners`` are the brokers of its partitions; without, those that are there have them in turn.
+        Raises `ServerError` REQUEST_TIMED_OUT if ZooKeeper cannot be asked.
+        """
+        overrides = overrides or {}
+        count = self._config.num_partitions if partition_count is None else partition_count
+        self.check_new(name, count, overrides)
+        family, properties = family_and_properties(overrides)
+        member = self._membership
+        if member is None:
+            made = self._create_here(name, count, properties, family)
+        else:
+            member.claim(name)
+            try:
+                if family is SINCE_08:
+                    made = self._create_shared(member, name, count, properties, owners)
+                else:
+                    member.take_name_07(name)
+                    made = self._create_here(name, count, properties, family)
+            finally:
+                member.release(name)
+        _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
+        with self._changing:
+            self._changed()
+        return made if made is not None else self.get(name)
+
+    def _create_here(
+        self, name: str, count: int, properties: Mapping[str, str], family: LogFamily
+    ) -> StoredTopic | None:
+        """A topic of this broker's own."""
+        self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
+        return self._logs.topics().get(name)
+
+    def _create_shared(
+        self,
+        member: Membership,
+        name: str,
+        count: int,
+        properties: Mapping[str, str],
+        owners: Sequence[int] | None,
+    ) -> StoredTopic:
+        """A topic of the cluster: it is registered first, then each owner makes its partitions."""
+        member.ownership.check_known()
+        topic = member.registry.create(
+            name,
+            uuid4(),
+            lambda view: owners or spread(view, member.ownership.live_ids, count),
+            properties,
+            lambda topics: SINCE_08.check_name(name, topics),
+        )
+        member.make(name, topic)
+        stored: StoredTopic = topic.stored
+        return stored
+
+    def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
+        """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
+
+        Raises as `create`.
+        """
+        existing = self.all().get(name)
+        if existing is not None:
+            return existing
+        try:
+            return self.create(name, overrides={GENERATION_PROPERTY: generation})
+        except TopicAlreadyExists:
+            made_by_another = self.all().get(name)
+            if made_by_another is None:  # not whole yet: clients ask again
+                raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made") from None
+            return made_by_another
+        except ServerError as e:
+            if e.code is ErrorCode.REQUEST_TIMED_OUT:  # who only asks for a topic asks again after this code
+                raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
+            raise
+
+    def add_partitions(
+        self, name: str, total: int, owners: Sequence[int] | None = None, *, validate_only: bool = False
+    ) -> None:
+        """Widen the topic to ``total`` partitions; those that are new have the ``owners``, as in `create`."""
+        topic = self.get(name)
+        present = len(topic.partitions)
+        if total <= present:
+            raise InvalidPartitions(
+                f"topic {name!r} has {present} partitions already; {total} would not be an increase"
+            )
+        check_partition_count(total)
+        if validate_only:
+            return
+        member = self._membership
+        if member is None or not member.ownership.shares(topic):
+            self._logs.add_partitions(name, total)
+        else:
+            member.ownership.check_known()
+            member.claim(name)
+            try:
+                wider = member.registry.widen(
+                    name,
+                    topic.topic_id,
+                    total,
+                    lambda view, added: owners or spread(view, member.ownership.live_ids, added),
+                )
+                member.make(name, wider)
+            finally:
+                member.release(name)
+        _log.info("topic %s now has %d partitions", name, total)
+        with self._changing:
+            self._changed()
+
+    def alter(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
+    ) -> None:
+        """Have the topic set for itself what ``change`` makes of the properties that it sets now, and no
+        others; its logs follow at once.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            InvalidConfig: a property is unknown, has a value it cannot have, or can never change.
+        """
+        topic = self.get(name)
+        overrides = self._changed_overrides(change, topic.overrides)
+        if validate_only:
+            return
+        member = self._membership
+        if member is not None and member.ownership.shares(topic):
+            member.ownership.check_known()
+            overrides = member.registry.configure(name, partial(self._changed_overrides, change))
+        if name in self._logs.topics():
+            with self._changing:
+                self._logs.set_overrides(name, overrides)
+        _log.info("topic %s now has the properties %s", name, dict(overrides))
+
+    def _changed_overrides(
+        self, change: Callable[[Mapping[str, str]], Mapping[str, str]], overrides: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        after = change(overrides)
+        if GENERATION_PROPERTY in after:
+            raise InvalidConfig(f"{GENERATION_PROPERTY} is given when a topic is created, and is fixed then")
+        self._logs.defaults.overridden(after)
+        return after
+
+    def delete(self, name: str, goes_too: Callable[[], object]) -> None:
+        """Delete the topic and its logs. Once it is not visible any more, ``goes_too`` deletes what others
+        have of it.
+        Raises `UnknownTopicOrPartition`, `InvalidTopic` for our own, and what `Ownership.check_known` raises.
+        """
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
+        topic, member = self.get(name), self._membership
+        if member is None or not member.ownership.shares(topic):
+            self._logs.delete_topic(name, goes_too)
+        else:
+            # Before it is registered a broker would delete its own part alone.
+            member.ownership.check_known()
+            shared = member.ownership.topic(name)
+            if shared is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            member.claim(name)
+            try:
+                member.delete(name, shared, goes_too)
+            finally:
+                member.release(name)
+        _log.info("deleted topic %s", name)
+        with self._changing:
+            self._changed()
+
+
+def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict[str, str]]:
+    """The family that a new topic's properties ask for, and the other ones. Raises `InvalidConfig`."""
+    rest = dict(overrides)
+    return family_of(rest.pop(GENERATION_PROPERTY, SINCE_08.generation)), rest
+
+
+def check_partition_count(count: int) -> None:
+    """Raises `InvalidPartitions` below 1, and `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`."""
+    if count < 1:
+        raise InvalidPartitions(f"a topic needs at least 1 partition, not {count}")
+    if count > MAX_PARTITIONS:
+        raise ServerError(
+            ErrorCode.POLICY_VIOLATION, f"{count} partitions; this broker allows {MAX_PARTITIONS} in a topic"
+        )

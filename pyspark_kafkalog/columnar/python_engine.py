@@ -1,0 +1,577 @@
+"""The engine in plain Python: the fallback where numba is absent, and the oracle of the kernel.
+
+`_scan` takes all good records of v2 in one loop that checks only what it must, since in Python a check costs
+as much as the work: lengths that are not negative and end exactly where the record ends have all been inside
+it. At the first record that is not good it stops, and `_RecordColumns._why_not_more` looks at that one
+slowly, in the kernel's order, to say what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from pyspark_kafkalog.columnar.arrow_columns import (
+    INNER_INDEX,
+    INT32,
+    INT64,
+    TIMESTAMP,
+    blobs,
+    header_lists,
+    numbers,
+)
+from pyspark_kafkalog.columnar.batch_walk import PlainWalks
+from pyspark_kafkalog.columnar.types import (
+    MAX_TIMESTAMP_MS,
+    NO_KIND,
+    OWN_KIND,
+    Block,
+    Columns,
+    Cursor,
+    Kind,
+    Limits,
+    Status,
+    Stopped,
+    Wanted,
+)
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.legacy import (
+    ENTRY_OVERHEAD,
+    KEY_POSITIONS,
+    LOG_APPEND_TIME_BIT,
+    MIN_ENTRY_BYTES,
+)
+from pyspark_kafkalog.formats.v07 import CODEC_BITS, ENTRY_HEADER_BYTES, entry_header
+from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+
+_NULL = 1
+"""-1 in zigzag: the length of what is null."""
+
+_Headers = list[tuple[bytes, "bytes | None"]]
+
+
+class _BadRecord(Exception):
+    """What is wrong with the record at hand: status and the number that is wrong."""
+
+    def __init__(self, status: Status, number: int = 0) -> None:
+        super().__init__(status, number)
+        self.status, self.number = status, number
+
+
+class PlainEngine(PlainWalks):
+    """Blocks to columns without compiled code. *Thread-safe:* it holds nothing."""
+
+    name = "plain"
+
+    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+        """Empty ones; see `engine.Engine`."""
+        made: dict[Kind, Callable[[Limits, Wanted], Columns]] = {
+            Kind.RECORDS: _RecordColumns,
+            Kind.MESSAGES: _MessageColumns,
+            Kind.ENTRIES: _EntryColumns,
+        }
+        return made[blocks[0].kind](limits, wanted)
+
+
+class _ListColumns(ABC):
+    """`engine.Columns` as lists and arrays. *Not thread-safe: one call fills them.*
+
+    Those that are not wanted may stay empty.
+    """
+
+    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+        self.limits, self.wanted = limits, wanted
+        self.rows = 0
+        self.seen = 0
+        """Records that were looked at."""
+        self.taken_bytes = 0
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.offsets = array("q")
+        self.times = array("q")
+        """In microseconds."""
+        self.kinds = array("i")
+        self.headers: list[Sequence[tuple[bytes, bytes | None]]] = []
+        self.indexes = array("i")
+
+    def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
+        """See `engine.Columns`."""
+        while True:
+            stopped = self._take_from(blocks[cursor.block], cursor)
+            if stopped is not None:
+                return stopped
+            cursor.block += 1
+            if cursor.block == len(blocks):
+                return Stopped(Status.DONE)
+            cursor.position, cursor.record, cursor.previous_delta = 0, 0, -1
+
+    @abstractmethod
+    def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
+        """Take records of one block; what stopped this before the block's end, None if nothing did."""
+
+    def arrays(self) -> dict[str, pa.Array]:
+        """See `engine.Columns`."""
+        wanted, columns = self.wanted, {}
+        if wanted.key:
+            columns["key"] = blobs(self.keys)
+        if wanted.value:
+            columns["value"] = blobs(self.values)
+        if wanted.offset:
+            columns["offset"] = numbers(INT64, self.offsets)
+        if wanted.timestamp:
+            columns["timestamp"] = numbers(TIMESTAMP, self.times)
+        if wanted.timestamp_type:
+            columns["timestampType"] = numbers(INT32, self.kinds)
+        if wanted.headers:
+            columns["headers"] = header_lists(self.headers)
+        if wanted.inner_index:
+            columns[INNER_INDEX] = numbers(INT32, self.indexes)
+        return columns
+
+
+# --- v2
+
+
+class _Scan:
+    """Fields of records as they stand in the data: numbers still zigzag coded. *Not thread-safe.*"""
+
+    __slots__ = ("deltas", "headers", "keys", "microseconds", "position", "times", "values")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.deltas: list[int] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, _Headers] = {}
+        self.position = 0
+        self.microseconds = array("q")
+        """The times of those that are wanted: they are computed to see whether they fit."""
+
+
+def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
+    """The leading good records of ``data``, at most ``count`` of them, that end at ``stop`` or before.
+
+    Whether offsets rise, and whether times can be had in microseconds, is the caller's to check.
+    """
+    scan = _Scan()
+    try:
+        _scan_records(scan, data, count, stop, wanted)
+    except (IndexError, _BadRecord):
+        # What went before is good; `_why_not_more` has a closer look at the record that is not.
+        pass
+    return scan
+
+
+def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wanted) -> None:
+    """Append the records to ``scan``; IndexError or _BadRecord where the next one is not good."""
+    add_time, add_delta = scan.times.append, scan.deltas.append
+    add_key, add_value = scan.keys.append, scan.values.append
+    with_key, with_value = wanted.key, wanted.value
+    pos = 0
+    for index in range(count):
+        if (size := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            size, pos = size + (high - 1 << 7), pos + 2
+        else:
+            size, pos = _long(data, pos, 32)
+        end = pos + (size >> 1)
+        if end > stop:
+            break
+        if (time := data[pos + 1]) < 128:  # the byte before it is the attributes, which say nothing
+            pos += 2
+        elif (high := data[pos + 2]) < 128:
+            time, pos = time + (high - 1 << 7), pos + 3
+        else:
+            time, pos = _long(data, pos + 1, 64)
+        if (delta := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            delta, pos = delta + (high - 1 << 7), pos + 2
+        else:
+            delta, pos = _long(data, pos, 32)
+        k, pos = (k, pos + 1) if (k := data[pos]) < 128 else _long(data, pos, 32)
+        key_pos = pos
+        if k != _NULL:
+            pos += k >> 1
+        if (v := data[pos]) < 128:
+            pos += 1
+        elif (high := data[pos + 1]) < 128:
+            v, pos = v + (high - 1 << 7), pos + 2
+        else:
+            v, pos = _long(data, pos, 32)
+        value_pos = pos
+        if v != _NULL:
+            pos += v >> 1
+        headers_pos = pos
+        if data[pos] == 0:
+            pos += 1
+        else:
+            scan.headers[index], pos = _headers(data, pos, end)
+        if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+            scan.headers.pop(index, None)
+            break
+        add_time(time)
+        add_delta(delta)
+        if with_key:
+            add_key(None if k == _NULL else data[key_pos : key_pos + (k >> 1)])
+        if with_value:
+            add_value(None if v == _NULL else data[value_pos:headers_pos])
+        scan.position = pos
+
+
+def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
+    """The number at ``pos``, still zigzag coded, and the position after it; IndexError if it is cut short."""
+    value = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        if shift + 7 > bits and byte >> bits - shift:
+            raise _BadRecord(Status.BAD_NUMBER)
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+
+
+def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
+    """The number at ``pos``, which ends at ``end`` or before, and the position after it."""
+    try:
+        value, after = _long(data, pos, bits)
+    except IndexError:
+        raise _BadRecord(Status.BAD_NUMBER) from None
+    if after > end:
+        raise _BadRecord(Status.BAD_NUMBER)
+    return value >> 1 ^ -(value & 1), after
+
+
+def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
+    """The bytes that begin with their length at ``pos``, None for -1, and the position after them."""
+    size, pos = _number(data, pos, end)
+    if not smallest <= size <= end - pos:
+        raise _BadRecord(Status.BAD_FIELD, size)
+    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
+
+
+def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
+    """The headers that begin with their count at ``pos``, and the position after them."""
+    count, pos = _number(data, pos, end)
+    if not 0 <= count <= (end - pos) // 2:
+        raise _BadRecord(Status.BAD_HEADERS, count)
+    headers: _Headers = []
+    for _ in range(count):
+        name, pos = _field(data, pos, end, smallest=0)
+        value, pos = _field(data, pos, end)
+        headers.append((name or b"", value))
+    return headers, pos
+
+
+class _RecordColumns(_ListColumns):
+    """Of the records of v2 batches."""
+
+    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+        super().__init__(limits, wanted)
+        self._header_count = 0
+
+    def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
+        data = bytes(block.buffer[block.start + cursor.position : block.end])
+        taken = self._take_good(data, block, cursor)
+        return self._why_not_more(data[taken:], block, cursor)
+
+    def _take_good(self, data: bytes, block: Block, cursor: Cursor) -> int:
+        """Take the good records that ``data`` begins with and move ``cursor`` past them; their bytes.
+
+        ``data`` is the block from ``cursor`` on.
+        """
+        count = min(block.record_count - cursor.record, self.limits.records - self.seen)
+        stop = min(len(data), self.limits.data_bytes - self.taken_bytes)
+        scan = _scan(data, count, stop, self.wanted)
+        while (good := self._good(scan, block, cursor.previous_delta)) < len(scan.deltas):
+            scan = _scan(data, good, stop, self.wanted)
+        if scan.deltas:
+            self._add(scan, block)
+            cursor.position += scan.position
+            cursor.record += len(scan.deltas)
+            cursor.previous_delta = scan.deltas[-1] >> 1
+            self.taken_bytes += scan.position
+            self.seen += len(scan.deltas)
+        return scan.position
+
+    def _good(self, scan: _Scan, block: Block, previous: int) -> int:
+        """How many of the scanned records can be taken: offsets rise, times fit, there is room for
+        headers.
+        """
+        deltas = scan.deltas
+        good = len(deltas)
+        if not good:
+            return 0
+        dense = deltas == list(range(deltas[0], deltas[0] + 2 * good, 2))
+        if not dense or deltas[0] >> 1 <= previous or deltas[-1] >> 1 > block.last_delta:
+            for index, delta in enumerate(deltas):
+                if not previous < delta >> 1 <= block.last_delta:
+                    good = index
+                    break
+                previous = delta >> 1
+        first, last = _kept(deltas, good, block)
+        if self.wanted.headers and scan.headers:
+            room = self.limits.headers - self._header_count
+            totals = accumulate(len(scan.headers.get(index, ())) for index in range(first, last))
+            full = next((first + i for i, total in enumerate(totals) if total > room), None)
+            if full is not None:
+                good = last = full
+        if self.wanted.timestamp:
+            try:
+                scan.microseconds = _microseconds(scan, block, first, last)
+            except OverflowError:
+                good = next(
+                    i for i in range(first, last) if abs(_time(block, scan.times[i])) > MAX_TIMESTAMP_MS
+                )
+        return good
+
+    def _add(self, scan: _Scan, block: Block) -> None:
+        """Append the scanned records, as far as their offsets are asked for, to the columns."""
+        wanted, count = self.wanted, len(scan.deltas)
+        first, last = _kept(scan.deltas, count, block)
+        self.rows += last - first
+        if wanted.key:
+            self.keys += scan.keys[first:last]
+        if wanted.value:
+            self.values += scan.values[first:last]
+        if wanted.offset:
+            base = block.base_offset
+            self.offsets.extend([base + (delta >> 1) for delta in scan.deltas[first:last]])
+        if wanted.timestamp:
+            self.times.extend(scan.microseconds)
+        if wanted.timestamp_type:
+            self.kinds.extend([block.append_time] * (last - first))
+        if wanted.headers:
+            headers = [scan.headers.get(index, []) for index in range(first, last)]
+            self.headers += headers
+            self._header_count += sum(map(len, headers))
+
+    def _why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Stopped | None:
+        """What stopped `take` before the end of the block, of which ``data`` is left; None if nothing did."""
+        if cursor.record == block.record_count:
+            return Stopped(Status.TRAILING, number=len(data)) if data else None
+        if self.seen == self.limits.records:
+            return Stopped(Status.FULL)
+        try:
+            return self._why_full(data, block, cursor.previous_delta)
+        except _BadRecord as e:
+            return Stopped(e.status, number=e.number)
+
+    def _why_full(self, data: bytes, block: Block, previous: int) -> Stopped:
+        """Why there is no room for the record that ``data`` begins with. In the kernel's order."""
+        size, pos = _number(data, 0, len(data))
+        if not 0 <= size <= len(data) - pos:
+            raise _BadRecord(Status.BAD_LENGTH, size)
+        end = pos + size
+        if end > self.limits.data_bytes - self.taken_bytes:
+            return Stopped(Status.FULL, need_bytes=end)
+        time, pos = _number(data, pos + 1, end, 64)
+        delta, pos = _number(data, pos, end)
+        _, pos = _field(data, pos, end)
+        _, pos = _field(data, pos, end)
+        headers, pos = _headers(data, pos, end)
+        if pos != end:
+            raise _BadRecord(Status.LEFT_OVER, end - pos)
+        if not previous < delta <= block.last_delta:
+            raise _BadRecord(Status.BAD_OFFSET, delta)
+        if self.wanted.headers and self._header_count + len(headers) > self.limits.headers:
+            return Stopped(Status.FULL, need_headers=len(headers))
+        return Stopped(Status.BAD_TIMESTAMP, number=time, offset_delta=delta)
+
+
+def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:
+    """The first ``count`` records' part within the range asked for. Offsets rise, so it is one piece."""
+    first = bisect_left(deltas, 2 * block.low, 0, count)
+    return first, bisect_left(deltas, 2 * block.high, first, count)
+
+
+def _time(block: Block, zigzag: int) -> int:
+    """A record's time in milliseconds."""
+    return block.timestamp if block.append_time else block.timestamp + (zigzag >> 1 ^ -(zigzag & 1))
+
+
+def _microseconds(scan: _Scan, block: Block, first: int, last: int) -> array[int]:
+    """The times of records ``first`` to ``last``; OverflowError where one does not fit 64 bits."""
+    base = block.timestamp * 1000
+    if block.append_time:
+        return array("q", [base] * (last - first))
+    # Half of what is even, minus half of what follows what is odd: that undoes zigzag, and is in
+    # microseconds.
+    return array("q", [base - 500 * (t + 1) if t & 1 else base + 500 * t for t in scan.times[first:last]])
+
+
+_HEADER = struct.Struct(">qiIBBq")
+"""As much as the smallest message of v0 has. There the key's and the value's length stand where v1 has the
+time."""
+
+_LENGTH = struct.Struct(">i")
+
+_ENTRY = struct.Struct(">iBBI")
+"""The header of 0.7's magic 1; of magic 0 the attributes are the checksum's first byte,
+and its last is missing."""
+
+_CRC = struct.Struct(">I")
+
+
+# --- v0 and v1
+
+
+class _MessageColumns(_ListColumns):
+    """Of messages of v0 and v1. They are not checked: the walk has verified them."""
+
+    def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
+        wanted, unpack = self.wanted, _HEADER.unpack_from
+        left = self.limits.data_bytes - self.taken_bytes
+        first = block.start + cursor.position
+        # One message more than there is room for need not be here: its header says what it takes.
+        data = bytes(block.buffer[first : min(block.end, first + left + MIN_ENTRY_BYTES)])
+        pos, stopped = 0, None
+        while cursor.record < block.record_count:
+            if self.seen == self.limits.records:
+                stopped = Stopped(Status.FULL)
+                break
+            offset, length, _, magic, attributes, time = unpack(data, pos)
+            end = pos + ENTRY_OVERHEAD + length
+            if end > left:
+                stopped = Stopped(Status.FULL, need_bytes=end - pos)
+                break
+            if block.low <= offset < block.high:
+                if wanted.timestamp or wanted.timestamp_type:
+                    time, kind = _time_and_kind(block, magic, attributes, time)
+                    if wanted.timestamp and not -MAX_TIMESTAMP_MS <= time <= MAX_TIMESTAMP_MS:
+                        stopped = Stopped(Status.BAD_TIMESTAMP, number=time, offset_delta=offset)
+                        break
+                    if wanted.timestamp:
+                        self.times.append(time * 1000)
+                    self.kinds.append(kind)
+                self.offsets.append(block.base_offset + offset)
+                if wanted.key or wanted.value:
+                    self._add_fields(data, pos + KEY_POSITIONS[magic])
+            self.seen += 1
+            cursor.record += 1
+            cursor.previous_delta = offset
+            pos = end
+        cursor.position += pos
+        self.taken_bytes += pos
+        self.rows = len(self.offsets)
+        self.headers = [()] * self.rows if wanted.headers else []
+        return stopped
+
+    def _add_fields(self, data: bytes, pos: int) -> None:
+        """Append the key, whose length stands at ``pos``, and the value that follows it."""
+        for column in (self.keys, self.values):
+            (length,) = _LENGTH.unpack_from(data, pos)
+            pos += _LENGTH.size
+            if length < 0:
+                column.append(None)
+            else:
+                column.append(data[pos : pos + length])
+                pos += length
+
+
+def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tuple[int, int]:
+    """When a message was made, in milliseconds, and who says so."""
+    if not magic:
+        return NO_TIMESTAMP, NO_KIND
+    if block.append_time == OWN_KIND:
+        return time, int(bool(attributes & LOG_APPEND_TIME_BIT))
+    if block.append_time == TimestampType.LOG_APPEND_TIME:
+        return block.timestamp, TimestampType.LOG_APPEND_TIME
+    return time, TimestampType.CREATE_TIME
+
+
+# --- 0.7
+
+
+class _EntryColumns(_ListColumns):
+    """Of entries of 0.7. One loop takes all good ones; the first that is not good, or is shorter than what
+    the loop reads, is looked at slowly, in the kernel's order.
+    """
+
+    def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
+        while True:
+            self._take_good(block, cursor)
+            pos = block.start + cursor.position
+            if pos >= min(block.high, block.end):
+                return None
+            stopped, payload, end = self._look_at(block.buffer[: block.end], pos)
+            if stopped.status is not Status.DONE:
+                return stopped
+            self._add(block, cursor, [bytes(block.buffer[payload:end])], [0], pos, end - pos)
+
+    def _take_good(self, block: Block, cursor: Cursor) -> None:
+        """Append the leading entries that are good and of a usual length, as far as there is room."""
+        begin, unpack = block.start + cursor.position, _ENTRY.unpack_from
+        rows_left, room = self.limits.records - self.rows, self.limits.data_bytes - self.taken_bytes
+        # More than there is room for need not be here.
+        data = bytes(block.buffer[begin : min(block.end, begin + room + rows_left * ENTRY_HEADER_BYTES)])
+        pos, size, stop = 0, len(data), block.high - begin
+        values: list[bytes] = []
+        positions: list[int] = []
+        try:
+            while pos < stop and len(values) < rows_left:
+                length, magic, attributes, crc = unpack(data, pos)
+                end = pos + 4 + length
+                if end > size or length < 5 + magic:
+                    break
+                if magic == 1 and not attributes & CODEC_BITS:
+                    value = data[pos + 10 : end]
+                elif magic == 0:
+                    value = data[pos + 9 : end]
+                    (crc,) = _CRC.unpack_from(data, pos + 5)
+                else:
+                    break
+                room -= len(value)
+                if room < 0 or crc32(value) != crc:
+                    break
+                values.append(value)
+                positions.append(pos)
+                pos = end
+        except struct.error:
+            pass
+        self._add(block, cursor, values, positions, begin, pos)
+
+    def _look_at(self, data: memoryview, pos: int) -> tuple[Stopped, int, int]:
+        """What is to be said of the entry at ``pos``, and where its payload begins and ends."""
+        try:
+            found = entry_header(data, pos)
+        except CorruptMessage:
+            return Stopped(Status.FAULT), 0, 0
+        if found is None or found[1] > len(data):
+            return Stopped(Status.CUT), 0, 0
+        payload, end, codec = found
+        if codec:
+            return Stopped(Status.COMPRESSED), payload, end
+        if self.rows >= self.limits.records or end - payload > self.limits.data_bytes - self.taken_bytes:
+            return Stopped(Status.FULL, need_bytes=end - payload), payload, end
+        (crc,) = _CRC.unpack_from(data, payload - _CRC.size)
+        good = crc32(data[payload:end]) == crc
+        return Stopped(Status.DONE if good else Status.FAULT), payload, end
+
+    def _add(
+        self, block: Block, cursor: Cursor, values: list[bytes], positions: list[int], begin: int, size: int
+    ) -> None:
+        """Append these payloads, whose entries stand at ``positions`` in ``size`` bytes from ``begin`` on."""
+        count, base = len(values), block.base_offset
+        if self.wanted.value:
+            self.values += values
+        if self.wanted.offset:
+            base += begin if block.low < 0 else 0
+            self.offsets.extend([base + at for at in positions] if block.low < 0 else [base] * count)
+        if self.wanted.inner_index:
+            first = block.low + cursor.record
+            self.indexes.extend([0] * count if block.low < 0 else range(first, first + count))
+        cursor.position += size
+        cursor.record += count
+        self.rows += count
+        self.taken_bytes += sum(map(len, values))

@@ -1,0 +1,298 @@
+"""Which offsets a load reads: one plan made from the ledger, the options and the cluster, and written down.
+
+`ledger.plan` has the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
+from pyspark_kafkalog.datasource.options.topics_and_offsets import (
+    Assign,
+    Committed,
+    OffsetsByPartition,
+    SpecificOffsets,
+    Subscribe,
+    Subscription,
+    check_order,
+)
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, SourceCluster
+from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
+from pyspark_kafkalog.datasource.reading.wire import opened_cluster
+from pyspark_kafkalog.errors import (
+    InvalidConfig,
+    KafkaError,
+    LoadError,
+    OffsetsAgedOut,
+    TopicRecreated,
+    UnknownTopicOrPartition,
+)
+from pyspark_kafkalog.ledger.commit import Commit
+from pyspark_kafkalog.ledger.history import positions_after, ranges_of
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
+from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Facts = Mapping[TopicPartition, PartitionFacts]
+
+
+class PendingPlan(LoadError):
+    """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
+
+
+def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
+    """The plan to read now, written down: the one that was left pending, or a new one.
+
+    None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
+    others from planning the same load meanwhile (`Ledger.hold`). ``run`` names this run in the commit that
+    discards a pending plan.
+
+    Raises:
+        PendingPlan: with ``onPendingPlan=fail``.
+        LostRace: another driver wrote the plan first, in spite of that.
+        LoadError: the ledger is damaged or another cluster's, or what should be read next is gone.
+        InvalidConfig: where to start or end does not fit the partitions there are.
+        KafkaError: the cluster could not be asked.
+    """
+    _identify(options, cluster, ledger)
+    head, pending = ledger.head_and_pending()
+    if pending is not None and _load(options).on_pending == "discard":
+        log.warning("plan %d of %s is discarded: onPendingPlan=discard", pending.number, ledger.location)
+        head = ledger.discard(pending, run)
+    elif pending is not None:
+        _check_pending(pending, options, cluster, ledger)
+        return pending
+    plan = _new_plan(options, cluster, head)
+    return None if plan is None else ledger.write_plan(plan)
+
+
+def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
+    """What `begin` would plan, without writing anything; a plan that is new has no seal.
+
+    A pending plan that ``onPendingPlan=discard`` would give up is passed over.
+
+    Raises:
+        PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
+    """
+    if not ledger.known():
+        return _new_plan(options, cluster, None)
+    _identify(options, cluster, ledger)
+    head, pending = ledger.head_and_pending()
+    if pending is None or _load(options).on_pending == "discard":
+        return _new_plan(options, cluster, head)
+    _check_pending(pending, options, cluster, ledger)
+    return pending
+
+
+def commit_to_group(options: BatchOptions, commit: Commit) -> None:
+    """Also commit a load's next offsets to ``kafka.group.id``, if given, for tools that watch the group.
+
+    The load's commit counts either way: a failure is logged as a warning.
+    """
+    group = options.group_id
+    if group is None:
+        return
+    positions = {where: position.next for where, position in commit.stored.items()}
+    try:
+        with opened_cluster(options) as cluster:
+            cluster.commit_group(group, positions)
+    except KafkaError as e:
+        log.warning(
+            "load %d is committed, but its offsets not to group %s (the next load's will be): %s",
+            commit.number, group, e,
+        )  # fmt: skip
+
+
+def _load(options: BatchOptions) -> LoadOptions:
+    if options.load is None:
+        raise LoadError("these options name no load: give loadName and offsetsPath")
+    return options.load
+
+
+def _identify(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
+    ledger.identify(cluster.cluster_id(), _identity(options), protocol=cluster.protocol)
+
+
+def _identity(options: BatchOptions) -> dict[str, str]:
+    """The subscription, which should stay the same from load to load."""
+    subscription = options.subscription
+    if isinstance(subscription, Assign):
+        return {"assign": " ".join(map(str, subscription.partitions))}
+    if isinstance(subscription, Subscribe):
+        return {"subscribe": ",".join(subscription.topics)}
+    return {"subscribePattern": subscription.pattern}
+
+
+def _check_pending(pending: Plan, options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
+    """Refuse a pending plan that these options, or the logs as they are now, do not let anybody read."""
+    if _load(options).on_pending == "fail":
+        raise PendingPlan(
+            f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
+            "run failed or is still running. onPendingPlan=replay reads the same offsets again, "
+            "onPendingPlan=discard makes a new plan"
+        )
+    level = options.isolation_level
+    if pending.isolation_level != level:
+        raise InvalidConfig(
+            f"kafka.isolation.level is {level}, and plan {pending.number} of {ledger.location}, which is "
+            f"pending, was made with {pending.isolation_level}: use that until it is committed, or "
+            "onPendingPlan=discard to make a new plan"
+        )
+    _check_readable(pending, cluster, ledger, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_on_data_loss: bool) -> None:
+    """Refuse a plan whose offsets are gone: no replay of it would succeed."""
+    planned = {p.key: p for p in plan.partitions if p.ranges}
+    way_out = (
+        f"plan {plan.number} of {ledger.location} can no longer be read as it is: onPendingPlan=discard "
+        "makes a new plan"
+    )
+    try:
+        facts = cluster.facts(sorted(planned))
+    except UnknownTopicOrPartition as e:
+        if any(where.broker != NO_BROKER for where in planned):
+            raise LoadError(f"{e}. If a broker is away, start it and load again; else {way_out}") from e
+        raise TopicRecreated(f"{e}; {way_out}") from e
+    for where, p in planned.items():
+        found = facts[where]
+        other = p.topic_id and found.topic_id and p.topic_id != found.topic_id
+        if other or p.end > found.latest:
+            raise TopicRecreated(
+                f"{where} was deleted and created again, or truncated, after it was planned: offsets "
+                f"[{p.start}, {p.end}) of topic id {p.topic_id or '-'} were planned, topic id "
+                f"{found.topic_id or '-'} "
+                f"holds [{found.earliest}, {found.latest}); {way_out}, with onTopicRecreated=earliest or skip"
+            )
+        if p.start < found.earliest and fail_on_data_loss:
+            raise OffsetsAgedOut(
+                f"{where}: {min(p.end, found.earliest) - p.start} offsets from {p.start} on aged out after "
+                f"they were planned, the log begins at {found.earliest}; {way_out}, failOnDataLoss=false "
+                "reads what is left"
+            )
+
+
+def _new_plan(
+    options: BatchOptions, cluster: SourceCluster, head: Commit | None, clock: Clock = SYSTEM_CLOCK
+) -> Plan | None:
+    load = _load(options)
+    stored = {} if head is None else head.stored
+    partitions = sorted(cluster.leaders())
+    # Before the logs' ends are looked up, so that no record written meanwhile lies after them.
+    starts = {} if stored else locate_start(options, cluster, partitions)
+    starts |= cluster.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
+    ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
+    ends |= cluster.resolve(ends)
+    facts = cluster.facts(partitions)
+    first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
+    if first_starts:
+        check_order(first_starts, ends, resolved=True)
+    cluster.check_positions(first_starts)
+    cluster.check_positions(ends)
+    return make_plan(
+        number=1 if head is None else head.number + 1,
+        parent=0 if head is None else head.number,
+        created=utc_text(clock.time_ms()),
+        cluster_id=cluster.cluster_id(),
+        isolation_level=options.isolation_level,
+        stored=stored,
+        facts=_compared(cluster, stored, facts),
+        first_starts=first_starts,
+        ends=ends,
+        fail_on_data_loss=options.fail_on_data_loss,
+        on_topic_recreated=load.on_recreated,
+        split=lambda ranges: _split(cluster, ranges),
+        cap=lambda ranges: _plain(cluster.cap([OffsetRange(*r) for r in ranges], load)),
+    )
+
+
+def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
+    """The facts, with logs marked that were recreated, although they reach beyond the position.
+
+    0.7 has no topic ids; there such a log has no message that begins at the position.
+    """
+    found = dict(facts)
+    for where, position in stored.items():
+        if where in facts and facts[where].earliest < position.next < facts[where].latest:
+            try:
+                cluster.check_positions({where: position.next})
+            except InvalidConfig as e:
+                log.warning("the position of the load: %s", e)
+                found[where] = replace(facts[where], is_other_log=True)
+    return found
+
+
+def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a first load begins; offsets that are gone are an error or left out, as in any read."""
+    starts = {}
+    for where, start in asked.items():
+        found = facts[where]
+        if 0 <= start < found.earliest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, start, found.earliest), found.earliest, found.latest)
+        starts[where] = max(start, found.earliest)
+    return starts
+
+
+def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
+    """Where a load ends: at most where the logs end now, so that the plan can be read."""
+    ends = {}
+    for where, end in asked.items():
+        found = facts[where]
+        if end > found.latest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, found.latest, end), found.earliest, found.latest)
+        ends[where] = min(end, found.latest)
+    return ends
+
+
+def _split(cluster: SourceCluster, ranges: Sequence[Range]) -> list[Range]:
+    return _plain(cluster.split([OffsetRange(*r) for r in ranges]))
+
+
+def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
+    return [(part.topic_partition, part.start, part.end) for part in parts]
+
+
+def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
+    """The read of plain offsets that reads earlier loads again, of the partitions subscribed to.
+
+    It belongs to no load: nothing is planned, proved or committed.
+
+    Raises:
+        LoadError: the load has no such commits.
+        InvalidConfig: none of its partitions is subscribed to.
+    """
+    ledger = Ledger.at(load.offsets_path, load.name)
+    if load.history is None:
+        start = options.start
+        if not isinstance(start, Committed):
+            raise InvalidConfig("neither between, asOf nor startingOffsets=commit:N is given")
+        return replace(
+            options, start=replace(start, offsets=positions_after(ledger, start.number)), load=None
+        )
+    ranges = ranges_of(ledger, load.history)
+    wanted = {key: span for key, span in ranges.items() if _is_in(key, options.subscription)}
+    if not wanted:
+        topics = ", ".join(sorted({key.topic for key in ranges}))
+        raise InvalidConfig(f"load {load.name!r} read {topics} then, and none of it is subscribed to")
+    return replace(
+        options,
+        subscription=Assign(tuple(sorted(wanted))),
+        start=SpecificOffsets({key: start for key, (start, _) in wanted.items()}),
+        end=SpecificOffsets({key: end for key, (_, end) in wanted.items()}),
+        load=None,
+    )
+
+
+def _is_in(key: TopicPartition, subscription: Subscription) -> bool:
+    if isinstance(subscription, Assign):
+        return key in subscription.partitions
+    if isinstance(subscription, Subscribe):
+        return key.topic in subscription.topics
+    return re.fullmatch(subscription.pattern, key.topic) is not None

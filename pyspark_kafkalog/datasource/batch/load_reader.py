@@ -1,0 +1,263 @@
+"""The batch read that belongs to a load: it reads what was planned, and leaves receipts of what it read."""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_kafkalog.datasource.batch.batch_reader import (
+    BatchReader,
+    KafkaInputPartition,
+    attempt_number,
+    tasks_of,
+)
+from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group, propose
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
+from pyspark_kafkalog.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated, briefly
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
+from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
+    from pyspark_kafkalog.ledger.receipts import Receipt
+
+_PLANNING_SECONDS = 120.0
+_NAMING_SECONDS = 0.5
+_LOOK_EVERY_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class LoadInputPartition(KafkaInputPartition):
+    """One task of a plan: its range number ``index``. ``run`` is the same in all tasks of one DataFrame."""
+
+    topic_id: str
+    plan: int
+    plan_sha256: str
+    index: int
+    run: str
+
+    @property
+    def planned(self) -> PlannedRange:
+        """The range as the plan has it."""
+        where = self.topic_partition
+        return PlannedRange(
+            where.topic, where.partition, self.topic_id, self.start, self.end, broker=where.broker
+        )
+
+
+class LoadReader(BatchReader):
+    """Reads a plan. Pickled from planner to tasks, so it holds settings only.
+
+    ``commitOffsets=none`` without ``loadPlan`` is a preview: its tasks are those of any batch read.
+    """
+
+    def __init__(
+        self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
+    ) -> None:
+        """``run`` names the DataFrame that is read; without it each plan is a run of its own."""
+        super().__init__(options, columns)
+        self._run = run
+        self._load = load
+        self._ledger = Ledger.at(load.offsets_path, load.name)
+
+    @briefly
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new."""
+        run = self._run or uuid.uuid4().hex
+        plan = self._plan_to_read(run)
+        if plan is None:
+            return []
+        leaders = {p.key: p.leader for p in plan.partitions}
+        ranges = [OffsetRange(r.key, r.start, r.end) for r in plan.ranges]
+        with self._opened() as cluster:
+            # Brokers may have moved: a plan may be read again long after it was made.
+            tasks = tasks_of(cluster, ranges, leaders)
+        if self._is_preview:
+            return tasks
+        return [
+            LoadInputPartition(
+                **vars(task),
+                topic_id=r.topic_id,
+                plan=plan.number,
+                plan_sha256=plan.sha256,
+                index=index,
+                run=run,
+            )
+            for index, (task, r) in enumerate(zip(tasks, plan.ranges, strict=True))
+        ]
+
+    @property
+    def _is_preview(self) -> bool:
+        return self._load.plan is None and not self._load.commits
+
+    def _plan_to_read(self, run: str) -> Plan | None:
+        if self._load.plan is not None:
+            return self._ledger.plan(self._load.plan)
+        with self._opened() as cluster:
+            if self._is_preview:
+                return propose(self._options, cluster, self._ledger)
+            with self._held(run):
+                head = self._ledger.head()
+                if head is not None and (head.mode, head.run) == ("stage", run):
+                    # Another scan of this DataFrame finished before this one was planned.
+                    return self._ledger.plan(head.number)
+                try:
+                    return begin(self._options, cluster, self._ledger, run=run)
+                except LostRace:
+                    # The store's locks do not reach the other driver: its plan is as good as ours.
+                    return begin(self._options, cluster, self._ledger, run=run)
+
+    def _held(self, run: str) -> ExitStack:
+        """The load's lock. Scans of one DataFrame that are planned at the same time wait for each other."""
+        began = time.monotonic()
+        while True:
+            held = ExitStack()
+            try:
+                held.enter_context(self._ledger.hold(f"the planning of a stage read, run {run}"))
+            except LoadBusy as e:
+                # A holder writes its name a moment after it has the lock.
+                patience = _PLANNING_SECONDS if run in str(e) else _NAMING_SECONDS
+                if time.monotonic() - began > patience:
+                    raise
+                time.sleep(_LOOK_EVERY_SECONDS)
+            else:
+                return held
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; after the last one it leaves its receipt, and perhaps commits the load.
+
+        A task that is stopped early or fails leaves nothing.
+
+        Raises:
+            LostRace: another run committed this plan: what is read here must not count.
+            ReceiptMismatch: an earlier attempt at the same offsets saw other records.
+            LoadError: the ledger cannot be reached from here, or is damaged.
+            KafkaError: as any read.
+        """
+        if not isinstance(partition, LoadInputPartition):
+            yield from super().read(partition)
+            return
+        with ThreadPoolExecutor(1) as pool:  # while the first rows are on their way
+            plan = pool.submit(self._plan_of, partition)
+            receipt = yield from self.rows_of(partition, plan.result, run=self._load.run or "")
+        self._ledger.leave_receipt(receipt, partition.index)
+        if self._load.commits:
+            self._commit_if_last(partition, plan.result())
+
+    def _plan_of(self, task: LoadInputPartition) -> Plan:
+        ledger = self._ledger
+        try:
+            plan = _plan(self._load.offsets_path, self._load.name, task.plan, task.plan_sha256)
+        except DamagedRecord:
+            if ledger.known():
+                raise
+            raise LoadError(
+                f"offsetsPath is not reachable from the executors: {ledger.location}, where plan {task.plan} "
+                f"was written, does not exist on {socket.gethostname()}. Choose a directory that driver and "
+                "executors share; kafkalog.load(..., receipts=False) does without one"
+            ) from None
+        if self._load.commits:
+            self._refuse_if_committed_by_another(task)
+        return plan
+
+    def rows_of(
+        self, task: LoadInputPartition, plan: Callable[[], Plan], *, run: str = ""
+    ) -> Generator[pa.RecordBatch, None, Receipt]:
+        """The rows of a task, and their receipt as the value at the end, not yet stored.
+
+        ``plan`` is called before the first row is given; ``run`` is that of `Receipt`.
+        """
+        from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
+
+        tally, began = Tally(), time.monotonic()
+        extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
+        where = task.topic_partition
+        with self._opened(task) as cluster:
+            _check_topic(task, where, cluster)
+            wanted = OffsetRange(where, task.start, task.end)
+            for batch in cluster.rows(wanted, self._columns + extra, tally.lose, tally.skip):
+                plan()
+                tally.add(batch)
+                yield batch.select(self._columns) if extra else batch
+        return tally.receipt(
+            plan(),
+            task.planned,
+            attempt=attempt_number(),
+            host=socket.gethostname(),
+            duration_ms=round((time.monotonic() - began) * 1000),
+            run=run,
+        )
+
+    def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
+        """Commit once this action has read every range.
+
+        Receipts do not prove that: an earlier run that failed left some too, and what it read is not in our
+        output. So each action has marks of its own.
+        """
+        action = f"{task.run}-{_action()}"
+        self._ledger.mark_read(plan.number, task.index, action)
+        if self._ledger.first_unread(plan, action, after=task.index) is not None:
+            return
+        self._refuse_if_committed_by_another(task)
+        commit = self._ledger.commit(plan, mode="stage", run=task.run)
+        commit_to_group(self._options, commit)
+
+    def _refuse_if_committed_by_another(self, task: LoadInputPartition) -> None:
+        commit = self._ledger.commit_of(task.plan)
+        if commit is not None and commit.run != task.run:
+            raise LostRace(
+                f"another driver committed load {task.plan} of {self._ledger.location} (mode {commit.mode}) "
+                "while this read ran: discard this output. The next load begins where that one ended"
+            )
+
+
+@lru_cache(maxsize=1)
+def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
+    """The plan with this seal. Kept for the next task of this process: of a thousand partitions it takes
+    longer to read than their records may.
+    """
+    ledger = Ledger.at(offsets_path, name)
+    plan = ledger.plan(number)
+    if plan.sha256 != sha256:
+        raise DamagedRecord(
+            f"plan {number} of {ledger.location} is not the one that this read was planned with: the ledger "
+            "was replaced meanwhile. Make a new DataFrame with load()"
+        )
+    return plan
+
+
+def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: SourceCluster) -> None:
+    """A topic that was recreated may have the planned offsets, with other records."""
+    found = cluster.topic_ids([where])[where]
+    if task.topic_id and found and found != task.topic_id:
+        raise TopicRecreated(
+            f"{where} was deleted and created again after it was planned: topic id {task.topic_id} is now "
+            f"{found}. onTopicRecreated says what the next load does"
+        )
+
+
+def _action() -> str:
+    """What the tasks of one action have in common, and no other action has.
+
+    That is the SQL execution, of which a ``show()`` may make several jobs; what runs outside of SQL
+    (``df.rdd``) has only its stage.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return "direct"
+    execution = context.getLocalProperty("spark.sql.execution.id")
+    return f"stage-{context.stageId()}" if execution is None else f"execution-{execution}"

@@ -1,0 +1,347 @@
+"""HDFS as a store, through hdfs-native (extra ``hdfs``), which needs no Java. No other module knows it.
+
+It reads the cluster's settings from ``HADOOP_CONF_DIR`` and logs in as Hadoop does: Kerberos's ticket cache,
+or the tokens of ``HADOOP_TOKEN_FILE_LOCATION``. A client hangs in a process that was forked after its first
+use, so each process makes its own, and none is ever pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from pyspark_kafkalog.config.definition import masked
+from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.ledger.stores.store import StoredFile
+
+HDFS_SCHEME = "hdfs"
+
+_UNFINISHED = ".tmp-"
+"""Prefix of records that are still being written, or were left by a crash."""
+
+_WAITS_S = (0.5, 2.0)
+"""Before each further try of a rename whose answer was lost."""
+
+_ATTEMPTS_AT_ONE = {"dfs.client.failover.max.attempts": "4"}
+"""Where no other NameNode can take over: 15, Hadoop's default, keep a caller waiting for three minutes, these
+for about ten seconds.
+"""
+
+_RECOVERY_S = 10.0
+"""How long a lock is waited for whose holder is known to be dead: HDFS closes its file first."""
+
+
+class HdfsPlace(NamedTuple):
+    """``authority`` is a NameNode's host:port or the name of a nameservice, "" for ``fs.defaultFS``."""
+
+    authority: str
+    path: str
+
+
+def hdfs_place(location: str) -> HdfsPlace:
+    """The parts of an ``hdfs:`` URL.
+
+    Raises:
+        UnsafeStore: it has a user, a query or a fragment, or no path from the root.
+    """
+    parts = urlsplit(location)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise UnsafeStore(
+            f"{masked(location.partition('?')[0])}: the URL of a directory in HDFS takes no user, query or "
+            "fragment. Hadoop's own login counts: Kerberos, or HADOOP_USER_NAME"
+        )
+    if not parts.path.startswith("/"):
+        raise UnsafeStore(
+            f"{masked(location)}: not a directory in HDFS; it must be hdfs://namenode:8020/path, "
+            "hdfs://nameservice/path or hdfs:///path"
+        )
+    names = [name for name in parts.path.split("/") if name]
+    if any(name in (".", "..") for name in names):
+        raise UnsafeStore(f"{masked(location)}: a path in a store has no . or ..")
+    return HdfsPlace(parts.netloc, "/" + "/".join(names))
+
+
+class HdfsStore:
+    """*Thread-safe: its only state is its location.* A directory in HDFS.
+
+    A record is written under a temporary name, forced to disk, and renamed, which fails if its name is taken.
+    """
+
+    concurrency = 16
+
+    def __init__(self, location: str) -> None:
+        self._place = hdfs_place(location)
+        root = "" if self._place.path == "/" else self._place.path
+        self.location = self.url = f"{HDFS_SCHEME}://{self._place.authority}{root}"
+        self._root = root
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See `Store.create`. What decides is whether our own temporary file was renamed, not the answer."""
+        path = self._path(name)
+        with self._failures(name, "write") as client:
+            unfinished = _write_beside(client, path, data, durable=True)
+            try:
+                renamed = _rename(client, unfinished, path)
+                return self._read_back(name) == data if renamed is None else renamed
+            finally:
+                with suppress(OSError, RuntimeError):
+                    client.delete(unfinished)
+
+    def _read_back(self, name: str) -> bytes:
+        data = self.read(name)
+        if data is None:
+            raise LoadError(
+                f"cannot write {self.location}/{name}: its temporary file is gone, and nothing is there; "
+                f"does another program remove {_UNFINISHED}* files?"
+            )
+        return data
+
+    def read(self, name: str) -> bytes | None:
+        path = self._path(name)
+        with self._failures(name, "read") as client:
+            try:
+                return bytes(client.read(path).read())
+            except FileNotFoundError:
+                return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with self._failures(name, "write") as client:
+            unfinished = _write_beside(client, path, data, durable=False)
+            client.rename(unfinished, path, overwrite=True)
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        with self._failures(name, "remove") as client:
+            client.delete(path)
+
+    def remove_directory(self, directory: str) -> None:
+        path = self._path(directory)
+        with self._failures(directory, "remove") as client:
+            client.delete(path, recursive=True)
+
+    def exists(self, name: str) -> bool:
+        return self._info(name) is not None
+
+    def names(self, directory: str) -> list[str]:
+        path = self._path(directory) if directory else self._place.path
+        with self._failures(directory, "list") as client:
+            try:
+                found = [one.path.rpartition("/")[2] for one in client.list_status(path)]
+            except FileNotFoundError:
+                return []
+        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+
+    @contextmanager
+    def hold(self, name: str, holder: str) -> Iterator[None]:
+        """See `Store.hold`. The NameNode lets one client write to a file, and forgets one that died after a
+        minute; on this host it is known earlier.
+        """
+        path, holder_name = self._path(name), f"{name}-holder"
+        with self._failures(name, "lock") as client:
+            lock = self._take(client, path, holder_name)
+            try:
+                self.replace(holder_name, json.dumps({"holder": holder, **_this_process()}).encode())
+            except BaseException:
+                lock.close()
+                raise
+        try:
+            yield
+        finally:
+            with suppress(LoadError):
+                self.remove(holder_name)
+            with suppress(OSError, RuntimeError):  # its lease ends with this process
+                lock.close()
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        path = self._path(directory) if directory else self._place.path
+        with self._failures(directory, "list") as client:
+            try:
+                for one in client.list_status(path, recursive=True):
+                    if not one.isdir:
+                        yield _stored(one.path[len(self._root) + 1 :], one)
+            except FileNotFoundError:
+                return
+
+    def file(self, name: str) -> StoredFile | None:
+        found = self._info(name)
+        return None if found is None or found.isdir else _stored(name, found)
+
+    def open_file(self, file: StoredFile) -> BinaryIO:
+        path = self._path(file.name)
+        with self._failures(file.name, "read") as client:
+            return cast("BinaryIO", client.read(path))
+
+    def sync_files(self, names: Iterable[str]) -> None:
+        """Nothing: a closed file is on a DataNode; ``dfs.datanode.synconclose`` forces it to disk."""
+
+    def _info(self, name: str) -> Any:
+        path = self._path(name)
+        with self._failures(name, "read") as client:
+            try:
+                return client.get_file_info(path)
+            except FileNotFoundError:
+                return None
+
+    def _take(self, client: Any, path: str, holder_name: str) -> Any:
+        """The lock's file, open for writing."""
+        until: float | None = None
+        while True:
+            try:
+                return _open_for_writing(client, path)
+            except (FileExistsError, RuntimeError) as e:
+                if isinstance(e, RuntimeError) and "RecoveryInProgressException" not in str(e):
+                    raise
+                holder, is_dead = _holder(self.read(holder_name))
+                if not is_dead or (until is not None and time.monotonic() > until):
+                    raise LoadBusy(
+                        f"{self._root_of(path)} is held by {holder}: wait until that ends, or stop it; the "
+                        "lock of a driver that died on another host ends a minute after it"
+                    ) from None
+            if until is None:
+                until = time.monotonic() + _RECOVERY_S
+                client.recover_lease(path)
+            time.sleep(0.2)
+
+    def _root_of(self, path: str) -> str:
+        return f"{self.location}{path[len(self._root) :]}"
+
+    def _path(self, name: str) -> str:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def _failures(self, name: str, verb: str) -> Iterator[Any]:
+        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        where = f"{self.location}/{name}" if name else self.location
+        client = _client(self._place.authority, self.location)
+        try:
+            yield client
+        except (OSError, RuntimeError, ValueError) as e:
+            if isinstance(e, PermissionError) or "AccessControlException" in str(e):
+                remedy = "allow it, or choose a path that driver and executors may write"
+            else:
+                remedy = "check the NameNode's address, HADOOP_CONF_DIR and the login"
+            raise LoadError(f"cannot {verb} {where}: {_reason(e)}; {remedy}") from None
+
+
+def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
+    """A new file with a temporary name in ``path``'s directory, which is made."""
+    unfinished = f"{path.rpartition('/')[0]}/{_UNFINISHED}{uuid.uuid4().hex}"
+    opened = client.create(unfinished)
+    try:
+        opened.write(data)
+        if durable and data:
+            opened.hsync()
+        opened.close()
+    except BaseException:
+        with suppress(OSError, RuntimeError):
+            client.delete(unfinished)
+        raise
+    return unfinished
+
+
+def _rename(client: Any, unfinished: str, path: str) -> bool | None:
+    """Give a file its own name; False if that is taken, None if the temporary one is gone."""
+    for wait_s in (*_WAITS_S, None):
+        try:
+            client.rename(unfinished, path)
+            return True
+        except FileNotFoundError:
+            return None  # most likely done by a request whose answer was lost
+        except FileExistsError:
+            return not _is_there(client, unfinished)
+        except (OSError, RuntimeError):
+            if wait_s is None:
+                raise
+        time.sleep(wait_s)
+    raise AssertionError  # the last round returns or raises
+
+
+def _is_there(client: Any, path: str) -> bool:
+    try:
+        client.get_file_info(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _open_for_writing(client: Any, path: str) -> Any:
+    if not _is_there(client, path):
+        with suppress(FileExistsError):  # another driver was first, and may have closed it again
+            return client.create(path)
+    return client.append(path)
+
+
+def _this_process() -> dict[str, object]:
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _holder(record: bytes | None) -> tuple[str, bool]:
+    """The text of a lock's holder, and whether that was a process of this host that is dead."""
+    try:
+        found = json.loads(record or b"")
+        holder, host, pid = str(found["holder"]), str(found["host"]), int(found["pid"])
+    except (ValueError, KeyError, TypeError):
+        return "another driver", False
+    return holder, host == socket.gethostname() and not _is_alive(pid)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _stored(name: str, info: Any) -> StoredFile:
+    return StoredFile(name, int(info.length), int(info.modification_time))
+
+
+def _reason(error: BaseException) -> str:
+    """What hdfs-native says, without Java's stack."""
+    text = str(error).partition("\n")[0].partition("\\n")[0]
+    return masked(text.strip()[:300])
+
+
+_clients: dict[tuple[int, str], Any] = {}
+_opening = threading.Lock()
+
+
+def _client(authority: str, location: str) -> Any:
+    """This process's client of a cluster.
+
+    Raises:
+        UnsafeStore: hdfs-native is not installed.
+        LoadError: the cluster is unknown.
+    """
+    mark = os.getpid(), authority
+    with _opening:
+        if mark not in _clients:
+            try:
+                from hdfs_native import Client
+            except ImportError:
+                raise UnsafeStore(
+                    f"{location}: HDFS needs hdfs-native: pip install 'pyspark-kafkalog[hdfs]'"
+                ) from None
+            try:
+                url = f"{HDFS_SCHEME}://{authority}" if authority else None
+                _clients[mark] = Client(url, _ATTEMPTS_AT_ONE if ":" in authority else None)
+            except (OSError, RuntimeError, ValueError) as e:
+                raise LoadError(
+                    f"cannot open {location}: {_reason(e)}; name host:port of the NameNode, or set "
+                    "HADOOP_CONF_DIR"
+                ) from None
+        return _clients[mark]

@@ -1,0 +1,250 @@
+"""A directory of a local or shared file system as a store."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.ledger.stores.store import StoredFile
+
+_UNFINISHED = ".tmp-"
+"""Prefix of files that are still being written, or were left by a crash."""
+
+_FSYNCS_AT_ONCE = 8
+
+
+class LocalStore:
+    """*Thread-safe: its only state is its path.* A directory; its file system needs hard links and flock.
+
+    A record is written under a temporary name and then linked to its own, which fails if that is taken, on
+    every POSIX file system and NFS. A crash leaves at most a file ``.tmp-...``, which `names` omits.
+    """
+
+    concurrency = 1
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self.location = str(self.root)
+        self.url = f"file:{self.root}"
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with _failures(path, "write"):
+            _make_directory(path.parent)
+            unfinished = _write_beside(path, data, durable=True)
+            try:
+                created = _link(unfinished, path)
+            finally:
+                unfinished.unlink()
+            # Even if the name was taken: its owner may not have synced yet.
+            _sync(path.parent)
+        return created
+
+    def read(self, name: str) -> bytes | None:
+        path = self._path(name)
+        with _failures(path, "read"):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with _failures(path, "write"):
+            _make_directory(path.parent)
+            unfinished = _write_beside(path, data, durable=False)
+            try:
+                unfinished.replace(path)
+            except OSError:
+                unfinished.unlink()
+                raise
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        with _failures(path, "remove"):
+            path.unlink(missing_ok=True)
+
+    def remove_directory(self, directory: str) -> None:
+        path = self._path(directory)
+        with _failures(path, "remove"), suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def exists(self, name: str) -> bool:
+        path = self._path(name)
+        with _failures(path, "read"):
+            try:
+                path.stat()
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, directory: str) -> list[str]:
+        path = self._path(directory) if directory else self.root
+        with _failures(path, "list"):
+            try:
+                found = [entry.name for entry in path.iterdir()]
+            except FileNotFoundError:
+                return []
+        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+
+    @contextmanager
+    def hold(self, name: str, holder: str) -> Iterator[None]:
+        path = self._path(name)
+        with _failures(path, "lock"):
+            _make_directory(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            with _failures(path, "lock"):
+                _lock(fd, path)
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, holder.encode(), 0)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        """See `Store.files`. A symbolic link is a file and is not followed."""
+        path = self._path(directory) if directory else self.root
+        with _failures(path, "list"):
+            yield from self._files(path)
+
+    def file(self, name: str) -> StoredFile | None:
+        path = self._path(name)
+        with _failures(path, "read"):
+            try:
+                return _stored(name, path.stat())
+            except FileNotFoundError:
+                return None
+
+    def open_file(self, file: StoredFile) -> BinaryIO:
+        return self._path(file.name).open("rb")
+
+    def sync_files(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        with _failures(self.root, "write"):
+            with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
+                deque(pool.map(_sync, paths), maxlen=0)
+            made = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.root)}
+            for parent in sorted(made, reverse=True):  # the outermost one last: then all others are there
+                _sync(parent)
+
+    def _files(self, path: Path) -> Iterator[StoredFile]:
+        try:
+            entries = list(os.scandir(path))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._files(Path(entry.path))
+                continue
+            with suppress(FileNotFoundError):
+                name = Path(entry.path).relative_to(self.root).as_posix()
+                yield _stored(name, entry.stat(follow_symlinks=False))
+
+    def _path(self, name: str) -> Path:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
+        return self.root / name
+
+
+def _stored(name: str, status: os.stat_result) -> StoredFile:
+    return StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
+    """A new file with a temporary name in ``path``'s directory; removed again if writing fails."""
+    unfinished = path.with_name(_UNFINISHED + uuid.uuid4().hex)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+    except BaseException:
+        unfinished.unlink()
+        raise
+    return unfinished
+
+
+def _link(unfinished: Path, path: Path) -> bool:
+    """Give a file its own name; False if that is taken."""
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        # NFS may have made the link, lost the reply, and found the link when it tried again.
+        return unfinished.stat().st_nlink > 1
+    except OSError as e:
+        if e.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV):
+            raise UnsafeStore(
+                f"{path}: this file system has no hard links ({e.strerror}), needed for an exclusive create; "
+                "choose a path on another one"
+            ) from e
+        raise
+    return True
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace") or "another driver"
+        raise LoadBusy(f"{path} is held by {holder}: wait until that ends, or stop it") from None
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, durably."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir()
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_REMEDIES = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there",
+    errno.EACCES: "allow it, or choose a path that driver and executors may write",
+    errno.EPERM: "allow it, or choose a path that driver and executors may write",
+    errno.EROFS: "choose a path that driver and executors may write",
+    errno.ENOTDIR: "a part of the path is a file; choose another",
+    errno.ENAMETOOLONG: "choose a shorter one",
+}
+
+
+@contextmanager
+def _failures(path: Path, verb: str) -> Iterator[None]:
+    """Turn an OSError into a `LoadError` with path and remedy."""
+    try:
+        yield
+    except OSError as e:
+        remedy = _REMEDIES.get(e.errno or 0, "check the file system")
+        raise LoadError(f"cannot {verb} {path}: {e.strerror or e}; {remedy}") from e

@@ -1,0 +1,321 @@
+"""Amazon S3, Google Cloud Storage and Azure as a store, through obstore (extra ``cloud``)."""
+
+from __future__ import annotations
+
+import errno
+import io
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, cast
+
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.stores.lease import Found, Lease, Version
+from pyspark_kafkalog.ledger.stores.object_clients import INSTEAD, address_of, client, reason
+from pyspark_kafkalog.ledger.stores.store import StoredFile, side_by_side
+
+_WRITE_ID = "kafkalogwrite"
+"""Metadata of each record: which call of `create` wrote it. Azure's names take no hyphen."""
+
+_WAITS_S = (0.1, 0.3, 1.0, 3.0)
+"""Before each further try of a create that failed and left nothing. obstore has tried repeatedly by then."""
+
+
+class ObjectStore:
+    """*Thread-safe: its only state is its location.* Objects below a prefix; the store must have conditional
+    writes, of which `create` uses "if there is none" and `hold` also "if it is still this one".
+    """
+
+    concurrency = 16
+
+    def __init__(self, location: str) -> None:
+        self._address = address_of(location)
+        self.location = self.url = location.rstrip("/")
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See `Store.create`.
+
+        "Taken" is not believed: a request whose answer was lost is repeated and then meets its own record,
+        and S3 answers 409 where two creates met and neither may have written. What is there decides.
+        """
+        key, write = self._key(name), uuid.uuid4().hex
+        for wait_s in (*_WAITS_S, None):
+            with self._failures(name, "write") as store:
+                import obstore
+                from obstore.exceptions import BaseError
+
+                try:
+                    obstore.put(
+                        store, key, data,
+                        mode="create", use_multipart=False, attributes={_WRITE_ID: write},
+                    )  # fmt: skip
+                    return True
+                except _definite():
+                    raise
+                except (BaseError, OSError):
+                    found = self._get(store, key)
+                    if found is not None:
+                        # A store that drops metadata leaves the content to compare.
+                        return found.data == data and found.write in (None, write)
+                    if wait_s is None:
+                        raise
+            time.sleep(wait_s)
+        raise AssertionError  # the last round returns or raises
+
+    def read(self, name: str) -> bytes | None:
+        key = self._key(name)
+        with self._failures(name, "read") as store:
+            found = self._get(store, key)
+        return None if found is None else found.data
+
+    def replace(self, name: str, data: bytes) -> None:
+        key = self._key(name)
+        with self._failures(name, "write") as store:
+            import obstore
+
+            obstore.put(store, key, data, use_multipart=False)
+
+    def remove(self, name: str) -> None:
+        key = self._key(name)
+        with self._failures(name, "remove") as store, suppress(FileNotFoundError):
+            import obstore
+
+            obstore.delete(store, key)
+
+    def remove_directory(self, directory: str) -> None:
+        """See `Store.remove_directory`. A store whose directories are real keeps them empty."""
+        side_by_side(self, self.remove, [file.name for file in self.files(directory)])
+
+    def exists(self, name: str) -> bool:
+        key = self._key(name)
+        with self._failures(name, "read") as store:
+            import obstore
+
+            try:
+                obstore.head(store, key)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, directory: str) -> list[str]:
+        key = self._key(directory) if directory else self._address.prefix
+        with self._failures(directory, "list") as store:
+            import obstore
+
+            found = obstore.list_with_delimiter(store, prefix=f"{key}/" if key else None)
+        paths = [*found["common_prefixes"], *(str(one["path"]) for one in found["objects"])]
+        # Some tools mark a directory by an empty object with its name.
+        return sorted({path.rpartition("/")[2] for path in paths if path.strip("/") != key})
+
+    @contextmanager
+    def hold(self, name: str, holder: str) -> Iterator[None]:
+        """See `Store.hold`. A lease: it ends `_LEASE_S` after its holder died. It only spares a second driver
+        its work: a driver that lost it to a pause is stopped by the commit that it cannot create.
+        """
+        lease = Lease(self, self._address, name, holder)
+        lease.take()
+        try:
+            yield
+        finally:
+            lease.release()
+
+    def files(self, directory: str) -> Iterator[StoredFile]:
+        key = self._key(directory) if directory else self._address.prefix
+        directories: set[str] = set()
+        empty: list[Any] = []
+        with self._failures(directory, "list") as store:
+            import obstore
+
+            for found in obstore.list(store, prefix=f"{key}/" if key else None):
+                for one in found:
+                    directories.update(_above(one["path"], directories))
+                    if one["size"]:
+                        yield self._stored(one)
+                    else:
+                        empty.append(one)
+            for one in empty:
+                if one["path"] not in directories and not self._is_marker(store, one["path"]):
+                    yield self._stored(one)
+
+    def _is_marker(self, store: Any, path: str) -> bool:
+        """Whether an empty object stands for a directory, as S3A's, EMR's and ABFS's do."""
+        if path.endswith("_$folder$"):
+            return True
+        if path.rpartition("/")[2].startswith(("_", ".")):
+            return False
+        import obstore
+
+        try:
+            return bool(obstore.get(store, path).attributes.get("hdi_isfolder") == "true")
+        except FileNotFoundError:  # its name ends with a slash, which obstore does not tell
+            return True
+
+    def file(self, name: str) -> StoredFile | None:
+        key = self._key(name)
+        with self._failures(name, "read") as store:
+            import obstore
+
+            try:
+                return self._stored(obstore.head(store, key))
+            except FileNotFoundError:
+                return None
+
+    def open_file(self, file: StoredFile) -> BinaryIO:
+        return cast("BinaryIO", io.BufferedReader(_Reader(self, file), _READ_AHEAD))
+
+    def sync_files(self, names: Iterable[str]) -> None:
+        """Nothing: an object that is there is durable."""
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Bytes of an object.
+
+        Raises:
+            OSError: it is gone, or cannot be read.
+        """
+        key = self._key(name)
+        try:
+            with self._failures(name, "read") as store:
+                import obstore
+
+                return bytes(obstore.get_range(store, key, start=start, end=end))
+        except LoadError as e:
+            raise OSError(errno.EIO, str(e)) from None
+
+    def get(self, name: str) -> Found | None:
+        """A record with what a conditional write needs."""
+        key = self._key(name)
+        with self._failures(name, "read") as store:
+            return self._get(store, key)
+
+    def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
+        """See `Conditional.put_if`."""
+        key = self._key(name)
+        with self._failures(name, "lock") as store:
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+            mode: Any = "create" if version is None else version
+            try:
+                return _version_of(obstore.put(store, key, data, mode=mode, use_multipart=False))
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                return None
+
+    def _get(self, store: Any, key: str) -> Found | None:
+        import obstore
+
+        try:
+            result = obstore.get(store, key)
+            data = bytes(result.bytes())
+        except FileNotFoundError:
+            return None
+        return Found(data, _version_of(result.meta), result.attributes.get(_WRITE_ID))
+
+    def _stored(self, meta: Any) -> StoredFile:
+        prefix = f"{self._address.prefix}/" if self._address.prefix else ""
+        modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        return StoredFile(str(meta["path"]).removeprefix(prefix), int(meta["size"]), modified_ms)
+
+    def _key(self, name: str) -> str:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
+        return f"{self._address.prefix}/{name}" if self._address.prefix else name
+
+    @contextmanager
+    def _failures(self, name: str, verb: str) -> Iterator[Any]:
+        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        store = client(self._address, self.location)
+        from obstore.exceptions import BaseError
+
+        where = f"{self.location}/{name}" if name else self.location
+        try:
+            yield store
+        except (BaseError, OSError) as e:
+            if _NO_CREDENTIALS.search(str(e)):
+                raise LoadError(
+                    f"cannot {verb} {where}: no credentials were found in Spark's keys or the environment, "
+                    f"and this machine has no role. Set {INSTEAD[self._address.cloud]}"
+                ) from None
+            remedy = "check the credentials and what they allow" if _is_denied(e) else "check the store"
+            if isinstance(e, FileNotFoundError):
+                remedy = "check that the bucket or container exists"
+            raise LoadError(f"cannot {verb} {where}: {reason(e)}; {remedy}") from None
+        except BaseException as e:
+            if type(e).__name__ != "PanicException":  # of obstore's Rust, which is no Exception
+                raise
+            raise LoadError(
+                f"cannot {verb} {where}: obstore failed, perhaps over a line break in a key: {reason(e)}"
+            ) from None
+
+
+_READ_AHEAD = 64 << 10
+"""Bytes of a request that reads a file: the footer of a small one."""
+
+
+class _Reader(io.RawIOBase):
+    """An object as a file. *Not thread-safe.*"""
+
+    def __init__(self, store: ObjectStore, file: StoredFile) -> None:
+        self._store, self._file = store, file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = (0, self._at, self._file.bytes)[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._file.bytes)
+        if end <= self._at:
+            return 0
+        data = self._store.read_range(self._file.name, self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _version_of(answer: Any) -> Version:
+    return {k: v for k in ("e_tag", "version") if (v := answer.get(k)) is not None}
+
+
+def _above(path: str, known: set[str]) -> Iterator[str]:
+    """The directories that a path lies in, from the lowest up to one that is known."""
+    while (path := path.rpartition("/")[0]) and path not in known:
+        yield path
+
+
+_NO_CREDENTIALS = re.compile(r"//169\.254\.169\.254/|//metadata(\.google\.internal)?/")
+"""Where obstore asks for the role of the machine, after everything else."""
+
+_NO_LOGIN = re.compile("token request|federated token|>InvalidAuthenticationInfo<")
+"""In failures that obstore has no class for."""
+
+
+def _is_denied(error: BaseException) -> bool:
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    return refused or _NO_LOGIN.search(str(error)) is not None
+
+
+def _definite() -> tuple[type[BaseException], ...]:
+    """Failures that a further try would meet as well, and that wrote nothing."""
+    from obstore.exceptions import (
+        InvalidPathError,
+        NotSupportedError,
+        PermissionDeniedError,
+        UnauthenticatedError,
+    )
+
+    return (
+        FileNotFoundError, InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError,
+    )  # fmt: skip
