@@ -27,7 +27,7 @@ from benchmarks.raw_client import RawClient, batch, encode, fetch_request
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.authority import make
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.config.client import ConsumerConfig
@@ -197,7 +197,9 @@ def connection(directory: Path, certificates: Path, rounds: int) -> Row:
     data = directory / "secured"
     data.mkdir()
     credential = ScramCredential.of_password(_MECHANISM, _PASSWORD, salt=os.urandom(16), iterations=4096)
-    FileCredentials(SecurityFile([data], OsFileSystem())).change([Change(_USER, _MECHANISM, credential)])
+    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+        [CredentialChange(_USER, _MECHANISM, credential)]
+    )
     medians = []
     with _broker(data, "SASL_SSL") as broker, apart(broker.pid):
         config = _client_config(broker.port, certificates, "SASL_SSL")

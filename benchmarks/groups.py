@@ -33,7 +33,7 @@ from benchmarks.broker_and_kafka import KAFKA, OURS, PEER, both
 from benchmarks.harness import Row
 from benchmarks.raw_client import RawClient, encode
 from kafkalog_broker.config.broker import LogConfig
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import (
@@ -349,7 +349,7 @@ def _load() -> Row:
                     max_size=1,
                     offsets_retention_ms=1,
                 ),
-                Settings(),
+                ConsumerGroupSettings(),
                 create=lambda: 1,
                 appended=lambda *_: None,
             )

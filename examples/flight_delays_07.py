@@ -30,7 +30,7 @@ import kafkalog_broker
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ def main() -> int:
         with step("starting ZooKeeper (the server among PySpark's jars) and two brokers, each a process"):
             zookeeper = running.enter_context(zookeeper_in(Path(temporary)))
             brokers = [running.enter_context(broker_of(node, zookeeper)) for node in BROKERS]
-        with Session(zookeeper) as session:
+        with ZooKeeperSession(zookeeper) as session:
             with step("producing the flights of January to November"):
                 eleven_months = produce(zookeeper, december=False)
                 print_znodes(session, "/brokers")
@@ -98,7 +98,7 @@ def main() -> int:
     return verdict(demo.different, started)
 
 
-def run(demo: Demo, session: Session, eleven_months: Source) -> None:
+def run(demo: Demo, session: ZooKeeperSession, eleven_months: Source) -> None:
     with step("load 1: everything so far, one task for each broker and partition"):
         load_what_is_new(demo)
         demo.compare(demo.loaded("flights"), eleven_months)
@@ -128,7 +128,7 @@ def run(demo: Demo, session: Session, eleven_months: Source) -> None:
         demo.compare(demo.loaded("again"), december)
 
 
-def run_on_todays_wire(demo: Demo, session: Session, one_broker: str) -> None:
+def run_on_todays_wire(demo: Demo, session: ZooKeeperSession, one_broker: str) -> None:
     with step("today's wire: a topic of both brokers, and December once more"):
         count = len(BROKERS) * PARTITIONS_OF_A_BROKER
         kafkalog.create_topics(one_broker, [kafkalog.NewTopic(SHARED, count)])
@@ -221,7 +221,7 @@ def print_offset_files(demo: Demo) -> None:
         say(f"  {name}: {line.rstrip()}")
 
 
-def print_znodes(session: Session, path: str) -> None:
+def print_znodes(session: ZooKeeperSession, path: str) -> None:
     """Print the nodes below a path that have a value."""
     for child in session.children(path):
         node = session.read(f"{path}/{child}")

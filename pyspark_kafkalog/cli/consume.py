@@ -37,7 +37,7 @@ from pyspark_kafkalog.cli.arguments import (
     properties,
     resolve,
 )
-from pyspark_kafkalog.cli.record_text import Format, Output, writer
+from pyspark_kafkalog.cli.record_text import Format, RecordOutput, writer
 from pyspark_kafkalog.cli.terminal_output import counted, progress, size
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
@@ -190,7 +190,7 @@ def consume(
     config = client_config(ConsumerConfig if group is None else GroupConsumerConfig, server, given, "consume")
     # Not sys.stdout.buffer: with PYTHONUNBUFFERED it is unbuffered and may write only part of the data.
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
-    output = Output(file, writer(form, key_separator), most)
+    output = RecordOutput(file, writer(form, key_separator), most)
     if isinstance(config, GroupConsumerConfig):
         try:
             _copy_group(config, topic, output, follow=follow)
@@ -238,7 +238,7 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _summary(topic: str, output: Output, quiet: bool) -> None:
+def _summary(topic: str, output: RecordOutput, quiet: bool) -> None:
     if not quiet:
         typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
 
@@ -246,7 +246,7 @@ def _summary(topic: str, output: Output, quiet: bool) -> None:
 def _copy(
     reader: _Reader,
     ranges: dict[TopicPartition, tuple[int, int]],
-    output: Output,
+    output: RecordOutput,
     *,
     follow: bool,
     quiet: bool,
@@ -304,7 +304,7 @@ class _Reader:
                 raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
         return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
 
-    def read(self, ranges: Ranges, output: Output, *, quiet: bool) -> None:
+    def read(self, ranges: Ranges, output: RecordOutput, *, quiet: bool) -> None:
         """Write the records of ``ranges``."""
         total = sum(max(end - start, 0) for start, end in ranges.values())
         reached = {tp: start for tp, (start, _) in ranges.items()}
@@ -320,7 +320,7 @@ class _Reader:
                     reached[tp] = records[-1].offset + 1
                     show(done)
 
-    def follow(self, reached: dict[TopicPartition, int], output: Output) -> None:
+    def follow(self, reached: dict[TopicPartition, int], output: RecordOutput) -> None:
         """Write what is appended after ``reached`` until the output is full.
 
         `OffsetOutOfRange` if a log now ends before ``reached``: it was truncated or recreated.
@@ -353,7 +353,7 @@ class _Reader:
         return resolve(self._cluster, self.partitions, position, isolation=self._config.isolation)
 
 
-def _copy_group(config: GroupConsumerConfig, topic: str, output: Output, *, follow: bool) -> None:
+def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *, follow: bool) -> None:
     """Write records of ``topic`` until this member's partitions end; with ``follow`` until SIGTERM or Ctrl-C.
 
     A partition ends where it ended when the member got it. Offsets are committed after their records are

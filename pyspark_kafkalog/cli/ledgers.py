@@ -28,10 +28,10 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafkalog.ledger.commit import Commit, Output
+    from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
-    from pyspark_kafkalog.ledger.rewind import Rewinding
+    from pyspark_kafkalog.ledger.rewind import Rewind
     from pyspark_kafkalog.types import TopicPartition
 
 
@@ -106,7 +106,7 @@ def history(
         say_pending(pending)
 
 
-def _output_row(output: Output) -> dict[str, object]:
+def _output_row(output: LoadOutput) -> dict[str, object]:
     """Its fields; only those of compactions have what they replaced."""
     return {name: value for name, value in asdict(output).items() if name != "replaces" or value}
 
@@ -387,7 +387,7 @@ def rewind(
     typer.echo(f"rewound: commit {commit.number}")
 
 
-def _changes_nothing(ledger: Ledger, found: Rewinding, *, gives_up_plan: bool) -> bool:
+def _changes_nothing(ledger: Ledger, found: Rewind, *, gives_up_plan: bool) -> bool:
     """Whether the rewind leads to where the ledger is; one to a commit then still gives up a pending plan."""
     from pyspark_kafkalog.ledger.records import plan_name
 
@@ -396,7 +396,7 @@ def _changes_nothing(ledger: Ledger, found: Rewinding, *, gives_up_plan: bool) -
     return same and not (pending and gives_up_plan)
 
 
-def _show(ledger: Ledger, found: Rewinding) -> None:
+def _show(ledger: Ledger, found: Rewind) -> None:
     from pyspark_kafkalog.ledger.rewind import deleted_since
 
     place = f"load {found.parent}" if found.parent else "the start"
@@ -462,7 +462,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
     return {key: min(at, stored[key]) for key, at in found.items() if at >= 0}
 
 
-def _read_again(ledger: Ledger, found: Rewinding) -> Mapping[TopicPartition, tuple[int | None, int]]:
+def _read_again(ledger: Ledger, found: Rewind) -> Mapping[TopicPartition, tuple[int | None, int]]:
     """Per partition the offsets from the next position to the newest one; None is the log's beginning."""
     starts = {p.key: p.next for p in found.positions}
     now = {p.key: p.next for p in ledger.commit_at(found.newest).positions}

@@ -113,7 +113,7 @@ def produce(
     run.report()
 
 
-class Place(NamedTuple):
+class InputLine(NamedTuple):
     """Where a record came from; line 0 is the whole file."""
 
     file: str
@@ -126,11 +126,11 @@ class Place(NamedTuple):
 class _WrongInput(Exception):
     """The input at a place is not a valid record."""
 
-    def __init__(self, place: Place, why: str) -> None:
+    def __init__(self, place: InputLine, why: str) -> None:
         super().__init__(f"{place}: {why}")
 
 
-Drafts = Iterator[tuple[Place, int, Draft]]
+Drafts = Iterator[tuple[InputLine, int, Draft]]
 """Where each record came from, how many bytes of input it took, and the record."""
 
 
@@ -204,9 +204,9 @@ class _Run:
                 with path.open("rb") as file:
                     yield from read(str(path), file, limit)
             except OSError as e:
-                raise _WrongInput(Place(str(path), 0), e.strerror or str(e)) from e
+                raise _WrongInput(InputLine(str(path), 0), e.strerror or str(e)) from e
 
-    def _one(self, place: Place, draft: Draft) -> None:
+    def _one(self, place: InputLine, draft: Draft) -> None:
         common = self._common
         try:
             self._producer.send(
@@ -222,7 +222,7 @@ class _Run:
             raise _WrongInput(place, str(e)) from e
 
     def _settled(
-        self, place: Place, value_bytes: int, _: RecordMetadata | None, error: KafkaError | None
+        self, place: InputLine, value_bytes: int, _: RecordMetadata | None, error: KafkaError | None
     ) -> None:
         if error is None:
             self.delivered += 1
@@ -292,18 +292,18 @@ def _json_lines(name: str, file: BinaryIO, limit: int, *, repartition: bool) -> 
 
 
 def _whole(name: str, file: BinaryIO, limit: int) -> Drafts:
-    place = Place(name, 0)
+    place = InputLine(name, 0)
     data = file.read(limit + 1)
     if len(data) > limit:
         raise _WrongInput(place, f"the record is larger than max.request.size={limit}")
     yield place, len(data), Draft(data)
 
 
-def _cut(name: str, file: BinaryIO, limit: int) -> Iterator[tuple[Place, int, bytes]]:
+def _cut(name: str, file: BinaryIO, limit: int) -> Iterator[tuple[InputLine, int, bytes]]:
     """Lines without their line breaks, each at most ``limit`` bytes."""
     number = 0
     while line := file.readline(limit + 2):
         number += 1
         if len(line) > limit and not line.endswith(b"\n"):
-            raise _WrongInput(Place(name, number), f"the line is longer than {limit} bytes")
-        yield Place(name, number), len(line), line.removesuffix(b"\n")
+            raise _WrongInput(InputLine(name, number), f"the line is longer than {limit} bytes")
+        yield InputLine(name, number), len(line), line.removesuffix(b"\n")

@@ -53,7 +53,7 @@ class Format(str, Enum):
 RecordText = Callable[[TopicPartition, "Record | ConsumerRecord"], bytes]
 
 
-class Output:
+class RecordOutput:
     """*Not thread-safe.* Writes and counts records, at most ``limit`` of them."""
 
     def __init__(self, file: BinaryIO, write: RecordText, limit: int | None) -> None:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pyspark_kafkalog.columnar.message_walk import Step, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
 from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.columnar.types import (
     Answer,
     BatchRun,
     Block,
     BlockTable,
+    ColumnLimits,
     Cursor,
     Engine,
     Kind,
-    Limits,
-    Place,
     Status,
     Stopped,
     Walk,
+    WalkPosition,
     Walks,
 )
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
@@ -66,7 +66,7 @@ class PlainWalks:
     """The walks in plain Python. *Thread-safe: it has no state.* `BatchWalk` looks at each batch itself."""
 
     def walk_batches(
-        self, _data: memoryview, _place: Place, _limits: Limits, _suspects: Collection[int]
+        self, _data: memoryview, _place: WalkPosition, _limits: ColumnLimits, _suspects: Collection[int]
     ) -> BatchRun:
         """Ends at once; see `engine.Walks`."""
         return _ONE_BY_ONE
@@ -79,7 +79,7 @@ class PlainWalks:
 _ONE_BY_ONE = BatchRun(Status.ODD)
 
 
-def _fits(block: Block, kind: Kind, records: int, size: int, limits: Limits) -> bool:
+def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimits) -> bool:
     """Whether a block joins a group that has so many records and bytes."""
     return (
         block.kind is kind
@@ -103,7 +103,7 @@ class BatchWalk:
         self._expected = answer.expected
         self.next_offset = answer.start
 
-    def groups(self, engine: Engine, limits: Limits) -> Iterator[Sequence[Block]]:
+    def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
         """As many blocks as fit one record batch; a larger one is alone.
 
         A call has a price of its own, some 20 us: one per batch would cost more than the records. A group is
@@ -162,7 +162,7 @@ class BatchWalk:
         A block is given out before the entry after it is looked at: whoever passes rows on takes the next
         block first, or the end. Raises what `engine.Walker.groups` does.
         """
-        for found in self._found(PlainWalks(), Limits(0, 0, 0)):
+        for found in self._found(PlainWalks(), ColumnLimits(0, 0, 0)):
             assert isinstance(found, Block)
             yield found
 
@@ -178,13 +178,13 @@ class BatchWalk:
         if held is not None:
             yield held
 
-    def _found(self, walks: Walks, limits: Limits) -> Iterator[Block | BlockTable]:
+    def _found(self, walks: Walks, limits: ColumnLimits) -> Iterator[Block | BlockTable]:
         """Blocks with records in the range asked for, one by one or many at a time.
 
         Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
         spoil the range. So it is with what comes after all that may be decompressed.
         """
-        place = Place(0, *self._expected, self.next_offset, self._end)
+        place = WalkPosition(0, *self._expected, self.next_offset, self._end)
         try:
             while place.at < self._end and self._room > 0:
                 suspects = self._aborted.producers() if self._aborted else ()
@@ -215,7 +215,7 @@ class BatchWalk:
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 
-    def _step(self, walks: Walks, place: Place) -> Step:
+    def _step(self, walks: Walks, place: WalkPosition) -> WalkedBlocks:
         """Over messages of v0 and v1: `message_walk.step` from ``place`` on, which moves."""
         expected = ExpectedOffsets(place.lowest, place.asked, place.below)
         most = self._max_batch_bytes
@@ -225,7 +225,7 @@ class BatchWalk:
         place.position = place.position if found.position is None else found.position
         return found
 
-    def _look_at(self, place: Place, size: int) -> Block | None:
+    def _look_at(self, place: WalkPosition, size: int) -> Block | None:
         """The batch of ``size`` bytes at ``place``, which moves on; None where nothing of it is wanted."""
         data, pos, at = self._data, place.position, place.at
         # A batch object would cost as much as the checksum of 16 KiB.
@@ -252,7 +252,7 @@ class BatchWalk:
         place.position, place.lowest, place.at = pos + size, last + 1, max(at, last + 1)
         return block
 
-    def _decompressed(self, packed: BlockTable, codec: Codec, limits: Limits) -> Iterator[BlockTable]:
+    def _decompressed(self, packed: BlockTable, codec: Codec, limits: ColumnLimits) -> Iterator[BlockTable]:
         """The blocks one after the other in buffers that each make one record batch. No Python object is kept
         for a block: thousands of them would keep the garbage collector busy.
         """
@@ -290,7 +290,7 @@ class BatchWalk:
             raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
         return buffer, start, end
 
-    def _check_next(self, place: Place) -> None:
+    def _check_next(self, place: WalkPosition) -> None:
         """Check that the offset of the entry at ``place``, if that much of it is there, is not too low."""
         head = self._data[place.position : place.position + _LENGTH_POSITION]
         base = int.from_bytes(head, "big", signed=True)

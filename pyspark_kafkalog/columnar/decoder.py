@@ -33,14 +33,14 @@ from pyspark_kafkalog.columnar.types import (
     ANY_OFFSETS,
     Aborted,
     Answer,
+    ColumnLimits,
     Columns,
     Cursor,
     Engine,
-    Limits,
     Status,
     Stopped,
     Walker,
-    Wanted,
+    WantedColumns,
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
@@ -192,7 +192,7 @@ class RecordBatchDecoder:
         self._generation = generation
         self._read_committed = read_committed
         self._max_batch_bytes = max_batch_bytes
-        self._wanted = Wanted(
+        self._wanted = WantedColumns(
             *(
                 name in columns and name not in generation.nulls
                 for name in ("key", "value", "offset", "timestamp", "timestampType", "headers", INNER_INDEX)
@@ -264,7 +264,7 @@ class RecordBatchDecoder:
         return Answer(view, self._log, start, end, most, aborted=listed, expected=expected)
 
     def _decoded(self, walk: Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
-        engine, usual = self._choose(), Limits(ROWS, DATA_BYTES, HEADER_COUNT)
+        engine, usual = self._choose(), ColumnLimits(ROWS, DATA_BYTES, HEADER_COUNT)
         held: list[pa.RecordBatch] = []
         columns: Columns | None = None
         for blocks in walk.groups(engine, usual):
@@ -302,9 +302,9 @@ class RecordBatchDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _larger(limits: Limits, stopped: Stopped) -> Limits:
+def _larger(limits: ColumnLimits, stopped: Stopped) -> ColumnLimits:
     """Room for the record for which there was none."""
-    return Limits(
+    return ColumnLimits(
         limits.records,
         max(limits.data_bytes, stopped.need_bytes),
         max(limits.headers, stopped.need_headers),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.columnar.types import Answer, Block, Cursor, Engine, Kind, Limits, Status, Stopped
+from pyspark_kafkalog.columnar.types import Answer, Block, ColumnLimits, Cursor, Engine, Kind, Status, Stopped
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry
@@ -54,7 +54,7 @@ class EntryWalk:
         """Where reading goes on: after the last entry of which all messages were given."""
         return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
-    def groups(self, engine: Engine, limits: Limits) -> Iterator[list[Block]]:  # noqa: ARG002
+    def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[list[Block]]:  # noqa: ARG002
         """What was opened, and what follows it in the answer; see `engine.Walker`."""
         while True:
             yield self._blocks()

@@ -35,7 +35,7 @@ RUN_BYTES = 256 << 10
 _OFFSET_BYTES = 8
 
 
-class Step(NamedTuple):
+class WalkedBlocks(NamedTuple):
     """Blocks with the messages that are wanted; where in the answer the next entry begins, None where nothing
     more is wanted or whole; at which offset reading goes on; the lowest offset that the next entry may have;
     how many bytes were decompressed.
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 def step(
     data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
-) -> Step:
+) -> WalkedBlocks:
     """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
 
     ``expected`` is what the offsets of the first of them must be. A set may decompress to ``most`` bytes.
@@ -63,18 +63,18 @@ def step(
             raise expected.refuse(found.first_offset, found.first_offset)
         after = found.last_offset + 1
         if found.last_offset < at:
-            return Step((), found.end, at, after)
+            return WalkedBlocks((), found.end, at, after)
         count, last = found.message_count, found.last_offset
         block = Block(data, pos, found.end, count, last, at, end, 0, 0, OWN_KIND, Kind.MESSAGES)
-        return Step((block,), found.end, after, after)
+        return WalkedBlocks((block,), found.end, after, after)
     if found.status is Status.COMPRESSED:
         return _opened(data, pos, walks, expected, at, end, most)
     if found.status is Status.BEYOND:
-        return Step((), None, _beyond(data, pos, expected), expected.lowest)
+        return WalkedBlocks((), None, _beyond(data, pos, expected), expected.lowest)
     if found.status is Status.CUT:
         # Of what is cut short the length may still be an impossible one.
         next(frames(data[pos:]), None)
-        return Step((), None, at, expected.lowest)
+        return WalkedBlocks((), None, at, expected.lowest)
     raise _fault(data, pos, most)
 
 
@@ -126,7 +126,7 @@ def records(block: Block) -> list[Record]:
 
 def _opened(
     data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
-) -> Step:
+) -> WalkedBlocks:
     """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
     wrapper = read_entry(data, pos)
     verify_entry(data, pos, wrapper)
@@ -135,7 +135,7 @@ def _opened(
         # All of it is below what is wanted; how far it goes down is not known.
         if not expected.has(wrapper.offset, wrapper.offset):
             raise expected.refuse(wrapper.offset, wrapper.offset)
-        return Step((), after, at, wrapper.offset + 1)
+        return WalkedBlocks((), after, at, wrapper.offset + 1)
     inner = inner_set(data, pos, wrapper, most)
     found = walks.walk_messages(inner, 0, len(inner), MAX_OFFSET)
     relative = wrapper.magic > 0 and wrapper.offset > 0
@@ -153,12 +153,12 @@ def _opened(
         raise expected.refuse(first, whole)
     if first >= end:
         _check_next(data, after, expected.after(whole))
-        return Step((), None, first, whole + 1, len(inner))
+        return WalkedBlocks((), None, first, whole + 1, len(inner))
     append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
     count, low, time = found.message_count, max(0, at - base), wrapper.timestamp if append_time else 0
     where = inner, 0, found.end, count, found.last_offset, low, end - base
     block = Block(*where, base, time, int(append_time), Kind.MESSAGES)
-    return Step((block,) if last >= at else (), after, whole + 1, whole + 1, len(inner))
+    return WalkedBlocks((block,) if last >= at else (), after, whole + 1, whole + 1, len(inner))
 
 
 def _fault(data: memoryview, pos: int, max_bytes: int) -> KafkaError:

@@ -34,16 +34,16 @@ from pyspark_kafkalog.columnar.types import (
     BatchRun,
     Block,
     BlockTable,
+    ColumnLimits,
     Columns,
     Cursor,
     Engine,
     Kind,
-    Limits,
-    Place,
     Status,
     Stopped,
     Walk,
-    Wanted,
+    WalkPosition,
+    WantedColumns,
 )
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
 
@@ -110,7 +110,7 @@ class CompiledEngine:
     def __init__(self, instead: Engine) -> None:
         self._instead = instead
 
-    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+    def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
         """Empty ones; see `engine.Engine`."""
         fill, _ = kernel(_FILL[blocks[0].kind])
         if fill is None:
@@ -118,7 +118,7 @@ class CompiledEngine:
         return _Arena(fill, blocks, limits, wanted)
 
     def walk_batches(
-        self, data: memoryview, place: Place, limits: Limits, suspects: Collection[int]
+        self, data: memoryview, place: WalkPosition, limits: ColumnLimits, suspects: Collection[int]
     ) -> BatchRun:
         """Batches that follow each other; see `engine.Walks`."""
         walk_batches, _ = kernel("walk_batches")
@@ -143,7 +143,9 @@ class CompiledEngine:
 
 
 @lru_cache(64)
-def _layout(wanted: Wanted, rows: int, size: int, headers: int, records: int) -> tuple[Any, list[int], int]:
+def _layout(
+    wanted: WantedColumns, rows: int, size: int, headers: int, records: int
+) -> tuple[Any, list[int], int]:
     """Where the regions begin in an arena with so much room: for the kernel, for Python; how long it is."""
     layout = [-1] * k.LAYOUT_FIELDS
     layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES] = rows, size
@@ -198,7 +200,9 @@ def _tables(blocks: Sequence[Block]) -> Iterator[tuple[memoryview, Any]]:
 class _Arena:
     """One buffer with a region for each part of each column. *Not thread-safe: one call fills it.*"""
 
-    def __init__(self, fill: Kernel, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> None:
+    def __init__(
+        self, fill: Kernel, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns
+    ) -> None:
         self._fill, self._wanted = fill, wanted
         rows, size, headers = limits.records, limits.data_bytes, limits.headers if wanted.headers else 0
         if isinstance(blocks, BlockTable):

@@ -32,13 +32,13 @@ from pyspark_kafkalog.columnar.types import (
     NO_KIND,
     OWN_KIND,
     Block,
+    ColumnLimits,
     Columns,
     Cursor,
     Kind,
-    Limits,
     Status,
     Stopped,
-    Wanted,
+    WantedColumns,
 )
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.checksum import crc32
@@ -70,9 +70,9 @@ class PlainEngine(PlainWalks):
 
     name = "plain"
 
-    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+    def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
         """Empty ones; see `engine.Engine`."""
-        made: dict[Kind, Callable[[Limits, Wanted], Columns]] = {
+        made: dict[Kind, Callable[[ColumnLimits, WantedColumns], Columns]] = {
             Kind.RECORDS: _RecordColumns,
             Kind.MESSAGES: _MessageColumns,
             Kind.ENTRIES: _EntryColumns,
@@ -86,7 +86,7 @@ class _ListColumns(ABC):
     Those that are not wanted may stay empty.
     """
 
-    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+    def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
         self.limits, self.wanted = limits, wanted
         self.rows = 0
         self.seen = 0
@@ -155,7 +155,7 @@ class _Scan:
         """The times of those that are wanted: they are computed to see whether they fit."""
 
 
-def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
+def _scan(data: bytes, count: int, stop: int, wanted: WantedColumns) -> _Scan:
     """The leading good records of ``data``, at most ``count`` of them, that end at ``stop`` or before.
 
     Whether offsets rise, and whether times can be had in microseconds, is the caller's to check.
@@ -169,7 +169,7 @@ def _scan(data: bytes, count: int, stop: int, wanted: Wanted) -> _Scan:
     return scan
 
 
-def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wanted) -> None:
+def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: WantedColumns) -> None:
     """Append the records to ``scan``; IndexError or _BadRecord where the next one is not good."""
     add_time, add_delta = scan.times.append, scan.deltas.append
     add_key, add_value = scan.keys.append, scan.values.append
@@ -276,7 +276,7 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
 class _RecordColumns(_ListColumns):
     """Of the records of v2 batches."""
 
-    def __init__(self, limits: Limits, wanted: Wanted) -> None:
+    def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
         super().__init__(limits, wanted)
         self._header_count = 0
 

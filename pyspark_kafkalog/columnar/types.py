@@ -106,7 +106,7 @@ class Block(NamedTuple):
     kind: Kind = Kind.RECORDS
 
 
-class Limits(NamedTuple):
+class ColumnLimits(NamedTuple):
     """How much columns may take: records, bytes of them as they lie in their blocks (of entries those of
     payloads), headers.
     """
@@ -116,7 +116,7 @@ class Limits(NamedTuple):
     headers: int
 
 
-class Wanted(NamedTuple):
+class WantedColumns(NamedTuple):
     """The columns that are made from records; the others are the same in every row."""
 
     key: bool
@@ -199,7 +199,7 @@ class BlockTable(Sequence[Block]):
 
 
 @dataclass(slots=True)
-class Place:
+class WalkPosition:
     """Where a walk over batches stands, and which offsets it expects and wants.
 
     The next batch is at byte ``position``. It begins at offset ``lowest`` or later, and ends at ``asked`` or
@@ -264,7 +264,7 @@ class Walks(Protocol):
     """The walks over what lies plainly in an answer. *Thread-safe.* They raise nothing for bad data."""
 
     def walk_batches(
-        self, data: memoryview, place: Place, limits: Limits, suspects: Collection[int]
+        self, data: memoryview, place: WalkPosition, limits: ColumnLimits, suspects: Collection[int]
     ) -> BatchRun:
         """The batches of v2 from ``place`` on, which moves to where this ended; as many as the limits allow,
         but one at least.
@@ -286,7 +286,7 @@ class Engine(Walks, Protocol):
 
     name: str
 
-    def columns(self, blocks: Sequence[Block], limits: Limits, wanted: Wanted) -> Columns:
+    def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
         """Empty ones with room for so much, ``blocks`` coming first."""
         ...
 
@@ -326,7 +326,7 @@ class Walker(Protocol):
         """Where reading goes on after what was walked."""
         ...
 
-    def groups(self, engine: Engine, limits: Limits) -> Iterator[Sequence[Block]]:
+    def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
         """Blocks of one kind, as many as one call of an engine takes. Each group is used up, and `took`
         called, before the next is asked for.
         """

@@ -20,7 +20,7 @@ from pyspark_kafkalog.consumer.member import (
     COORDINATOR_MOVED,
     NEVER,
     Backoff,
-    Change,
+    PartitionChange,
     Rebalance,
     refused,
 )
@@ -210,7 +210,7 @@ class ClassicMember:
         if self._owned - keeps:
             self._state = _State.REVOKING
             gone = tuple(sorted(self._owned - keeps))
-            self.pending.append(Rebalance(Change.REVOKED, gone, frozenset(keeps)))
+            self.pending.append(Rebalance(PartitionChange.REVOKED, gone, frozenset(keeps)))
         else:
             self._state = _State.JOINING
 
@@ -330,10 +330,10 @@ class ClassicMember:
         revoked = tuple(sorted(self._owned - assigned))
         if revoked:
             # The partitions go to others in the next round.
-            self.pending.append(Rebalance(Change.REVOKED, revoked, self._owned & assigned))
+            self.pending.append(Rebalance(PartitionChange.REVOKED, revoked, self._owned & assigned))
         self._again = bool(revoked) or self._joined_for != self._topics
         self.pending.append(
-            Rebalance(Change.ASSIGNED, tuple(sorted(assigned - self._owned)), frozenset(assigned))
+            Rebalance(PartitionChange.ASSIGNED, tuple(sorted(assigned - self._owned)), frozenset(assigned))
         )
 
     def _refused(self, code: ErrorCode, now: float) -> None:
@@ -362,7 +362,7 @@ class ClassicMember:
             self._state = _State.REVOKING
         self._previous = frozenset(), -1
         if something:
-            self.pending.append(Rebalance(Change.LOST, tuple(sorted(self._owned)), frozenset()))
+            self.pending.append(Rebalance(PartitionChange.LOST, tuple(sorted(self._owned)), frozenset()))
 
     def _fail(self, error: KafkaError) -> None:
         self._forget_membership(forget_id=False)

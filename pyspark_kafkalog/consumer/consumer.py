@@ -29,8 +29,8 @@ from pyspark_kafkalog.config.group_consumer import (
     LATEST,
     GroupConsumerConfig,
 )
-from pyspark_kafkalog.consumer.group_thread import GroupThread, Topics
-from pyspark_kafkalog.consumer.member import Change, Rebalance
+from pyspark_kafkalog.consumer.group_thread import GroupThread, TopicLookUp
+from pyspark_kafkalog.consumer.member import PartitionChange, Rebalance
 from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord, Reading, RecordFetcher
 from pyspark_kafkalog.errors import (
     CommitFailed,
@@ -96,7 +96,7 @@ class Consumer:
         self._fetcher.out_of_range = self._out_of_range
         self._group: GroupThread | None = None
         self._subscribed: frozenset[str] | re.Pattern[str] | None = None
-        self._callbacks: dict[Change, OnPartitions | None] = {}
+        self._callbacks: dict[PartitionChange, OnPartitions | None] = {}
         self._ready: deque[ConsumerRecord] = deque()
         """Records that a loop over the consumer was not given yet."""
         self._committed: dict[TopicPartition, int] = {}
@@ -137,9 +137,9 @@ class Consumer:
             raise InvalidRequest("partitions were chosen by assign(): call unsubscribe() first")
         self._subscribed = names if pattern is None else re.compile(pattern)
         self._callbacks = {
-            Change.ASSIGNED: on_assigned,
-            Change.REVOKED: on_revoked,
-            Change.LOST: on_lost or on_revoked,
+            PartitionChange.ASSIGNED: on_assigned,
+            PartitionChange.REVOKED: on_revoked,
+            PartitionChange.LOST: on_lost or on_revoked,
         }
         if self._group is not None:
             self._group.resubscribe(self._topics())
@@ -373,15 +373,19 @@ class Consumer:
 
     def _rebalance(self, rebalance: Rebalance) -> None:
         change, callback = rebalance.change, self._callbacks.get(rebalance.change)
-        if change is Change.ASSIGNED:
+        if change is PartitionChange.ASSIGNED:
             self._assign(rebalance.owned)
             logger.info("assigned: %s", ", ".join(map(str, rebalance.partitions)) or "nothing")
             if callback is not None:
                 callback(list(rebalance.partitions))
             return
-        gone = list(rebalance.partitions) if change is Change.REVOKED else sorted(self._fetcher.readings)
+        gone = (
+            list(rebalance.partitions)
+            if change is PartitionChange.REVOKED
+            else sorted(self._fetcher.readings)
+        )
         logger.info("%s: %s", change.value, ", ".join(map(str, gone)) or "nothing")
-        if change is Change.REVOKED:
+        if change is PartitionChange.REVOKED:
             self._auto_commit(_COMMIT_SECONDS)
         try:
             if callback is not None and gone:
@@ -401,7 +405,7 @@ class Consumer:
         """Give up all partitions; the callback is called although the group may not know yet."""
         try:
             self._auto_commit(min(deadline.left, _COMMIT_SECONDS))
-            callback, gone = self._callbacks.get(Change.REVOKED), sorted(self._fetcher.readings)
+            callback, gone = self._callbacks.get(PartitionChange.REVOKED), sorted(self._fetcher.readings)
             if callback is not None and gone:
                 callback(gone)
         finally:
@@ -524,7 +528,7 @@ class Consumer:
             raise InvalidConfig("offsets are committed for group.id, which is not set")
         return self.config.group_id
 
-    def _topics(self) -> Topics:
+    def _topics(self) -> TopicLookUp:
         """What the group's thread looks up again and again."""
         subscribed, all_of_them = self._subscribed, not self.config.exclude_internal_topics
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.consumer.member import (
     COORDINATOR_MOVED,
     NEVER,
     Backoff,
-    Change,
+    PartitionChange,
     Rebalance,
     refused,
 )
@@ -152,7 +152,7 @@ class EpochMember:
         self._owned = self.pending.popleft().owned
         if self.pending:
             return
-        if rebalance.change is Change.LOST:
+        if rebalance.change is PartitionChange.LOST:
             self._expired = False
         if self._epoch == JOIN_EPOCH or self._owned != self._told_owned:
             self._heartbeat_at = min(self._heartbeat_at, now)
@@ -205,9 +205,9 @@ class EpochMember:
             target, self._target = self._named(self._target), None
         revoked, added = tuple(sorted(self._owned - target)), tuple(sorted(target - self._owned))
         if revoked:
-            self.pending.append(Rebalance(Change.REVOKED, revoked, self._owned & target))
+            self.pending.append(Rebalance(PartitionChange.REVOKED, revoked, self._owned & target))
         if added:
-            self.pending.append(Rebalance(Change.ASSIGNED, added, target))
+            self.pending.append(Rebalance(PartitionChange.ASSIGNED, added, target))
 
     def _named(self, ids: Ids) -> frozenset[TopicPartition]:
         names = self._names
@@ -239,7 +239,7 @@ class EpochMember:
         self._epoch, self._target = JOIN_EPOCH, None
         self._told_topics = self._told_owned = None
         if something:
-            self.pending.append(Rebalance(Change.LOST, tuple(sorted(self._owned)), frozenset()))
+            self.pending.append(Rebalance(PartitionChange.LOST, tuple(sorted(self._owned)), frozenset()))
 
 
 def _ids(topics: tuple[TopicPartitions, ...]) -> Ids:

@@ -29,7 +29,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 
 logger = logging.getLogger(__name__)
 
-Topics = Callable[[Cluster, Deadline], frozenset[str]]
+TopicLookUp = Callable[[Cluster, Deadline], frozenset[str]]
 """Looks up which topics are subscribed to: those that match a pattern now, or the names."""
 
 _LOOK_UP_SECONDS = 5.0
@@ -61,7 +61,7 @@ class GroupThread:
     def __init__(
         self,
         config: GroupConsumerConfig,
-        topics: Topics,
+        topics: TopicLookUp,
         clock: Clock,
         *,
         notify: Callable[[], None],
@@ -94,7 +94,7 @@ class GroupThread:
         with self._lock:
             return self._member.identity
 
-    def resubscribe(self, topics: Topics) -> None:
+    def resubscribe(self, topics: TopicLookUp) -> None:
         """From now on these topics."""
         with self._lock:
             self._topics, self._look_at = topics, self._clock.monotonic()

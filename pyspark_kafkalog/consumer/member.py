@@ -24,7 +24,7 @@ COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 """The answers of a broker that does not coordinate the group: it must be looked up again."""
 
 
-class Change(Enum):
+class PartitionChange(Enum):
     """What happens to partitions of a member."""
 
     ASSIGNED = "assigned"
@@ -38,7 +38,7 @@ class Change(Enum):
 class Rebalance:
     """Partitions that the program gets or gives up. ``owned`` is all that it has afterwards."""
 
-    change: Change
+    change: PartitionChange
     partitions: tuple[TopicPartition, ...]
     owned: frozenset[TopicPartition]
 

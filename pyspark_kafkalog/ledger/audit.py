@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import IncompleteLoad
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.receipts import Found, count_offsets, summarize
+from pyspark_kafkalog.ledger.receipts import RangeFacts, count_offsets, summarize
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
     return rows
 
 
-def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, Found]:
+def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, RangeFacts]:
     """What the load's tasks found, by partition; empty if they left no receipts, or these are gone."""
     if commit.records == NOT_COUNTED:
         return {}

@@ -16,7 +16,7 @@ plan is read again: a commit needs it unchanged.
 """
 
 
-class RememberingStore:
+class CachingStore:
     """*Thread-safe: a dictionary.* A store that is asked once for each commit, receipt, ``load.json`` and
     ``HEAD.json`` that is there; what is not there is asked for again: another driver may create it.
     """

@@ -36,7 +36,7 @@ class OutputFile(LedgerRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Output(LedgerRecord):
+class LoadOutput(LedgerRecord):
     """What a load wrote to one place.
 
     Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``.
@@ -95,7 +95,7 @@ class Commit(LedgerRecord):
     positions: tuple[Position, ...]
     records: int = field(metadata=at_least(NOT_COUNTED))
     bytes: int = field(metadata=at_least(NOT_COUNTED))
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[LoadOutput, ...] = ()
     note: str = ""
     sha256: str = field(default="", metadata=SEAL)
     skipped: int = field(default=0, metadata=ADDED)

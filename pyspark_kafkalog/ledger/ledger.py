@@ -22,8 +22,8 @@ from pyspark_kafkalog.errors import (
     ReceiptMismatch,
 )
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
-from pyspark_kafkalog.ledger.caching_store import RememberingStore
-from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, Output
+from pyspark_kafkalog.ledger.caching_store import CachingStore
+from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, LoadOutput
 from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.plan import Plan, Position
 from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
@@ -38,7 +38,7 @@ from pyspark_kafkalog.ledger.records import (
     receipt_name,
     receipts_name,
 )
-from pyspark_kafkalog.ledger.rewind import Rewinding, rewinding_to_commit
+from pyspark_kafkalog.ledger.rewind import Rewind, rewinding_to_commit
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import Store, SubStore, at_once
 from pyspark_kafkalog.ledger.stores.store_check import check_store
@@ -80,7 +80,7 @@ class Ledger(Archive):
         driver of one load.
         """
         store: Store = open_store(location)
-        return cls(RememberingStore(store) if remembers and store.concurrency > 1 else store, name)
+        return cls(CachingStore(store) if remembers and store.concurrency > 1 else store, name)
 
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
         """Begin the ledger, after testing the store, or check that it belongs to this cluster.
@@ -193,7 +193,7 @@ class Ledger(Archive):
         *,
         mode: str,
         run: str,
-        outputs: Sequence[Output] = (),
+        outputs: Sequence[LoadOutput] = (),
         receipts: bool = True,
         read_by_run: bool = False,
         note: str = "",
@@ -277,7 +277,7 @@ class Ledger(Archive):
         """
         return self.rewind_to(rewinding_to_commit(self, target), run)
 
-    def rewind_to(self, found: Rewinding, run: str, note: str = "") -> Commit:
+    def rewind_to(self, found: Rewind, run: str, note: str = "") -> Commit:
         """Return to the positions that `rewinding` found, by a new commit; see `rewind`.
 
         ``note`` says what was asked for; positions within a load need one.
@@ -312,7 +312,7 @@ class Ledger(Archive):
             )
         )
 
-    def compact(self, head: Commit, outputs: Sequence[Output], run: str) -> Commit:
+    def compact(self, head: Commit, outputs: Sequence[LoadOutput], run: str) -> Commit:
         """Publish files that replace those of earlier commits, by a commit after ``head``, the newest one.
 
         Raises:
@@ -363,7 +363,9 @@ class Ledger(Archive):
                 "restore it from a copy"
             )
 
-    def _totals(self, found: Sequence[Receipt], outputs: Sequence[Output], receipts: bool) -> tuple[int, int]:
+    def _totals(
+        self, found: Sequence[Receipt], outputs: Sequence[LoadOutput], receipts: bool
+    ) -> tuple[int, int]:
         """Records and bytes of a load."""
         if receipts:
             return sum(r.records for r in found), sum(r.bytes for r in found)

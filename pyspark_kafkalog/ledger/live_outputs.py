@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Archive
-from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit, Output
+from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit, LoadOutput
 from pyspark_kafkalog.ledger.records import REMOVALS, LedgerRecord, at_least
 
-Live = list[tuple[Commit, Output]]
+Live = list[tuple[Commit, LoadOutput]]
 """Outputs in effect with their commits, in the order of these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Removal(LedgerRecord):
+class FileRemoval(LedgerRecord):
     """The files that commit ``compaction`` replaced may be gone: there is no way back to before it."""
 
     kind = "removal"
@@ -26,7 +26,7 @@ class Removal(LedgerRecord):
 
 def live_outputs(lineage: Iterable[Commit], path: str | None = None) -> Live:
     """The files in effect after these commits, oldest first; with ``path`` those that were written there."""
-    live: dict[tuple[int, str], tuple[Commit, Output]] = {}
+    live: dict[tuple[int, str], tuple[Commit, LoadOutput]] = {}
     for commit in lineage:
         for out in commit.outputs:
             if out.format not in FILE_FORMATS or path not in (None, out.path):
@@ -65,5 +65,5 @@ def check_not_removed(archive: Archive, live: Live) -> None:
                 )
 
 
-def _is_replaced(number: int, path: str, new: Output) -> bool:
+def _is_replaced(number: int, path: str, new: LoadOutput) -> bool:
     return new.path == path and any(start <= number < end for start, end in new.replaces)

@@ -27,7 +27,7 @@ LISTED_GAPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(OfPartition):
+class RangeFacts(OfPartition):
     """What a load found in a range of offsets, or in all its ranges of a partition together.
 
     ``bytes`` are those of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
@@ -49,7 +49,7 @@ class Found(OfPartition):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt(Found):
+class Receipt(RangeFacts):
     """Proof that a task read offsets ``[start, end)`` to the end, and what it found there.
 
     ``next`` is where reading would continue. ``digest`` is three CRC-32s: of the offsets, of the keys'
@@ -90,23 +90,23 @@ class Summary(LedgerRecord):
 
     plan: int = field(metadata=at_least(1))
     plan_sha256: str
-    partitions: tuple[Found, ...]
+    partitions: tuple[RangeFacts, ...]
 
     def flaw(self) -> str | None:
         """Partitions out of order."""
         return unsorted(self.partitions)
 
 
-def summarize(receipts: Iterable[Receipt]) -> tuple[Found, ...]:
+def summarize(receipts: Iterable[Receipt]) -> tuple[RangeFacts, ...]:
     """Receipts in the order of their plan, put together by partition."""
     return tuple(_together(key, list(found)) for key, found in groupby(receipts, key=lambda r: r.key))
 
 
-def _together(key: TopicPartition, found: Sequence[Receipt]) -> Found:
+def _together(key: TopicPartition, found: Sequence[Receipt]) -> RangeFacts:
     offsets = [at for r in found for at in (r.first_offset, r.last_offset) if at is not None]
     times = [at for r in found for at in (r.first_timestamp_ms, r.last_timestamp_ms) if at is not None]
     missing = [r.missing for r in found if r.missing is not None]
-    return Found(
+    return RangeFacts(
         topic=key.topic,
         partition=key.partition,
         broker=key.broker,

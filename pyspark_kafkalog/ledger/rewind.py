@@ -18,7 +18,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Rewinding:
+class Rewind:
     """A rewind that can be made while ``newest`` is the newest commit.
 
     ``parent`` is the commit whose loads stay in effect, 0 for none, ``positions`` where the next load begins,
@@ -32,7 +32,7 @@ class Rewinding:
     is_exact: bool
 
 
-def rewinding_to_commit(archive: Archive, target: int) -> Rewinding:
+def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
     """The rewind to where commit ``target`` ended, 0 for before the first.
 
     Raises:
@@ -42,10 +42,10 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewinding:
     if not 0 <= target <= newest:
         raise LoadError(f"{archive.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
     positions = archive.commit_at(target).positions if target else archive.first_starts(newest)
-    return Rewinding(newest, target, positions, (), True)
+    return Rewind(newest, target, positions, (), True)
 
 
-def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewinding:
+def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
     """The rewind to these offsets; partitions that are not named stay where they are, if that is possible.
 
     Raises:
@@ -67,10 +67,10 @@ def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewindi
         positions = tuple(p if parent else _earlier(p, asked) for p in begun)
         exact = {p.key: p.next for p in positions} == {p.key: p.next for p in asked}
     loads = tuple(commit.number for commit in undone if commit.is_load)
-    return Rewinding(head.number, parent.number if parent else 0, positions, loads, exact)
+    return Rewind(head.number, parent.number if parent else 0, positions, loads, exact)
 
 
-def deleted_since(archive: Archive, found: Rewinding) -> dict[TopicPartition, tuple[int, int]]:
+def deleted_since(archive: Archive, found: Rewind) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets after the positions of a rewind that the log had lost when the newest load was planned."""
     newest = next((commit for commit in reversed(archive.lineage()) if commit.is_load), None)
     if newest is None:

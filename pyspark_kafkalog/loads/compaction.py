@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
-from pyspark_kafkalog.ledger.commit import Commit, Output
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 from pyspark_kafkalog.ledger.live_outputs import Live, live_outputs
 from pyspark_kafkalog.ledger.receipts import join_ranges
 from pyspark_kafkalog.loads import output_files
@@ -118,7 +118,7 @@ def small_outputs(live: Live, target_bytes: int) -> Live:
     return chosen if before > after else []
 
 
-def _directories(outputs: Iterable[Output]) -> Counter[str]:
+def _directories(outputs: Iterable[LoadOutput]) -> Counter[str]:
     """How many files there are for each combination of values of the partition columns."""
     return Counter(_directory(file.name) for out in outputs for file in out.files)
 

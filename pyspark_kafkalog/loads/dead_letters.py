@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
-from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Output
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import StoredFile
@@ -66,11 +66,11 @@ class DeadLetters:
             )
         self._files.check(self._dead(work))
 
-    def find(self, work: Work, /) -> Output | None:
+    def find(self, work: Work, /) -> LoadOutput | None:
         """As `FileTable`."""
         return self._files.find(work)
 
-    def write(self, work: Work) -> Output:
+    def write(self, work: Work) -> LoadOutput:
         """Write the dead letters among these rows."""
         written = self._files.write(self._dead(work))
         self._check_limit(work, written)
@@ -82,7 +82,7 @@ class DeadLetters:
         columns = [*_ORIGINAL, *there]
         return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
 
-    def _check_limit(self, work: Work, written: Output) -> None:
+    def _check_limit(self, work: Work, written: LoadOutput) -> None:
         dead, limit = written.rows or 0, self._max
         if limit is None or dead == 0:
             return
@@ -118,7 +118,7 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
     return read_load(spark, where, offsets)
 
 
-def _reasons(written: Output) -> list[str]:
+def _reasons(written: LoadOutput) -> list[str]:
     import pyarrow.parquet as pq
 
     found: dict[str, None] = {}

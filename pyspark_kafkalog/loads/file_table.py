@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
-from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, Output
+from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.store_keys import give_spark_keys
@@ -56,7 +56,7 @@ class FileTable:
         self._columns = (*(GRAINS[grain] if partition_by_time else ()), *columns)
         self._options = dict(options or {})
 
-    def find(self, _work: Work, /) -> Output | None:
+    def find(self, _work: Work, /) -> LoadOutput | None:
         """None: files that no commit lists are written again."""
         return None
 
@@ -72,7 +72,7 @@ class FileTable:
             )
         self._check_table(claimed.path, work)
 
-    def write(self, work: Work) -> Output:
+    def write(self, work: Work) -> LoadOutput:
         """Write the directory of this load, and make it durable."""
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
         # A session that overwrites by partition would leave the files of a failed attempt in this block.
@@ -113,7 +113,7 @@ class FileTable:
             )
 
 
-def _last_output(work: Work, path: str) -> tuple[int, Output | None]:
+def _last_output(work: Work, path: str) -> tuple[int, LoadOutput | None]:
     """The newest output in effect that has files in ``path``, and the number of its commit."""
     at = work.plan.parent
     while at:
@@ -125,7 +125,7 @@ def _last_output(work: Work, path: str) -> tuple[int, Output | None]:
     return 0, None
 
 
-def _check_rows(work: Work, written: Output, directory: str) -> None:
+def _check_rows(work: Work, written: LoadOutput, directory: str) -> None:
     rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
     if rows != read:
         raise ReceiptMismatch(
@@ -134,7 +134,7 @@ def _check_rows(work: Work, written: Output, directory: str) -> None:
         )
 
 
-def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
+def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
     """The types of an output's columns, without those of its directories; empty if unknown."""
     from pyspark.sql.types import StructType
 
@@ -145,7 +145,7 @@ def _types_of(spark: SparkSession, before: Output) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in fields}
 
 
-def _orc_schema(spark: SparkSession, before: Output) -> StructType:
+def _orc_schema(spark: SparkSession, before: LoadOutput) -> StructType:
     """The schema as Spark reads it: ORC's types do not determine Spark's."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.records import entry
@@ -190,13 +190,13 @@ class LakeTable(ABC):
                 f"{self.table} was written in this block already: union the frames and write once"
             )
 
-    def find(self, work: Work) -> Output | None:
+    def find(self, work: Work) -> LoadOutput | None:
         """What an earlier attempt at this plan committed in the table. Raises as `commit_of_plan`."""
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         return None if found is None else self._output(found)
 
-    def write(self, work: Work) -> Output:
+    def write(self, work: Work) -> LoadOutput:
         """Append the rows in one commit of the table, with the record of this load."""
         self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
         commits = self._commits(work.spark)
@@ -208,11 +208,11 @@ class LakeTable(ABC):
             )
         return self._output(found)
 
-    def _output(self, found: TableCommit) -> Output:
+    def _output(self, found: TableCommit) -> LoadOutput:
         evidence: dict[str, str | int] = {"version": found.version, "run": found.run}
         if found.rows is not None:
             evidence["rows"] = found.rows
-        return Output(self.table, format=self.format, evidence=evidence)
+        return LoadOutput(self.table, format=self.format, evidence=evidence)
 
     @abstractmethod
     def _commits(self, spark: SparkSession) -> list[TableCommit]:

@@ -23,7 +23,7 @@ from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
 from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
-from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
@@ -126,7 +126,7 @@ class Load:
                 "rewind: `kafkalog rewind --to commit:N`"
             )
         self._run = uuid.uuid4().hex
-        self._outputs: list[Output] = []
+        self._outputs: list[LoadOutput] = []
         self._modes: list[str] = []
         self._found_count = 0  # how many of the outputs an earlier attempt had written
         self._keeps_plan = self._done = False

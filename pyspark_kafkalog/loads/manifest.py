@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Archive
-from pyspark_kafkalog.ledger.commit import Commit, Output
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.live_outputs import live_outputs
 from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
@@ -94,11 +94,11 @@ def _read(store: Store) -> _Manifest:
     return _Manifest(b"", 0, "")
 
 
-def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[Output] | None:
+def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[LoadOutput] | None:
     """What came after the commit of a manifest, oldest first; None if it is not in effect, or some files were
     replaced.
     """
-    found: list[Output] = []
+    found: list[LoadOutput] = []
     at: Commit | None = head
     while at is not None and at.number > known.number:
         outputs = [out for out in at.outputs if out.path == path]
@@ -110,7 +110,7 @@ def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[
     return found[::-1] if is_known else None
 
 
-def _urls(store: FileStore, output: Output) -> list[str]:
+def _urls(store: FileStore, output: LoadOutput) -> list[str]:
     return [f"{_root(store)}/{output.directory}/{file.name}" for file in output.files]
 
 

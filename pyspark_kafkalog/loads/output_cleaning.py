@@ -16,7 +16,7 @@ from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import LoadError, LostRace
 from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.live_outputs import Removal, replaced_outputs
+from pyspark_kafkalog.ledger.live_outputs import FileRemoval, replaced_outputs
 from pyspark_kafkalog.ledger.records import encode, removal_name
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile, side_by_side
@@ -85,7 +85,7 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
     """
     store = open_store(found.location)
     for number in found.compactions:
-        ledger.store.create(removal_name(number), encode(Removal(number, utc_text(now_ms))))
+        ledger.store.create(removal_name(number), encode(FileRemoval(number, utc_text(now_ms))))
     # A rewind that comes after the notes finds them: see `Ledger.rewind_to`.
     if found.compactions and ledger.head_number() != found.head:
         raise LostRace(

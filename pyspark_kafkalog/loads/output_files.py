@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
@@ -197,7 +197,7 @@ def ledger_of(
     return ledger
 
 
-def written_files(path: str | os.PathLike[str], inside: str) -> Output:
+def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
     """What was written in the directory ``inside`` of ``path``: every data file, durable before it is listed.
 
     Raises:
@@ -224,7 +224,7 @@ def written_files(path: str | os.PathLike[str], inside: str) -> Output:
         OutputFile(file.name[len(inside) + 1 :], file.bytes, count)
         for file, count in zip(files, rows, strict=True)
     )
-    return Output(owner.path, inside, found, owner.format)
+    return LoadOutput(owner.path, inside, found, owner.format)
 
 
 def _not_there(store: FileStore, inside: str) -> str:
@@ -249,7 +249,7 @@ def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
         )
 
 
-def partition_columns(output: Output) -> tuple[str, ...] | None:
+def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
     """The columns of its directories (``partition_by``); None without a file."""
     for file in output.files:
         # Spark escapes characters in directory names as %XX.
@@ -257,7 +257,7 @@ def partition_columns(output: Output) -> tuple[str, ...] | None:
     return None
 
 
-def spark_schema(output: Output) -> str | None:
+def spark_schema(output: LoadOutput) -> str | None:
     """The schema that Spark stored in the first file, as its JSON; None if there is none."""
     for file in output.files:
         return _noted_schema(output, file)
@@ -320,7 +320,7 @@ def verify_outputs(commits: Iterable[Commit]) -> list[str]:
         return [finding for some in pool.map(lambda one: list(_verify_file(*one)), files) for finding in some]
 
 
-def _verify_file(number: int, output: Output, noted: OutputFile) -> Iterator[str]:
+def _verify_file(number: int, output: LoadOutput, noted: OutputFile) -> Iterator[str]:
     name = f"{output.directory}/{noted.name}"
     where = f"{output.path}/{name}"
     try:
@@ -373,7 +373,7 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
         raise LoadError(f"{store.location}/{file.name} is not a complete {_NAMES[format]} file: {e}") from e
 
 
-def _noted_schema(output: Output, noted: OutputFile) -> str | None:
+def _noted_schema(output: LoadOutput, noted: OutputFile) -> str | None:
     """The schema that Spark stores in Parquet files, as its JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq

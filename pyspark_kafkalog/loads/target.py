@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 
@@ -35,7 +35,7 @@ class Work:
     frame: DataFrame
     is_whole: bool
     has_receipts: bool
-    before: tuple[Output, ...]
+    before: tuple[LoadOutput, ...]
     source: BatchOptions
 
 
@@ -55,14 +55,14 @@ class Target(Protocol):
         """
         ...
 
-    def find(self, work: Work, /) -> Output | None:
+    def find(self, work: Work, /) -> LoadOutput | None:
         """What an earlier attempt at this plan wrote completely and durably; None if there is none.
 
         If there is, nothing is read or written again, and the end of the block only adds the missing commit.
         """
         ...
 
-    def write(self, work: Work, /) -> Output:
+    def write(self, work: Work, /) -> LoadOutput:
         """Write the rows; repeated for the same plan, the result is that of one attempt.
 
         Raises:

@@ -65,7 +65,7 @@ Flush = Callable[[Deadline], None]
 _SEND = "send()"
 
 
-class State(Enum):
+class ProducerTransactionState(Enum):
     """The states of a transactional producer; the value is the text for users."""
 
     UNINITIALIZED = "init_transactions() has not been called"
@@ -80,7 +80,7 @@ class State(Enum):
     FATAL = "the producer has failed"
 
 
-class Step(Enum):
+class FailedCall(Enum):
     """What failed."""
 
     INIT = "init_transactions"
@@ -100,18 +100,29 @@ class Consequence(Enum):
 
 
 _BEFORE = {
-    State.INITIALIZING: {State.UNINITIALIZED},
-    State.OPEN: {State.READY},
-    State.PREPARING: {State.OPEN, State.PREPARING},
-    State.COMMITTING: {State.OPEN, State.PREPARED, State.COMMITTING},
-    State.ABORTING: {State.OPEN, State.PREPARING, State.PREPARED, State.FAILED, State.ABORTING},
+    ProducerTransactionState.INITIALIZING: {ProducerTransactionState.UNINITIALIZED},
+    ProducerTransactionState.OPEN: {ProducerTransactionState.READY},
+    ProducerTransactionState.PREPARING: {ProducerTransactionState.OPEN, ProducerTransactionState.PREPARING},
+    ProducerTransactionState.COMMITTING: {
+        ProducerTransactionState.OPEN,
+        ProducerTransactionState.PREPARED,
+        ProducerTransactionState.COMMITTING,
+    },
+    ProducerTransactionState.ABORTING: {
+        ProducerTransactionState.OPEN,
+        ProducerTransactionState.PREPARING,
+        ProducerTransactionState.PREPARED,
+        ProducerTransactionState.FAILED,
+        ProducerTransactionState.ABORTING,
+    },
 }
 """What a call leads to, and the states in which it may be made."""
 
 
 _ABORTABLE = {
-    Step.ADD_OFFSETS: _FORGOTTEN | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE},
-    Step.COMMIT_OFFSETS: frozenset(
+    FailedCall.ADD_OFFSETS: _FORGOTTEN
+    | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE},
+    FailedCall.COMMIT_OFFSETS: frozenset(
         {
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -122,24 +133,28 @@ _ABORTABLE = {
             ErrorCode.TRANSACTION_ABORTABLE,
         }
     ),
-    Step.END: _FORGOTTEN | {ErrorCode.TRANSACTION_ABORTABLE},
+    FailedCall.END: _FORGOTTEN | {ErrorCode.TRANSACTION_ABORTABLE},
 }
 """Where everything else is fatal."""
 
 
-def consequence(step: Step, error: KafkaError) -> Consequence:
+def consequence(step: FailedCall, error: KafkaError) -> Consequence:
     """The meaning of ``error``, which is final or outlasted its retries."""
     code = error.code
     if code in _ALWAYS_FATAL:
         return Consequence.CLOSE
-    if step is Step.PRODUCE:
+    if step is FailedCall.PRODUCE:
         return Consequence.ABORT
     if error.retriable:
         # Offsets that may be in the transaction must not be committed by mistake.
-        return Consequence.ABORT if step in (Step.ADD_OFFSETS, Step.COMMIT_OFFSETS) else Consequence.AGAIN
-    if step is Step.INIT:
+        return (
+            Consequence.ABORT
+            if step in (FailedCall.ADD_OFFSETS, FailedCall.COMMIT_OFFSETS)
+            else Consequence.AGAIN
+        )
+    if step is FailedCall.INIT:
         return Consequence.CLOSE
-    if step is Step.ADD_PARTITIONS:
+    if step is FailedCall.ADD_PARTITIONS:
         return Consequence.CLOSE if code in _FATAL_FOR_PARTITIONS else Consequence.ABORT
     return Consequence.ABORT if code in _ABORTABLE[step] else Consequence.CLOSE
 
@@ -148,7 +163,7 @@ class TransactionState:
     """*Not thread-safe: guarded by its manager's lock.* Each method is an event from the user or a broker."""
 
     def __init__(self) -> None:
-        self.state = State.UNINITIALIZED
+        self.state = ProducerTransactionState.UNINITIALIZED
         self.cause: KafkaError | None = None
         """Why it is FAILED or FATAL."""
         self.partitions: frozenset[TopicPartition] = frozenset()
@@ -162,9 +177,9 @@ class TransactionState:
         """Whether the coordinator has nothing that must be ended."""
         return not (self.partitions or self.groups)
 
-    def call(self, doing: str, to: State) -> None:
+    def call(self, doing: str, to: ProducerTransactionState) -> None:
         """The user calls ``doing``, which leads to the state ``to``."""
-        self._check_sound(doing, aborting=to is State.ABORTING)
+        self._check_sound(doing, aborting=to is ProducerTransactionState.ABORTING)
         if self.state not in _BEFORE[to]:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
         self.state = to
@@ -172,7 +187,7 @@ class TransactionState:
     def check_open(self, doing: str) -> None:
         """The user adds to the transaction."""
         self._check_sound(doing)
-        if self.state is not State.OPEN:
+        if self.state is not ProducerTransactionState.OPEN:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
 
     def refusal(self, doing: str) -> KafkaError | None:
@@ -185,16 +200,20 @@ class TransactionState:
 
     def initialized(self) -> None:
         """The coordinator assigned the epoch: `init_transactions` is done."""
-        self.state = State.READY
+        self.state = ProducerTransactionState.READY
 
     def prepared(self) -> None:
         """Everything is stored. Raises what failed meanwhile."""
         self._check_sound("prepare_transaction()")
-        self.state = State.PREPARED
+        self.state = ProducerTransactionState.PREPARED
 
     def adds(self) -> bool:
         """Whether partitions may be added: while records may still be sent."""
-        return self.state in (State.OPEN, State.COMMITTING, State.PREPARING)
+        return self.state in (
+            ProducerTransactionState.OPEN,
+            ProducerTransactionState.COMMITTING,
+            ProducerTransactionState.PREPARING,
+        )
 
     def added(self, partitions: frozenset[TopicPartition]) -> None:
         """The coordinator has added these partitions to the transaction."""
@@ -210,34 +229,34 @@ class TransactionState:
 
     def done(self) -> None:
         """The call that ended the transaction is done."""
-        self.state, self.cause, self.renewing = State.READY, None, False
+        self.state, self.cause, self.renewing = ProducerTransactionState.READY, None, False
 
-    def failed(self, step: Step, error: KafkaError, *, numbered: bool = False) -> Consequence:
+    def failed(self, step: FailedCall, error: KafkaError, *, numbered: bool = False) -> Consequence:
         """A final failure. ``numbered``: of a batch whose sequence numbers are used up."""
         found = consequence(step, error)
-        if self.state is State.FATAL:
+        if self.state is ProducerTransactionState.FATAL:
             return Consequence.CLOSE
         if found is Consequence.CLOSE:
-            self.state, self.cause = State.FATAL, error
+            self.state, self.cause = ProducerTransactionState.FATAL, error
             return found
         self.renewing |= numbered or error.code in _FORGOTTEN
         if error.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             self.ended()  # the coordinator has nothing to end
         if found is Consequence.AGAIN:
-            if self.state is State.INITIALIZING:
-                self.state = State.UNINITIALIZED
-        elif self.state is not State.ABORTING:
-            self.state = State.FAILED
+            if self.state is ProducerTransactionState.INITIALIZING:
+                self.state = ProducerTransactionState.UNINITIALIZED
+        elif self.state is not ProducerTransactionState.ABORTING:
+            self.state = ProducerTransactionState.FAILED
             self.cause = self.cause or error
         return found
 
     def _check_sound(self, doing: str, *, aborting: bool = False) -> None:
         cause = self.cause
-        if self.state is State.FATAL and cause is not None:
+        if self.state is ProducerTransactionState.FATAL and cause is not None:
             raise error_for(
                 cause.code, f"{doing}: the producer has failed and must be closed: {cause}"
             ) from cause
-        if self.state is State.FAILED and not aborting:
+        if self.state is ProducerTransactionState.FAILED and not aborting:
             raise TransactionAbortable(
                 f"{doing} is not possible: {self.state.value} and can only be aborted: {cause}"
             ) from cause
@@ -279,13 +298,18 @@ class TransactionManager:
             cause = self._state.cause
             if cause is None:
                 return None
-            return Consequence.CLOSE if self._state.state is State.FATAL else Consequence.ABORT, cause
+            return (
+                Consequence.CLOSE
+                if self._state.state is ProducerTransactionState.FATAL
+                else Consequence.ABORT,
+                cause,
+            )
 
     def init(self, timeout: float | None) -> None:
         """See `Producer.init_transactions`."""
         deadline = self._deadline(timeout)
-        self._call("init_transactions()", State.INITIALIZING)
-        with self._requesting("init_transactions()", Step.INIT, deadline):
+        self._call("init_transactions()", ProducerTransactionState.INITIALIZING)
+        with self._requesting("init_transactions()", FailedCall.INIT, deadline):
             self._take_over(None, deadline)
         with self._guard:
             self._state.initialized()
@@ -293,21 +317,23 @@ class TransactionManager:
 
     def begin(self) -> None:
         """See `Producer.begin_transaction`."""
-        self._call("begin_transaction()", State.OPEN)
+        self._call("begin_transaction()", ProducerTransactionState.OPEN)
 
     def commit(self, timeout: float | None) -> None:
         """See `Producer.commit_transaction`."""
         deadline = self._deadline(timeout)
-        self._call("commit_transaction()", State.COMMITTING)
+        self._call("commit_transaction()", ProducerTransactionState.COMMITTING)
         self._settle_all("commit_transaction()", deadline)
         with self._guard:
-            self._state.call("commit_transaction()", State.COMMITTING)  # raises if something failed meanwhile
+            self._state.call(
+                "commit_transaction()", ProducerTransactionState.COMMITTING
+            )  # raises if something failed meanwhile
         self._end("commit_transaction()", commit=True, deadline=deadline)
 
     def abort(self, timeout: float | None) -> None:
         """See `Producer.abort_transaction`."""
         deadline = self._deadline(timeout)
-        self._call("abort_transaction()", State.ABORTING)
+        self._call("abort_transaction()", ProducerTransactionState.ABORTING)
         why = TransactionAborted(f"transactional id {self._id!r}: the transaction was aborted")
         self._accumulator.discard(why, numbered=False)
         self._settle_all("abort_transaction()", deadline)
@@ -316,7 +342,7 @@ class TransactionManager:
     def prepare(self, timeout: float | None) -> PreparedTransaction:
         """See `Producer.prepare_transaction`."""
         deadline = self._deadline(timeout)
-        self._call("prepare_transaction()", State.PREPARING)
+        self._call("prepare_transaction()", ProducerTransactionState.PREPARING)
         self._settle_all("prepare_transaction()", deadline)
         with self._guard:
             self._state.prepared()
@@ -337,11 +363,11 @@ class TransactionManager:
         if not offsets:
             return
         if not known:
-            with self._requesting(doing, Step.ADD_OFFSETS, deadline, adding=True):
+            with self._requesting(doing, FailedCall.ADD_OFFSETS, deadline, adding=True):
                 self._coordinator.add_offsets(self._producer, group, deadline)
                 with self._guard:
                     self._state.added_group(group)
-        with self._requesting(doing, Step.COMMIT_OFFSETS, deadline, adding=True):
+        with self._requesting(doing, FailedCall.COMMIT_OFFSETS, deadline, adding=True):
             self._coordinator.commit_offsets(self._producer, committer, offsets, deadline)
 
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
@@ -352,7 +378,7 @@ class TransactionManager:
             KafkaError: the transaction or the producer has failed; see `trouble`.
         """
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
-        with self._requesting("adding partitions", Step.ADD_PARTITIONS, deadline):
+        with self._requesting("adding partitions", FailedCall.ADD_PARTITIONS, deadline):
             with self._guard:
                 if not self._state.adds():
                     return
@@ -366,7 +392,12 @@ class TransactionManager:
         """Abort a transaction that is neither committed nor prepared. Raises nothing."""
         with self._guard:
             state = self._state.state
-        if state in (State.OPEN, State.PREPARING, State.FAILED, State.ABORTING):
+        if state in (
+            ProducerTransactionState.OPEN,
+            ProducerTransactionState.PREPARING,
+            ProducerTransactionState.FAILED,
+            ProducerTransactionState.ABORTING,
+        ):
             logger.info("transactional id %r: closing aborts the open transaction", self._id)
             try:
                 self.abort(min(deadline.left, self._config.max_block_ms / 1000))
@@ -380,7 +411,7 @@ class TransactionManager:
             self._cluster.close()
             self._requests.release()
 
-    def _call(self, doing: str, to: State) -> None:
+    def _call(self, doing: str, to: ProducerTransactionState) -> None:
         with self._guard:
             self._state.call(doing, to)
         self._update_accumulator()
@@ -394,7 +425,7 @@ class TransactionManager:
     def _batch_failed(self, batch: ProducerBatch, error: KafkaError) -> KafkaError | None:
         """Why no more records are accepted. Called by the accumulator, under its lock."""
         with self._guard:
-            self._state.failed(Step.PRODUCE, error, numbered=batch.base_sequence >= 0)
+            self._state.failed(FailedCall.PRODUCE, error, numbered=batch.base_sequence >= 0)
             return self._state.refusal(_SEND)
 
     def _settle_all(self, doing: str, deadline: Deadline) -> None:
@@ -404,13 +435,13 @@ class TransactionManager:
             raise RequestTimedOut(f"{doing}: {e}; it can be called again") from e
 
     def _end(self, doing: str, *, commit: bool, deadline: Deadline) -> None:
-        with self._requesting(doing, Step.END, deadline):
+        with self._requesting(doing, FailedCall.END, deadline):
             if not self._state.empty:
                 self._coordinator.end(self._producer, commit=commit, deadline=deadline)
                 with self._guard:
                     self._state.ended()
         if self._state.renewing:
-            with self._requesting(doing, Step.INIT, deadline):
+            with self._requesting(doing, FailedCall.INIT, deadline):
                 self._take_over(self._producer, deadline)
         with self._guard:
             self._state.done()
@@ -424,7 +455,7 @@ class TransactionManager:
 
     @contextmanager
     def _requesting(
-        self, doing: str, step: Step, deadline: Deadline, *, adding: bool = False
+        self, doing: str, step: FailedCall, deadline: Deadline, *, adding: bool = False
     ) -> Iterator[None]:
         """Run a request alone; its failure changes the state and is raised as its consequence.
 

@@ -65,7 +65,7 @@ class DeletedTopic(NamedTuple):
     brokers: frozenset[int]
 
 
-class Change(NamedTuple):
+class RegistryChange(NamedTuple):
     """A change of a topic, or of the members where that is "", which gave the root this ``version``. By the
     random ``tag`` the broker that made it finds it again, though the answer was lost.
     """
@@ -84,10 +84,10 @@ class RegistryNode:
     """
 
     registry: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RegistryChange, ...] = ()
     members: Mapping[int, bool] = field(default_factory=dict)
 
-    def after(self, change: Change, members: Mapping[int, bool] | None = None) -> RegistryNode:
+    def after(self, change: RegistryChange, members: Mapping[int, bool] | None = None) -> RegistryNode:
         """The same after a change, and with other ``members`` if given."""
         kept = (*self.changes, change)[-CHANGES_KEPT:]
         return RegistryNode(self.registry, kept, self.members if members is None else members)
@@ -263,7 +263,7 @@ def read_registry(data: bytes) -> RegistryNode | None:
         raise MalformedNode(what, data)
     return RegistryNode(
         registry,
-        tuple(Change(int(version), str(name), str(tag)) for version, name, tag in found),
+        tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in found),
         {int(broker): arrived is True for broker, arrived in members.items()},
     )
 

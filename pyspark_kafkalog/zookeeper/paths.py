@@ -110,7 +110,7 @@ class PartitionKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class ConsumerSubscription:
     """A consumer's subscription: topics with their numbers of streams, or one filter with its number.
 
     ``streams`` maps topics, or the one expression of a filter, to the number of streams.
@@ -168,12 +168,12 @@ def topic_regex(text: str) -> re.Pattern[str]:
         raise InvalidConfig(f"{text!r} is not a regular expression for topics: {e}") from e
 
 
-def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> Subscription:
+def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> ConsumerSubscription:
     """The subscription with these counts; `MalformedNode` with ``data`` if they are invalid."""
     if not isinstance(pattern, str) or not all(is_count(count) for count in counts.values()):
         raise MalformedNode("a subscription", data)
     try:
-        return Subscription(counts, pattern)
+        return ConsumerSubscription(counts, pattern)
     except InvalidConfig:
         raise MalformedNode("a subscription", data) from None
 
@@ -220,7 +220,7 @@ def is_port(text: str) -> bool:
     return bool(NUMBER.fullmatch(text)) and 1 <= int(text) <= 65535
 
 
-class Layout(ABC):
+class RegistryLayout(ABC):
     """*Thread-safe: immutable.* One layout of the registries, below one prefix."""
 
     brokers_own_partitions: bool
@@ -301,15 +301,15 @@ class Layout(ABC):
         """The broker in a znode's value."""
 
     @abstractmethod
-    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
+    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:
         """The value of a consumer's znode."""
 
     @abstractmethod
-    def read_subscription(self, data: bytes) -> Subscription:
+    def read_subscription(self, data: bytes) -> ConsumerSubscription:
         """The subscription in a znode's value."""
 
 
-class V07Layout(Layout):
+class V07Layout(RegistryLayout):
     """Plain text; partitions belong to brokers and are named ``<broker>-<n>``."""
 
     brokers_own_partitions = True
@@ -361,7 +361,7 @@ class V07Layout(Layout):
         since = creator.rpartition("-")[2]
         return BrokerNode(broker, address[0], int(address[1]), int(since) if NUMBER.fullmatch(since) else -1)
 
-    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:  # noqa: ARG002
+    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:  # noqa: ARG002
         mark = _MARKS.get(subscription.pattern)
         if mark is None:
             counts = (f"{json.dumps(topic)}: {count}" for topic, count in subscription.streams.items())
@@ -369,7 +369,7 @@ class V07Layout(Layout):
         ((expression, count),) = subscription.streams.items()
         return f"{mark}{count}{mark}{expression}".encode()
 
-    def read_subscription(self, data: bytes) -> Subscription:
+    def read_subscription(self, data: bytes) -> ConsumerSubscription:
         text = text_of(data, "a subscription")
         found = _FILTER.fullmatch(text)
         if found is None:
@@ -378,7 +378,7 @@ class V07Layout(Layout):
         return subscription_of({found[3]: int(found[2])}, pattern, data)
 
 
-class JsonLayout(Layout):
+class JsonLayout(RegistryLayout):
     """JSON, as in the later papers; partitions are named by their number."""
 
     brokers_own_partitions = False
@@ -449,7 +449,7 @@ class JsonLayout(Layout):
             broker, host, int(str(port)), int(since) if NUMBER.fullmatch(since) else -1, _listeners(fields)
         )
 
-    def write_subscription(self, subscription: Subscription, now_ms: int) -> bytes:
+    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:
         return json_bytes(
             {
                 "version": 1,
@@ -459,7 +459,7 @@ class JsonLayout(Layout):
             }
         )
 
-    def read_subscription(self, data: bytes) -> Subscription:
+    def read_subscription(self, data: bytes) -> ConsumerSubscription:
         fields = json_object(text_of(data, "a subscription"), "a subscription")
         counts = fields.get("subscription")
         if not isinstance(counts, dict):
@@ -480,7 +480,7 @@ def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
     return tuple(found)
 
 
-def layout_of(config: ZooKeeperConfig, protocol: str) -> Layout:
+def layout_of(config: ZooKeeperConfig, protocol: str) -> RegistryLayout:
     """The layout for a protocol, below the configured prefix."""
     if protocol == PROTOCOL_07:
         return V07Layout(config.zookeeper_prefix_07)

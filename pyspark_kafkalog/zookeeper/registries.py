@@ -14,16 +14,16 @@ from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import (
     NUMBER,
     BrokerNode,
-    Layout,
+    ConsumerSubscription,
     MalformedNode,
     PartitionNode,
-    Subscription,
+    RegistryLayout,
     layout_of,
     read_cluster_id,
     read_offset,
     write_cluster_id,
 )
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, Watch, session_of
+from pyspark_kafkalog.zookeeper.session import NodeExists, Watch, ZooKeeperSession, session_of
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,11 @@ class RegistryWatch:
     """
 
     def __init__(
-        self, session: Session, parent: str, child: Callable[[str], str], changed: Callable[[], object]
+        self,
+        session: ZooKeeperSession,
+        parent: str,
+        child: Callable[[str], str],
+        changed: Callable[[], object],
     ) -> None:
         """``child`` gives the path to watch for a name below ``parent``."""
         self._session = session
@@ -72,18 +76,18 @@ class RegistryWatch:
         self._changed()
 
 
-def brokers(session: Session, layout: Layout) -> dict[int, BrokerNode]:
+def brokers(session: ZooKeeperSession, layout: RegistryLayout) -> dict[int, BrokerNode]:
     """The live brokers by id."""
     found = ((number, broker_at(session, layout, number)) for number in broker_ids(session, layout))
     return {number: broker for number, broker in found if broker is not None}
 
 
-def broker_ids(session: Session, layout: Layout) -> list[int]:
+def broker_ids(session: ZooKeeperSession, layout: RegistryLayout) -> list[int]:
     """The ids that live brokers have, or somebody holds."""
     return sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
 
 
-def broker_at(session: Session, layout: Layout, broker: int) -> BrokerNode | None:
+def broker_at(session: ZooKeeperSession, layout: RegistryLayout, broker: int) -> BrokerNode | None:
     """The live broker with this id; None if there is none."""
     node = session.read(layout.broker(broker))
     if node is None:
@@ -95,12 +99,12 @@ def broker_at(session: Session, layout: Layout, broker: int) -> BrokerNode | Non
         return None
 
 
-def topics(session: Session, layout: Layout) -> list[str]:
+def topics(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
     """Every topic that some broker has or had, sorted."""
     return session.children(layout.topics)
 
 
-def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNode]:
+def partitions(session: ZooKeeperSession, layout: RegistryLayout, topic: str) -> list[PartitionNode]:
     """The partitions of live brokers, in the order in which they are assigned to consumers."""
     found: list[PartitionNode] = []
     for child in session.children(layout.topic(topic)):
@@ -114,28 +118,34 @@ def partitions(session: Session, layout: Layout, topic: str) -> list[PartitionNo
     return sorted(found, key=lambda partition: layout.partition_order(partition.name))
 
 
-def watch_brokers(session: Session, layout: Layout, changed: Callable[[], object]) -> RegistryWatch:
+def watch_brokers(
+    session: ZooKeeperSession, layout: RegistryLayout, changed: Callable[[], object]
+) -> RegistryWatch:
     """Call ``changed`` on the session's thread soon, and when a broker comes, goes or changes its address."""
     return RegistryWatch(session, layout.brokers, lambda name: f"{layout.brokers}/{name}", changed)
 
 
-def watch_topics(session: Session, layout: Layout, tell: Callable[[list[str]], object]) -> Watch:
+def watch_topics(
+    session: ZooKeeperSession, layout: RegistryLayout, tell: Callable[[list[str]], object]
+) -> Watch:
     """Call ``tell`` on the session's thread with the topics' names, soon and when there is a new one."""
     return session.watch_children(layout.topics, tell)
 
 
-def watch_topic(session: Session, layout: Layout, topic: str, changed: Callable[[], object]) -> RegistryWatch:
+def watch_topic(
+    session: ZooKeeperSession, layout: RegistryLayout, topic: str, changed: Callable[[], object]
+) -> RegistryWatch:
     """Call ``changed`` on the session's thread when `partitions` of the topic may have changed."""
     return RegistryWatch(session, layout.topic(topic), lambda name: layout.topic_child(topic, name), changed)
 
 
-def cluster_id(session: Session, layout: Layout) -> str | None:
+def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
     """The id of this ZooKeeper's cluster; None if it has none, as in 0.7 itself."""
     node = session.read(layout.cluster_id)
     return None if node is None else read_cluster_id(node.data)
 
 
-def agree_on_cluster(session: Session, layout: Layout, known: str | None, fresh: str) -> str:
+def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: str | None, fresh: str) -> str:
     """The id of this ZooKeeper's cluster, written by its first broker; `InvalidConfig` if our data has
     another.
 
@@ -163,13 +173,18 @@ class ConsumerIdInUse(KafkaError):
     """Another consumer of the group has this id."""
 
 
-def groups(session: Session, layout: Layout) -> list[str]:
+def groups(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
     """All groups, also former ones, sorted."""
     return session.children(layout.groups)
 
 
 def register_consumer(
-    session: Session, layout: Layout, group: str, consumer: str, subscription: Subscription, now_ms: int
+    session: ZooKeeperSession,
+    layout: RegistryLayout,
+    group: str,
+    consumer: str,
+    subscription: ConsumerSubscription,
+    now_ms: int,
 ) -> None:
     """Join the group; `ConsumerIdInUse` while it has such a consumer, or its session has not expired."""
     data = layout.write_subscription(subscription, now_ms)
@@ -181,12 +196,14 @@ def register_consumer(
         ) from e
 
 
-def unregister_consumer(session: Session, layout: Layout, group: str, consumer: str) -> None:
+def unregister_consumer(session: ZooKeeperSession, layout: RegistryLayout, group: str, consumer: str) -> None:
     """Leave the group; does nothing if the consumer is not a member."""
     session.delete(layout.consumer(group, consumer))
 
 
-def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscription]:
+def consumers(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str
+) -> dict[str, ConsumerSubscription]:
     """The group's consumers, sorted by id, with their subscriptions."""
     found = {}
     for consumer in session.children(layout.consumers(group)):
@@ -201,13 +218,15 @@ def consumers(session: Session, layout: Layout, group: str) -> dict[str, Subscri
 
 
 def watch_consumers(
-    session: Session, layout: Layout, group: str, changed: Callable[[], object]
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, changed: Callable[[], object]
 ) -> RegistryWatch:
     """Call ``changed`` on the session's thread soon, and when a consumer comes, goes or resubscribes."""
     return RegistryWatch(session, layout.consumers(group), lambda name: layout.consumer(group, name), changed)
 
 
-def claim(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
+def claim(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, thread: str
+) -> bool:
     """Own a partition, by its name in the layout, for one of our threads; False while another owns it. Our
     own znode from an earlier session counts as another's until ZooKeeper has removed it.
     """
@@ -218,7 +237,9 @@ def claim(session: Session, layout: Layout, group: str, topic: str, partition: s
     return True
 
 
-def release(session: Session, layout: Layout, group: str, topic: str, partition: str, thread: str) -> bool:
+def release(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, thread: str
+) -> bool:
     """Release a partition; False if the thread does not own it."""
     path = layout.owner(group, topic, partition)
     node = session.read(path)
@@ -227,50 +248,56 @@ def release(session: Session, layout: Layout, group: str, topic: str, partition:
     return session.delete(path, node.version)
 
 
-def owner(session: Session, layout: Layout, group: str, topic: str, partition: str) -> str | None:
+def owner(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
+) -> str | None:
     """The thread that owns the partition; None if there is none."""
     node = session.read(layout.owner(group, topic, partition))
     return None if node is None else node.data.decode(errors="replace")
 
 
-def owners(session: Session, layout: Layout, group: str, topic: str) -> dict[str, str]:
+def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str) -> dict[str, str]:
     """The owned partitions of a topic by name, with their owners."""
     names = _in_order(layout, session.children(layout.owners(group, topic)))
     found = ((name, owner(session, layout, group, topic, name)) for name in names)
     return {name: thread for name, thread in found if thread is not None}
 
 
-def owned_topics(session: Session, layout: Layout, group: str) -> list[str]:
+def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
     """The topics of which the group owns or owned partitions."""
     return session.children(layout.owned_topics(group))
 
 
-def read_group_offset(session: Session, layout: Layout, group: str, topic: str, partition: str) -> int | None:
+def read_group_offset(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
+) -> int | None:
     """The group's next offset in a partition; None if there is none."""
     node = session.read(layout.offset(group, topic, partition))
     return None if node is None else read_offset(node.data)
 
 
 def write_group_offset(
-    session: Session, layout: Layout, group: str, topic: str, partition: str, offset: int
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, offset: int
 ) -> None:
     """Store the group's next offset in a partition, whoever owns it."""
     session.write(layout.offset(group, topic, partition), b"%d" % offset)
 
 
-def group_offsets(session: Session, layout: Layout, group: str, topic: str) -> dict[str, int]:
+def group_offsets(
+    session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str
+) -> dict[str, int]:
     """All next offsets of the group in a topic, by partition name. Raises as `read_group_offset`."""
     names = _in_order(layout, session.children(layout.offsets(group, topic)))
     found = ((name, read_group_offset(session, layout, group, topic, name)) for name in names)
     return {name: offset for name, offset in found if offset is not None}
 
 
-def stored_topics(session: Session, layout: Layout, group: str) -> list[str]:
+def stored_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
     """The topics in which the group has offsets."""
     return session.children(layout.stored_topics(group))
 
 
-def _in_order(layout: Layout, names: Iterable[str]) -> list[str]:
+def _in_order(layout: RegistryLayout, names: Iterable[str]) -> list[str]:
     return sorted(names, key=layout.partition_order)
 
 

@@ -100,7 +100,7 @@ class Node:
 
 
 class Creation(NamedTuple):
-    """Part of a `Session.commit`: a persistent node; in a ``sequence`` its name gets a number at the end."""
+    """Part of a `ZooKeeperSession.commit`: a persistent node; in a ``sequence`` its name gets a number."""
 
     path: str
     data: bytes
@@ -108,15 +108,15 @@ class Creation(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Part of a `Session.commit`: the new value of a node that still has this version."""
+    """Part of a `ZooKeeperSession.commit`: the new value of a node that still has this version."""
 
     path: str
     data: bytes
     version: int
 
 
-class Removal(NamedTuple):
-    """Part of a `Session.commit`: a node that still has this version goes."""
+class NodeRemoval(NamedTuple):
+    """Part of a `ZooKeeperSession.commit`: a node that still has this version goes."""
 
     path: str
     version: int
@@ -148,7 +148,7 @@ class Watch:
             self._tell(found)
 
 
-class Session:
+class ZooKeeperSession:
     """*Thread-safe.* One session with a ZooKeeper ensemble, renewed whenever it expires.
 
     Threads: any thread may call the methods; each waits for its answer up to ``connection_timeout_ms``,
@@ -218,7 +218,7 @@ class Session:
         """Whether there is a connection at the moment; without one a call waits for it."""
         return bool(self._client.connected)
 
-    def start(self) -> Session:
+    def start(self) -> ZooKeeperSession:
         try:
             self._client.start(timeout=self._connect_ms / 1000)
         except self._client.handler.timeout_exception:
@@ -258,7 +258,7 @@ class Session:
         self._client.stop()
         self._client.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> ZooKeeperSession:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
@@ -332,7 +332,7 @@ class Session:
                     found[path] = node
         return found
 
-    def commit(self, *changes: Creation | Replacement | Removal) -> bool:
+    def commit(self, *changes: Creation | Replacement | NodeRemoval) -> bool:
         """Make all changes or none; False if one of them is impossible: the node has another version, exists
         already or not, or has no parent. A lost answer is asked for again: then False may mean that they were
         made, so read before another attempt.
@@ -626,9 +626,9 @@ class _Refused(KafkaError):
     """A node with children, or of another version."""
 
 
-def session_of(config: ZooKeeperConfig) -> Session:
+def session_of(config: ZooKeeperConfig) -> ZooKeeperSession:
     """The session of a configuration, not started yet; `InvalidConfig` without ``zookeeper.connect``."""
-    return Session(
+    return ZooKeeperSession(
         config.zookeeper_connect or "",
         protection=protection_of(config),
         session_timeout_ms=config.zookeeper_session_timeout_ms,

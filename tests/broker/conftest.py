@@ -12,7 +12,7 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.log.data_directories import write_log
 from tests.support.log.logs import crash_all
 from tests.support.protocol.raw_client import RawClient
@@ -71,14 +71,14 @@ def cluster(running_broker: EmbeddedBroker) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def session(zookeeper_connect: str) -> Iterator[Session]:
+def session(zookeeper_connect: str) -> Iterator[ZooKeeperSession]:
     """A session that ends when the test says so; see `expire`."""
     with patient_session(zookeeper_connect) as session:
         yield session
 
 
 @pytest.fixture
-def other(zookeeper_connect: str) -> Iterator[Session]:
+def other(zookeeper_connect: str) -> Iterator[ZooKeeperSession]:
     """Another one in the same place."""
     with patient_session(zookeeper_connect) as session:
         yield session

@@ -6,7 +6,7 @@ from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.foreign.foreign_face import messages
 from tests.support.foreign.old_clients import as_told, kafka_python
 
@@ -16,7 +16,7 @@ def test_what_it_commits_is_where_consumers_of_its_time_look(zookeeper_connect: 
     sent = [m._replace(headers=()) for m in messages(10)]
     with (
         start_broker({"zookeeper.connect": zookeeper_connect}) as broker,
-        Session(zookeeper_connect) as session,
+        ZooKeeperSession(zookeeper_connect) as session,
     ):
         servers = broker.bootstrap_servers
         create_topics(servers, [NewTopic("t", 2)])

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.errors import AuthenticationFailed, UnsupportedSaslMechanism
@@ -33,7 +33,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """Our broker, with logins; its first listener has none."""
     data = tmp_path_factory.mktemp("data")
     FileCredentials(SecurityFile([data], OsFileSystem())).change(
-        Change(USER, name, ScramCredential.of_password(name, PASSWORD, salt=b"0123456789", iterations=4096))
+        CredentialChange(
+            USER, name, ScramCredential.of_password(name, PASSWORD, salt=b"0123456789", iterations=4096)
+        )
         for name in SCRAMS
     )
     properties = {

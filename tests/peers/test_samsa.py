@@ -15,7 +15,7 @@ from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.foreign.clients07 import Driver
 from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.until import until
@@ -49,8 +49,8 @@ def brokers(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 
 
 @pytest.fixture
-def session(where: str) -> Iterator[Session]:
-    with Session(where) as session:
+def session(where: str) -> Iterator[ZooKeeperSession]:
+    with ZooKeeperSession(where) as session:
         yield session
 
 
@@ -89,7 +89,7 @@ def ends(brokers: dict[int, EmbeddedBroker], topic: str) -> dict[str, int]:
     return found
 
 
-def committed(session: Session, group: str, topic: str) -> dict[str, int | None]:
+def committed(session: ZooKeeperSession, group: str, topic: str) -> dict[str, int | None]:
     return {
         name: registries.read_group_offset(session, LAYOUT, group, topic, name) for name in PARTITIONS
     }  # fmt: skip
@@ -103,12 +103,12 @@ def named(partitions: list[list[int]]) -> list[str]:
     return [f"{node}-{number}" for node, number in partitions]
 
 
-def wait_for_registration(session: Session, topic: str, count: int) -> None:
+def wait_for_registration(session: ZooKeeperSession, topic: str, count: int) -> None:
     until(lambda: len(session.children(LAYOUT.topic(topic))) == count)
 
 
 def test_it_finds_our_brokers_and_their_partitions(
-    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: Session, where: str, topic_name: str
+    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: ZooKeeperSession, where: str, topic_name: str
 ) -> None:
     write(brokers[1], topic_name, 0, b"x")
     wait_for_registration(session, topic_name, 1)
@@ -124,7 +124,7 @@ def test_it_finds_our_brokers_and_their_partitions(
 
 
 def test_what_it_publishes_by_the_registry_arrives_in_some_partition(
-    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: Session, where: str, topic_name: str
+    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: ZooKeeperSession, where: str, topic_name: str
 ) -> None:
     sent = [b"published %d" % number for number in range(40)]
     samsa("publish", zookeeper=where, topic=topic_name, payloads=[payload.hex() for payload in sent])
@@ -142,7 +142,7 @@ def test_what_it_publishes_by_the_registry_arrives_in_some_partition(
 
 
 def test_its_groups_share_our_partitions_as_ours_do(
-    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: Session, where: str, topic_name: str
+    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: ZooKeeperSession, where: str, topic_name: str
 ) -> None:
     group = f"g-{topic_name}"
     written = write_to_all(brokers, topic_name, b"one", b"two")
@@ -194,7 +194,7 @@ def read_with_ours(where: str) -> Callable[[str, str, int], list[bytes]]:
 
 
 def test_we_go_on_where_its_group_stopped_and_it_where_we_did(
-    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: Session, where: str, topic_name: str,
+    samsa: Ask, brokers: dict[int, EmbeddedBroker], session: ZooKeeperSession, where: str, topic_name: str,
     read_with_ours: Callable[[str, str, int], list[bytes]],
 ) -> None:  # fmt: skip
     group = f"g-{topic_name}"

@@ -27,14 +27,14 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
-from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.security.credentials import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.session import Session, session_of
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession, session_of
 from tests.support.foreign.apache_kafka import QUICK, ApacheKafka, free_ports, run_tool
 from tests.support.foreign.secure_kafka import SCRAM
 from tests.support.network.certificates import Authority
@@ -56,7 +56,7 @@ class Shared(NamedTuple):
 
     kafka: ApacheKafka
     client_servers: str
-    session: Session
+    session: ZooKeeperSession
     users: ZooKeeperUsers
     acls: ZooKeeperAcls
     plain_connect: str
@@ -144,7 +144,7 @@ def shared(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             users, acls = ZooKeeperUsers(session, JsonLayout()), ZooKeeperAcls(session, JsonLayout())
             users.connect()
             acls.connect()
-            users.change([Change("alice", SHA_512, credential("alice"))])
+            users.change([CredentialChange("alice", SHA_512, credential("alice"))])
             acls.change(BEFORE, ())
             kafka = ApacheKafka(
                 kafka_jars,
@@ -182,7 +182,9 @@ def test_kafka_has_what_we_wrote_before_and_while_it_runs(shared: Shared) -> Non
     assert shared.of_kafka() == shared.ours()
     assert len(shared.ours()) == len(BEFORE)
     assert shared.logs_in("alice")
-    shared.users.change([Change("bob", SHA_512, credential("bob")), Change("alice", SHA_512, None)])
+    shared.users.change(
+        [CredentialChange("bob", SHA_512, credential("bob")), CredentialChange("alice", SHA_512, None)]
+    )
     until(lambda: shared.logs_in("bob") and not shared.logs_in("alice"))
     added = (
         acl(ResourceType.TOPIC, "later", Operation.READ),
@@ -247,7 +249,7 @@ def test_nodes_of_both_are_equally_protected(shared: Shared) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         theirs = UserScramCredentialUpsertion("theirs", info, b"secret")
         shared.admin.alter_user_scram_credentials([theirs])["theirs"].result(30)
-        shared.users.change([Change("ours", SHA_512, credential("ours"))])
+        shared.users.change([CredentialChange("ours", SHA_512, credential("ours"))])
         paths = (
             "/config/users/ours", "/config/users/theirs", "/config/users", "/config/changes",
             "/config/topics", "/kafka-acl/Topic", "/kafka-acl-changes", "/brokers/ids", "/consumers",

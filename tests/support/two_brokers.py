@@ -22,7 +22,7 @@ from pyspark_kafkalog.protocol.api.topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, expire_broker
@@ -154,7 +154,7 @@ def write_everywhere(two: Two, topic: str, value: bytes, count: int) -> dict[int
     return taken
 
 
-def empty(session: Session, path: str) -> None:
+def empty(session: ZooKeeperSession, path: str) -> None:
     """Remove a znode and everything below it."""
     for child in session.children(path):
         empty(session, f"{path}/{child}")

@@ -11,7 +11,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.until import until
 
 _SECONDS = 60
@@ -26,9 +26,9 @@ not run for half of its session's time. A test that wants a session to end uses 
 """
 
 
-def patient_session(connect: str) -> Session:
+def patient_session(connect: str) -> ZooKeeperSession:
     """A session that outlives pauses of the machine; not started yet."""
-    return Session(connect, session_timeout_ms=PATIENT_MS, connection_timeout_ms=PATIENT_MS)
+    return ZooKeeperSession(connect, session_timeout_ms=PATIENT_MS, connection_timeout_ms=PATIENT_MS)
 
 
 def server_in(directory: Path, **properties: object) -> ZooKeeperServer:
@@ -57,7 +57,7 @@ def impatient_broker(properties: Mapping[str, object]) -> EmbeddedBroker:
     return broker
 
 
-def expire(session: Session) -> None:
+def expire(session: ZooKeeperSession) -> None:
     """Have ZooKeeper end a session at once: a second client takes it up by its id, and closes it."""
     expire_by_id(session.hosts, session.credentials)
 

@@ -15,7 +15,7 @@ from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.config.listener import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import MIN_ITERATIONS, ScramCredential
@@ -94,11 +94,11 @@ def add_user(
     _keep(directories, _changes(user, password, mechanisms, iterations))
 
 
-def _changes(user: str, password: str, mechanisms: Sequence[str], iterations: int) -> list[Change]:
+def _changes(user: str, password: str, mechanisms: Sequence[str], iterations: int) -> list[CredentialChange]:
     if not user:
         raise InvalidConfig("a user needs a name")
     return [
-        Change(
+        CredentialChange(
             user,
             mechanism,
             ScramCredential.of_password(
@@ -109,7 +109,7 @@ def _changes(user: str, password: str, mechanisms: Sequence[str], iterations: in
     ]
 
 
-def _share(config: BrokerConfig, changes: Sequence[Change]) -> None:
+def _share(config: BrokerConfig, changes: Sequence[CredentialChange]) -> None:
     """Keep the credentials in ZooKeeper."""
     from kafkalog_broker.security.zookeeper_stores import (
         ZooKeeperUsers,  # without ZooKeeper its client is not loaded
@@ -122,7 +122,7 @@ def _share(config: BrokerConfig, changes: Sequence[Change]) -> None:
         users.change(changes)
 
 
-def _keep(directories: Sequence[Path], changes: Sequence[Change]) -> None:
+def _keep(directories: Sequence[Path], changes: Sequence[CredentialChange]) -> None:
     files = OsFileSystem()
     directories[0].mkdir(parents=True, exist_ok=True)
     try:

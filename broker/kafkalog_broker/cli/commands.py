@@ -14,7 +14,7 @@ from kafkalog_broker.config.broker import BrokerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.zookeeper.session import Session
+    from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -70,7 +70,7 @@ def is_properties(path: Path) -> bool:
 
 
 @contextmanager
-def zookeeper_session(config: BrokerConfig) -> Iterator[Session]:
+def zookeeper_session(config: BrokerConfig) -> Iterator[ZooKeeperSession]:
     """A session with the ZooKeeper of a configuration.
     Raises `ConnectionLost`: it does not answer; that says all that its client would log.
     """

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     from kafkalog_broker.cli.commands import Commands
     from pyspark_kafkalog.zookeeper.paths import JsonLayout
-    from pyspark_kafkalog.zookeeper.session import Session
+    from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
 _SHOWN = 20
 _HOLDING = b'{"version":1,"held_by":"kafkalog-broker forget"}'
@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _held(session: Session, layout: JsonLayout, gone: int) -> Iterator[None]:
+def _held(session: ZooKeeperSession, layout: JsonLayout, gone: int) -> Iterator[None]:
     """Meanwhile no broker can register under this id.
     Raises `InvalidConfig`: one is registered.
     """
@@ -119,7 +119,7 @@ def _running(layout: JsonLayout, gone: int) -> InvalidConfig:
     return InvalidConfig(f"broker {gone} is running ({layout.broker(gone)} in ZooKeeper); stop it first")
 
 
-def _heirs(session: Session, layout: JsonLayout, gone: int) -> list[int]:
+def _heirs(session: ZooKeeperSession, layout: JsonLayout, gone: int) -> list[int]:
     from pyspark_kafkalog.zookeeper.registries import broker_at, broker_ids
 
     others = (broker for broker in broker_ids(session, layout) if broker != gone)

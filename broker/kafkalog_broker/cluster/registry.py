@@ -29,9 +29,9 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.zookeeper.cluster_nodes import (
     NOBODY,
-    Change,
     ClusterNodes,
     DeletedTopic,
+    RegistryChange,
     RegistryNode,
     TopicNode,
     read_id_block,
@@ -43,7 +43,13 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import (
     write_topic,
 )
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.session import Creation, NodeExists, Removal, Replacement, Session
+from pyspark_kafkalog.zookeeper.session import (
+    Creation,
+    NodeExists,
+    NodeRemoval,
+    Replacement,
+    ZooKeeperSession,
+)
 
 _MOST_READINGS = 20
 """Of a registry that others change meanwhile, before one is taken as it is."""
@@ -57,7 +63,7 @@ _HAND_OVER_STEP = 1 << 40
 _LOST_IDS = 1 << 32
 """Producer ids left out where ZooKeeper does not know any more which were given out."""
 
-Part = Creation | Replacement | Removal
+Part = Creation | Replacement | NodeRemoval
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class TopicRegistry:
     """
 
     def __init__(
-        self, session: Session, layout: JsonLayout, ownership: Ownership, new_id: Callable[[], str]
+        self, session: ZooKeeperSession, layout: JsonLayout, ownership: Ownership, new_id: Callable[[], str]
     ) -> None:
         """``new_id`` gives random ids for registries."""
         self._session = session
@@ -312,7 +318,7 @@ class TopicRegistry:
                 deleted = write_deleted(DeletedTopic(topic_id, name, frozenset(brokers)))
                 parts.append(Creation(self._nodes.deletion(topic_id), deleted))
             if topic.config_version != ABSENT:
-                parts.append(Removal(self._nodes.config(name), topic.config_version))
+                parts.append(NodeRemoval(self._nodes.config(name), topic.config_version))
             return Edit(parts)
 
         self._request(plan, name)
@@ -338,7 +344,7 @@ class TopicRegistry:
                 return None
             path, left = self._nodes.deletion(topic_id), deletion.brokers - {broker}
             if not left:
-                return Edit([Removal(path, deletion.version)])
+                return Edit([NodeRemoval(path, deletion.version)])
             deleted = write_deleted(DeletedTopic(topic_id, deletion.name, left))
             return Edit([Replacement(path, deleted, deletion.version)])
 
@@ -483,7 +489,7 @@ class TopicRegistry:
                 edit = plan(known.view)
                 if edit is None:
                     return known.view
-                change = Change(known.view.version + 1, name, tag)
+                change = RegistryChange(known.view.version + 1, name, tag)
                 data = write_registry(known.root.after(change, edit.members))
                 if self._session.commit(Replacement(self.path, data, known.view.version), *edit.parts):
                     return self.sync()

@@ -21,7 +21,7 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import (
     read_topic,
 )
 from pyspark_kafkalog.zookeeper.paths import MalformedNode
-from pyspark_kafkalog.zookeeper.session import Node, Session, ZooKeeperError
+from pyspark_kafkalog.zookeeper.session import Node, ZooKeeperError, ZooKeeperSession
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 class RegistryReader:
     """*Not thread-safe: under its owner's lock.* Reads the znodes of the topics of one cluster."""
 
-    def __init__(self, session: Session, nodes: ClusterNodes) -> None:
+    def __init__(self, session: ZooKeeperSession, nodes: ClusterNodes) -> None:
         self._session = session
         self._nodes = nodes
 

@@ -22,8 +22,8 @@ from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.remote_coordinators import Refusals
-from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, State, Transaction
-from kafkalog_broker.transactions.txn_verification import VerifiedTransactions
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Transaction
+from kafkalog_broker.transactions.txn_verification import TxnVerification
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api.transactions import (
     AddPartitionsToTxnRequest,
@@ -40,7 +40,7 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 _MARKERS_VERSION = 1
 _VERIFYING_VERSION = 4
 _LISTING_VERSION = 0
-_OPEN_STATES = tuple(STATE_NAMES[each] for each in (State.ONGOING, *PREPARED))
+_OPEN_STATES = tuple(STATE_NAMES[each] for each in (CoordinatorState.ONGOING, *PREPARED))
 _ANSWER_SECONDS = 10.0
 """Producers wait for 30 s, and send again what is refused with a code for it."""
 _AGAIN_SECONDS = 0.5
@@ -85,7 +85,7 @@ class _Spread:
 
 
 class ClusterTransactions:
-    """*Thread-safe: what changes is in `VerifiedTransactions`.* Answers come in peers' threads."""
+    """*Thread-safe: what changes is in `TxnVerification`.* Answers come in peers' threads."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ClusterTransactions:
         self._ownership = ownership
         self._scheduler = scheduler
         self._mark_here = mark_here
-        self._verified = VerifiedTransactions()
+        self._verified = TxnVerification()
 
     # Of this coordinator's transactions.
 
@@ -137,7 +137,7 @@ class ClusterTransactions:
         for each in sorted(partitions):
             by_owner[self._owner(each)].append(each)
         known = spread.known
-        commit = known.state is State.PREPARE_COMMIT
+        commit = known.state is CoordinatorState.PREPARE_COMMIT
         for owner, theirs in by_owner.items():
             if owner is None:
                 _log.info("%s: deleted; the transaction of %r ends without", theirs, known.transactional_id)
@@ -283,11 +283,11 @@ class ClusterTransactions:
     def writing(
         self, partition: TopicPartition, producer_id: int, epoch: int
     ) -> AbstractContextManager[None]:
-        """As `VerifiedTransactions.writing`."""
+        """As `TxnVerification.writing`."""
         return self._verified.writing(partition, producer_id, epoch)
 
     def ending(self, partition: TopicPartition, producer_id: int) -> AbstractContextManager[None]:
-        """As `VerifiedTransactions.ending`."""
+        """As `TxnVerification.ending`."""
         return self._verified.ending(partition, producer_id)
 
     def _coordinator_of(self, transactional_id: str) -> int:

@@ -24,7 +24,7 @@ _NO_KERNEL_COPY = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPN
 """Refusals that say: not between these two disks. An ordinary copy may still do."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory. ``size`` is 0 for a directory, ``modified_ms`` is since the epoch."""
 
     name: str
@@ -74,7 +74,7 @@ class FileSystem(Protocol):
         """Open for reading and writing; with ``create`` the file is made when missing, never cut."""
         ...
 
-    def scan(self, directory: Path) -> list[Entry]:
+    def scan(self, directory: Path) -> list[DirectoryEntry]:
         """What is in the directory, in no order."""
         ...
 
@@ -155,18 +155,20 @@ class OsFileSystem:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(path, flags, 0o644))
 
-    def scan(self, directory: Path) -> list[Entry]:
+    def scan(self, directory: Path) -> list[DirectoryEntry]:
         found = []
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    found.append(Entry(entry.name, True, 0, 0))
+                    found.append(DirectoryEntry(entry.name, True, 0, 0))
                 else:
                     try:
                         facts = entry.stat()
                     except FileNotFoundError:
                         continue  # just removed, or a link to nothing
-                    found.append(Entry(entry.name, False, facts.st_size, facts.st_mtime_ns // 1_000_000))
+                    found.append(
+                        DirectoryEntry(entry.name, False, facts.st_size, facts.st_mtime_ns // 1_000_000)
+                    )
         return found
 
     def make_directory(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """One classic group: its members, and what requests and time make of it. Pure: the time is a parameter.
 
 What is answered in which phase is in the tables of `classic_rules`; the rest is who waits for what. An event
-returns a `Step`: what must be stored, and the answers that may be sent once that is done.
+returns a `GroupOutcome`: what must be stored, and the answers that may be sent once that is done.
 Source: as there.
 """
 
@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kafkalog_broker.groups.classic_group_member import Member
+from kafkalog_broker.groups.classic_group_member import ClassicMember
 from kafkalog_broker.groups.classic_records import StoredGroup
 from kafkalog_broker.groups.classic_rules import (
     ANSWERS,
     REJOINS,
     Asked,
+    GroupOutcome,
     JoinAnswer,
     JoinedMember,
     JoinRequest,
@@ -25,7 +26,6 @@ from kafkalog_broker.groups.classic_rules import (
     Move,
     Phase,
     Rejoin,
-    Step,
     SyncAnswer,
     SyncRequest,
     Waiter,
@@ -52,8 +52,8 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self._instances: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
+        self._instances: dict[str, ClassicMember] = {}
         self._pending: dict[str, float] = {}  # ids that were given out, until when they may join
         self._unsynced: set[str] = set()
         self._joining_count = 0
@@ -113,15 +113,15 @@ class ClassicGroup:
 
     # Members come and go.
 
-    def join(self, request: JoinRequest, waiter: Waiter, now: Moment) -> Step:
+    def join(self, request: JoinRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
         """Somebody joins, or joins again: answered now, or once the rebalance is over."""
-        step = Step()
+        step = GroupOutcome()
         code = self._join(request, waiter, now, step)
         if code is not ErrorCode.NONE:
             step.answers.append((waiter, JoinAnswer(code, request.member_id)))
         return step
 
-    def _join(self, request: JoinRequest, waiter: Waiter, now: Moment, step: Step) -> ErrorCode:
+    def _join(self, request: JoinRequest, waiter: Waiter, now: Moment, step: GroupOutcome) -> ErrorCode:
         if not self._supports(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         member_id, instance_id = request.member_id, request.instance_id
@@ -151,14 +151,14 @@ class ClassicGroup:
             step.answers.append((waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_id)))
             return ErrorCode.NONE
         self._pending.pop(member_id, None)
-        self._add(Member.of(member_id or request.new_id, request), request, waiter, now, step)
+        self._add(ClassicMember.of(member_id or request.new_id, request), request, waiter, now, step)
         return ErrorCode.NONE
 
     def leave(
         self, identities: Iterable[tuple[str, str | None]], now: Moment
-    ) -> tuple[list[ErrorCode], Step]:
+    ) -> tuple[list[ErrorCode], GroupOutcome]:
         """Members go; a code for each. Without an id the static member of the instance goes."""
-        step, codes, gone = Step(), [], []
+        step, codes, gone = GroupOutcome(), [], []
         for member_id, instance_id in identities:
             code = ErrorCode.NONE
             if not member_id and instance_id is not None:
@@ -177,9 +177,9 @@ class ClassicGroup:
         self._remove(dict.fromkeys(gone), now, step)
         return codes, step
 
-    def abandon(self, member_id: str, waiter: Waiter, now: Moment) -> Step:
+    def abandon(self, member_id: str, waiter: Waiter, now: Moment) -> GroupOutcome:
         """The connection of a parked join is gone. Who does not know its own id cannot come back to it."""
-        step = Step()
+        step = GroupOutcome()
         member = self.members.get(member_id)
         if member is not None and member.joining is waiter and not member.knows_its_id:
             self._remove((member,), now, step)
@@ -194,7 +194,7 @@ class ClassicGroup:
         common = self._common_protocols()
         return any(name in common for name, _ in request.protocols)
 
-    def _has_room(self, member: Member | None) -> bool:
+    def _has_room(self, member: ClassicMember | None) -> bool:
         """For ``member``, None for one more: whether the group is not full."""
         if self.phase is Phase.EMPTY:
             return True
@@ -204,7 +204,9 @@ class ClassicGroup:
             )
         return member is not None or len(self.members) < self._max_size
 
-    def _add(self, member: Member, request: JoinRequest, waiter: Waiter, now: Moment, step: Step) -> None:
+    def _add(
+        self, member: ClassicMember, request: JoinRequest, waiter: Waiter, now: Moment, step: GroupOutcome
+    ) -> None:
         if not self.members:
             self.protocol_type = request.protocol_type
         self.members[member.member_id] = member
@@ -216,7 +218,9 @@ class ClassicGroup:
         self._park(member, waiter, now, step)
         self._rebalance(now, step)
 
-    def _rejoin(self, member: Member, request: JoinRequest, waiter: Waiter, now: Moment, step: Step) -> None:
+    def _rejoin(
+        self, member: ClassicMember, request: JoinRequest, waiter: Waiter, now: Moment, step: GroupOutcome
+    ) -> None:
         who = Rejoin.LEADER if member.member_id == self.leader else Rejoin.FOLLOWER
         if member.protocols != request.protocols:
             who = Rejoin.CHANGED
@@ -230,11 +234,13 @@ class ClassicGroup:
         self._park(member, waiter, now, step)
         self._rebalance(now, step)
 
-    def _replace(self, old: Member, request: JoinRequest, waiter: Waiter, now: Moment, step: Step) -> None:
+    def _replace(
+        self, old: ClassicMember, request: JoinRequest, waiter: Waiter, now: Moment, step: GroupOutcome
+    ) -> None:
         """A static member is back without its id: it gets a new one, and the old one is fenced."""
         led = old.member_id == self.leader
         self._answer_parked(old, ErrorCode.FENCED_INSTANCE_ID, step)
-        member = Member.of(request.new_id, request)
+        member = ClassicMember.of(request.new_id, request)
         member.assignment, member.is_new, member.knows_its_id = old.assignment, old.is_new, False
         self.members = {m.member_id: m for m in (member if m is old else m for m in self.members.values())}
         self._instances[member.instance_id or ""] = member
@@ -256,7 +262,7 @@ class ClassicGroup:
             answer = answer._replace(leader=old.member_id, members=())
         step.answers.append((waiter, answer))
 
-    def _remove(self, gone: Iterable[Member], now: Moment, step: Step) -> None:
+    def _remove(self, gone: Iterable[ClassicMember], now: Moment, step: GroupOutcome) -> None:
         """Members go, whatever they wait for; the others join again, or need not wait for them any more."""
         any_gone = False
         for member in gone:
@@ -267,7 +273,7 @@ class ClassicGroup:
         else:
             self._complete_if_all_joined(now, step)
 
-    def _drop(self, member: Member, step: Step) -> None:
+    def _drop(self, member: ClassicMember, step: GroupOutcome) -> None:
         self._answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
         del self.members[member.member_id]
         if member.instance_id is not None:
@@ -278,7 +284,7 @@ class ClassicGroup:
 
     # The rebalance.
 
-    def _park(self, member: Member, waiter: Waiter, now: Moment, step: Step) -> None:
+    def _park(self, member: ClassicMember, waiter: Waiter, now: Moment, step: GroupOutcome) -> None:
         """Its join waits. One of its own that waits already can only be of a connection that it gave up."""
         self._answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
         member.joining = waiter
@@ -286,7 +292,7 @@ class ClassicGroup:
         member.wait_on(now.monotonic)
         step.sooner = True
 
-    def _answer_parked(self, member: Member, code: ErrorCode, step: Step) -> None:
+    def _answer_parked(self, member: ClassicMember, code: ErrorCode, step: GroupOutcome) -> None:
         if member.joining is not None:
             step.answers.append((member.joining, JoinAnswer(code, member.member_id)))
             member.joining = None
@@ -295,7 +301,7 @@ class ClassicGroup:
             step.answers.append((member.syncing, SyncAnswer(code)))
             member.syncing = None
 
-    def _rebalance(self, now: Moment, step: Step) -> None:
+    def _rebalance(self, now: Moment, step: GroupOutcome) -> None:
         """Begin one unless it has begun; it is over at once where nobody is waited for."""
         if self.phase is not Phase.PREPARING:
             for member in self.members.values():
@@ -320,7 +326,7 @@ class ClassicGroup:
         self._initial_left -= seconds
         return seconds
 
-    def _complete_if_all_joined(self, now: Moment, step: Step) -> None:
+    def _complete_if_all_joined(self, now: Moment, step: GroupOutcome) -> None:
         if (
             self.phase is Phase.PREPARING
             and self._initial_left < 0
@@ -329,7 +335,7 @@ class ClassicGroup:
         ):
             self._complete(now, step)
 
-    def _complete(self, now: Moment, step: Step) -> None:
+    def _complete(self, now: Moment, step: GroupOutcome) -> None:
         """The rebalance is over: a new generation of those who joined, and of static members in any case."""
         for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
             self._drop(member, step)
@@ -362,7 +368,7 @@ class ClassicGroup:
         self._joining_count = 0
         step.sooner = True
 
-    def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinAnswer:
+    def _generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinAnswer:
         """What ``member`` is told of the present generation."""
         members: tuple[JoinedMember, ...] = ()
         if member.member_id == self.leader:
@@ -381,9 +387,9 @@ class ClassicGroup:
             members,
         )
 
-    def sync(self, request: SyncRequest, waiter: Waiter, now: Moment) -> Step:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
         """A member asks for its assignment: answered once the leader has brought it."""
-        step = Step()
+        step = GroupOutcome()
         code = self._check_sync(request)
         if code is not ErrorCode.NONE:
             step.answers.append((waiter, SyncAnswer(code)))
@@ -421,7 +427,9 @@ class ClassicGroup:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ANSWERS[Asked.SYNC][self.phase]
 
-    def _give_assignment(self, member: Member, waiter: Waiter, now: Moment, step: Step) -> None:
+    def _give_assignment(
+        self, member: ClassicMember, waiter: Waiter, now: Moment, step: GroupOutcome
+    ) -> None:
         member.renew(now.monotonic)
         step.sooner = True
         answer = SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
@@ -459,9 +467,9 @@ class ClassicGroup:
             min((member.expires for member in self.members.values()), default=math.inf),
         )
 
-    def tick(self, now: Moment) -> Step:
+    def tick(self, now: Moment) -> GroupOutcome:
         """Do what is due: sessions that are over, rebalances that have lasted long enough."""
-        step, at = Step(sooner=True), now.monotonic
+        step, at = GroupOutcome(sooner=True), now.monotonic
         self._pending = {member_id: due for member_id, due in self._pending.items() if due > at}
         self._remove([m for m in self.members.values() if m.expires <= at], now, step)
         if self._ends <= at:
@@ -477,7 +485,7 @@ class ClassicGroup:
 
     # What is stored.
 
-    def _store(self, now: Moment, step: Step) -> None:
+    def _store(self, now: Moment, step: GroupOutcome) -> None:
         """Have the group stored as it is."""
         step.stored = StoredGroup(
             protocol_type=self.protocol_type or "",
@@ -488,12 +496,12 @@ class ClassicGroup:
             members=tuple(member.stored(self.protocol) for member in self.members.values()),
         )
 
-    def not_stored(self, step: Step, code: ErrorCode, now: Moment) -> Step:
+    def not_stored(self, step: GroupOutcome, code: ErrorCode, now: Moment) -> GroupOutcome:
         """The log refused what ``step`` has to store: nobody is told that it succeeded.
 
         A generation without stored assignments begins again. The rest stands; the next record has it.
         """
-        failed = Step(sooner=True)
+        failed = GroupOutcome(sooner=True)
         for waiter, answer in step.answers:
             given = answer
             if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -509,7 +517,7 @@ class ClassicGroup:
         self.generation, self.since_ms = stored.generation, stored.current_state_timestamp
         self.protocol_type = stored.protocol_type or None
         for found in stored.members:
-            member = Member.restored(found, stored.protocol)
+            member = ClassicMember.restored(found, stored.protocol)
             member.renew(now.monotonic)
             self.members[member.member_id] = member
             if member.instance_id is not None:
@@ -545,7 +553,7 @@ class ClassicGroup:
 
     def close(self) -> list[tuple[Waiter, Any]]:
         """The broker stops: those who wait are sent to look for the coordinator again."""
-        step = Step()
+        step = GroupOutcome()
         for member in self.members.values():
             self._answer_parked(member, ErrorCode.NOT_COORDINATOR, step)
         return step.answers

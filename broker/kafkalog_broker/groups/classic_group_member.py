@@ -13,7 +13,7 @@ _NEW_MEMBER_SECONDS = 300.0
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class ClassicMember:
     """*Not thread-safe: its group's.* Times are in seconds; ``expires`` is by the monotonic clock."""
 
     member_id: str
@@ -31,14 +31,14 @@ class Member:
     expires: float = math.inf
 
     @classmethod
-    def of(cls, member_id: str, request: JoinRequest) -> Member:
+    def of(cls, member_id: str, request: JoinRequest) -> ClassicMember:
         """The member that ``request`` brings."""
         made = cls(member_id, request.instance_id, "", "", 0.0, 0.0, (), knows_its_id=bool(request.member_id))
         made.take(request)
         return made
 
     @classmethod
-    def restored(cls, stored: StoredMember, protocol: str | None) -> Member:
+    def restored(cls, stored: StoredMember, protocol: str | None) -> ClassicMember:
         """As it was ``stored``, with its metadata for ``protocol``."""
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
         return cls(

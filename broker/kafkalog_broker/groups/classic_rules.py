@@ -170,7 +170,7 @@ Waiter = Callable[[Any], object]
 
 
 @dataclass(slots=True)
-class Step:
+class GroupOutcome:
     """What an event comes to: ``stored`` goes into the log, then ``answers`` to those who wait.
 
     ``sooner``: `ClassicGroup.deadline` may be sooner than it was.
@@ -182,7 +182,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Topics:
+class _SubscribedTopics:
     """The beginning of a consumer's metadata, after its version, in all versions."""
 
     topics: tuple[str, ...] = wire(Array(STRING))
@@ -194,7 +194,7 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
     None is any: metadata that cannot be read may mean each topic, and no offsets must be lost, as in Kafka.
     """
     try:
-        found: _Topics = codec(_Topics, 0, False).read(
+        found: _SubscribedTopics = codec(_SubscribedTopics, 0, False).read(
             memoryview(metadata), struct.calcsize(">h"), exact=False
         )
     except Exception:

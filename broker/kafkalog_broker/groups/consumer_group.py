@@ -57,7 +57,7 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class MemberSubscription:
     """What a member says of itself. ``pattern`` is a regular expression over names of topics, "" none."""
 
     instance_id: str | None
@@ -71,7 +71,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MemberProgress:
     """What a member has: ``assigned`` it may use, ``revoking`` it has still to let go of."""
 
     epoch: int
@@ -105,12 +105,12 @@ class Topic(Protocol):
     def partitions(self) -> tuple[int, ...]: ...
 
 
-Topics = Mapping[str, Topic]
+TopicSnapshot = Mapping[str, Topic]
 """All topics by name: a snapshot, another object once anything has changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsumerGroupSettings:
     """The broker's settings of these groups; ``assignors`` are of `ASSIGNORS`, the first is the default."""
 
     session_timeout_ms: int = 45_000
@@ -140,15 +140,15 @@ class ConsumerGroup:
     group_id: str
     epoch: int = 0
     topics: Mapping[str, SubscribedTopic] = field(default_factory=dict)
-    members: Mapping[str, Subscription] = field(default_factory=dict)
+    members: Mapping[str, MemberSubscription] = field(default_factory=dict)
     target_epoch: int = 0
     target: Mapping[str, Assignment] = field(default_factory=dict)
-    progress: Mapping[str, Progress] = field(default_factory=dict)
+    progress: Mapping[str, MemberProgress] = field(default_factory=dict)
     patterns: Mapping[str, MatchedTopics] = field(default_factory=dict)
     sessions: Mapping[str, int] = field(default_factory=dict, compare=False)
     revocations: Mapping[str, int] = field(default_factory=dict, compare=False)
-    seen: Topics | None = field(default=None, compare=False)
-    matched: Topics | None = field(default=None, compare=False)
+    seen: TopicSnapshot | None = field(default=None, compare=False)
+    matched: TopicSnapshot | None = field(default=None, compare=False)
 
     @property
     def state(self) -> str:
@@ -167,7 +167,7 @@ class ConsumerGroup:
         times = [*self.sessions.values(), *self.revocations.values()]
         return min(times) if times else None
 
-    def assignor(self, settings: Settings) -> str:
+    def assignor(self, settings: ConsumerGroupSettings) -> str:
         """The assignor that most members ask for, else the first of the settings."""
         votes = Counter(m.assignor for m in self.members.values() if m.assignor in settings.assignors)
         return max(settings.assignors, key=lambda name: votes[name])
@@ -184,13 +184,15 @@ class ConsumerGroup:
         unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
         return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
 
-    def unmatched(self, topics: Topics) -> frozenset[str]:
+    def unmatched(self, topics: TopicSnapshot) -> frozenset[str]:
         """The patterns that are to be compared with the names of ``topics``: see `matched_patterns`."""
         wanted = {m.pattern for m in self.members.values() if m.pattern}
         return frozenset(wanted if topics is not self.matched else wanted - self.patterns.keys())
 
 
-def check_request(request: ConsumerGroupHeartbeatRequest, version: int, settings: Settings) -> None:
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings
+) -> None:
     """What is wrong with a heartbeat whatever the group. Raises `ServerError`."""
     for what, value in (
         ("group", request.group_id),
@@ -226,8 +228,8 @@ def heartbeat(
     group: ConsumerGroup,
     request: ConsumerGroupHeartbeatRequest,
     client: Client,
-    topics: Topics,
-    settings: Settings,
+    topics: TopicSnapshot,
+    settings: ConsumerGroupSettings,
     now_ms: int,
 ) -> tuple[ConsumerGroup, Assignment | None]:
     """The state after a heartbeat that `check_request` let pass, and the assignment if it is to be sent.
@@ -263,7 +265,7 @@ def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
     return _without(group, late) if late else group
 
 
-def resumed(group: ConsumerGroup, settings: Settings, now_ms: int) -> ConsumerGroup:
+def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) -> ConsumerGroup:
     """A group that was loaded: all timers begin again."""
     return replace(
         group,
@@ -277,7 +279,7 @@ def resumed(group: ConsumerGroup, settings: Settings, now_ms: int) -> ConsumerGr
 
 
 def matched_patterns(
-    group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: Topics, now_ms: int
+    group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: TopicSnapshot, now_ms: int
 ) -> ConsumerGroup:
     """With what its patterns matched among the names of ``topics``; patterns nobody has any more are skipped.
 
@@ -336,7 +338,10 @@ def _check_epoch_is(group: ConsumerGroup, member_id: str, epoch: int, code: Erro
 
 
 def _joined(
-    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, client: Client, settings: Settings
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    client: Client,
+    settings: ConsumerGroupSettings,
 ) -> ConsumerGroup:
     member_id = request.member_id
     same = None if request.instance_id is None else _static_member(group, request.instance_id, member_id)
@@ -353,9 +358,9 @@ def _joined(
             raise ServerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} has {settings.max_size} members"
             )
-        nothing = Progress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
+        nothing = MemberProgress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
         group = replace(group, progress={**group.progress, member_id: nothing})
-        old = Subscription(None, None, "", "", (), "", -1, None)
+        old = MemberSubscription(None, None, "", "", (), "", -1, None)
     elif group.progress[member_id].epoch == BACK_SOON:
         came_back = replace(group.progress[member_id], epoch=0, previous_epoch=0)
         group = replace(group, progress={**group.progress, member_id: came_back})
@@ -393,7 +398,7 @@ def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None)
         raise _unknown(group, member_id)
 
 
-def _check_epoch(progress: Progress, epoch: int, owned: Assignment | None, member_id: str) -> None:
+def _check_epoch(progress: MemberProgress, epoch: int, owned: Assignment | None, member_id: str) -> None:
     if epoch == progress.epoch:
         return
     # The answer that raised the epoch may have been lost; who holds no more than it may goes on.
@@ -413,10 +418,12 @@ def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str |
     return next((m for m, s in group.members.items() if s.instance_id == instance_id), None)
 
 
-def _updated(old: Subscription, request: ConsumerGroupHeartbeatRequest, client: Client) -> Subscription:
+def _updated(
+    old: MemberSubscription, request: ConsumerGroupHeartbeatRequest, client: Client
+) -> MemberSubscription:
     """The member with what the request says; what it leaves out stays."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
-    new = Subscription(
+    new = MemberSubscription(
         instance_id=old.instance_id if request.instance_id is None else request.instance_id,
         rack_id=old.rack_id if request.rack_id is None else request.rack_id,
         client_id=client.client_id,
@@ -431,7 +438,7 @@ def _updated(old: Subscription, request: ConsumerGroupHeartbeatRequest, client: 
     return old if new == old else new
 
 
-def _subscribed(group: ConsumerGroup, member_id: str, new: Subscription) -> ConsumerGroup:
+def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -> ConsumerGroup:
     """With the member's subscription; the epoch rises if it is to other topics than before."""
     old = group.members.get(member_id)
     if old is new:
@@ -443,7 +450,7 @@ def _subscribed(group: ConsumerGroup, member_id: str, new: Subscription) -> Cons
     return replace(group, epoch=group.epoch + 1, seen=None)
 
 
-def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
+def _looked_at(group: ConsumerGroup, topics: TopicSnapshot) -> ConsumerGroup:
     """With the subscribed topics as they are now; the epoch rises if they are not as they were."""
     if topics is group.seen:
         return group
@@ -459,7 +466,7 @@ def _looked_at(group: ConsumerGroup, topics: Topics) -> ConsumerGroup:
     return replace(group, topics=found, seen=topics, epoch=group.epoch + rise)
 
 
-def _retargeted(group: ConsumerGroup, settings: Settings) -> ConsumerGroup:
+def _retargeted(group: ConsumerGroup, settings: ConsumerGroupSettings) -> ConsumerGroup:
     subscribers = {}
     ids: dict[object, frozenset[UUID]] = {}
     for member_id, member in group.members.items():
@@ -491,7 +498,9 @@ def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, 
     return replace(group, progress={**group.progress, member_id: after}, revocations=revocations)
 
 
-def _next_progress(group: ConsumerGroup, member_id: str, now: Progress, owned: Assignment | None) -> Progress:
+def _next_progress(
+    group: ConsumerGroup, member_id: str, now: MemberProgress, owned: Assignment | None
+) -> MemberProgress:
     epoch = now.epoch
     if now.state is MemberState.UNREVOKED:
         if owned is None or owned & now.revoking:
@@ -510,13 +519,13 @@ def _next_progress(group: ConsumerGroup, member_id: str, now: Progress, owned: A
 
 
 def _moved(
-    before: Progress, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment
-) -> Progress:
+    before: MemberProgress, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment
+) -> MemberProgress:
     previous = before.previous_epoch if epoch == before.epoch else before.epoch
-    return Progress(epoch, previous, state, assigned, revoking)
+    return MemberProgress(epoch, previous, state, assigned, revoking)
 
 
-def _is_reconciled(progress: Progress, target_epoch: int) -> bool:
+def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:
     return progress.state is MemberState.STABLE and progress.epoch == target_epoch
 
 

@@ -18,10 +18,10 @@ from kafkalog_broker.groups.assignors import Assignment, by_topic
 from kafkalog_broker.groups.consumer_group import (
     ConsumerGroup,
     MatchedTopics,
+    MemberProgress,
     MemberState,
-    Progress,
+    MemberSubscription,
     SubscribedTopic,
-    Subscription,
 )
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.protocol.codec import INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
@@ -55,7 +55,7 @@ class RecordKey(NamedTuple):
     item: str = ""
 
 
-Entry = tuple[RecordKey, bytes | None]
+StateRecord = tuple[RecordKey, bytes | None]
 """A key and its value; None deletes the key."""
 
 
@@ -79,12 +79,12 @@ class _Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class _Topics:
+class _TopicsValue:
     topics: tuple[_Topic, ...] = wire(Array(_Topic))
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _MemberValue:
     instance_id: str | None = wire(STRING, null_since=0)
     rack_id: str | None = wire(STRING, null_since=0)
     client_id: str = wire(STRING)
@@ -124,8 +124,8 @@ class _Pattern:
 
 _VALUES: dict[RecordKind, Any] = {
     RecordKind.EPOCH: _Epoch,
-    RecordKind.TOPICS: _Topics,
-    RecordKind.MEMBER: _Member,
+    RecordKind.TOPICS: _TopicsValue,
+    RecordKind.MEMBER: _MemberValue,
     RecordKind.TARGET_EPOCH: _Epoch,
     RecordKind.TARGET: _Target,
     RecordKind.PROGRESS: _Progress,
@@ -164,7 +164,7 @@ def decode_key(data: bytes) -> RecordKey | None:
     return RecordKey(kind, *strings)
 
 
-def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[Entry]:
+def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[StateRecord]:
     """What is to be stored when a group goes from one state to the next; None is no group.
 
     In the order in which Kafka stores it: what goes first, then members, epoch, target, progress.
@@ -175,7 +175,7 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[E
     group = present.group_id
     old = before if before is not None else ConsumerGroup(group)
     new = after if after is not None else ConsumerGroup(group)
-    entries: list[Entry] = []
+    entries: list[StateRecord] = []
 
     def gone(kind: RecordKind, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         if was is not now:
@@ -209,7 +209,7 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[E
     return entries
 
 
-def records_of(entries: Iterable[Entry], now_ms: int) -> list[NewRecord]:
+def records_of(entries: Iterable[StateRecord], now_ms: int) -> list[NewRecord]:
     """The entries as records of this time."""
     return [NewRecord(value, encode_key(key), now_ms) for key, value in entries]
 
@@ -261,12 +261,12 @@ def _decode(key: RecordKey, data: bytes) -> Any:
         raise CorruptMessage(f"{key.kind.name} of group {key.group!r} cannot be read: {e}") from e
 
 
-def _topics(topics: Mapping[str, SubscribedTopic]) -> _Topics:
-    return _Topics(tuple(_Topic(t.topic_id, name, t.partition_count, ()) for name, t in topics.items()))
+def _topics(topics: Mapping[str, SubscribedTopic]) -> _TopicsValue:
+    return _TopicsValue(tuple(_Topic(t.topic_id, name, t.partition_count, ()) for name, t in topics.items()))
 
 
-def _member(member: Subscription) -> _Member:
-    return _Member(
+def _member(member: MemberSubscription) -> _MemberValue:
+    return _MemberValue(
         member.instance_id,
         member.rack_id,
         member.client_id,
@@ -278,8 +278,8 @@ def _member(member: Subscription) -> _Member:
     )
 
 
-def _member_of(value: _Member) -> Subscription:
-    return Subscription(
+def _member_of(value: _MemberValue) -> MemberSubscription:
+    return MemberSubscription(
         value.instance_id,
         value.rack_id,
         value.client_id,
@@ -291,7 +291,7 @@ def _member_of(value: _Member) -> Subscription:
     )
 
 
-def _progress(progress: Progress) -> _Progress:
+def _progress(progress: MemberProgress) -> _Progress:
     return _Progress(
         progress.epoch,
         progress.previous_epoch,
@@ -301,12 +301,14 @@ def _progress(progress: Progress) -> _Progress:
     )
 
 
-def _progress_of(value: _Progress) -> Progress:
+def _progress_of(value: _Progress) -> MemberProgress:
     try:
         state = MemberState(value.state)
     except ValueError:
         raise CorruptMessage(f"a member's state is {value.state}; known are 0 to 2") from None
-    return Progress(value.epoch, value.previous_epoch, state, _flat(value.assigned), _flat(value.revoking))
+    return MemberProgress(
+        value.epoch, value.previous_epoch, state, _flat(value.assigned), _flat(value.revoking)
+    )
 
 
 def _by_topic(assignment: Assignment) -> tuple[_Partitions, ...]:

@@ -16,8 +16,8 @@ from kafkalog_broker.groups.consumer_group import (
     JOINING,
     Client,
     ConsumerGroup,
-    Settings,
-    Topics,
+    ConsumerGroupSettings,
+    TopicSnapshot,
     check_request,
     expired,
     heartbeat,
@@ -63,8 +63,8 @@ class ConsumerGroups:
         clock: Clock,
         timer: Scheduler,
         *,
-        settings: Settings,
-        topics: Callable[[], Topics],
+        settings: ConsumerGroupSettings,
+        topics: Callable[[], TopicSnapshot],
     ) -> None:
         """``topics`` returns a snapshot of all topics: another object whenever anything has changed."""
         self.settings = settings

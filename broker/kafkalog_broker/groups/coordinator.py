@@ -16,16 +16,16 @@ from kafkalog_broker.groups.classic_records import (
     encode_group_key,
 )
 from kafkalog_broker.groups.classic_rules import (
+    GroupOutcome,
     JoinAnswer,
     JoinRequest,
     Moment,
     Phase,
-    Step,
     SyncAnswer,
     SyncRequest,
     Waiter,
 )
-from kafkalog_broker.groups.consumer_group import Settings, Topics
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings, TopicSnapshot
 from kafkalog_broker.groups.consumer_groups import ConsumerGroups
 from kafkalog_broker.groups.group import (
     Group,
@@ -97,11 +97,11 @@ class GroupCoordinator:
         clock: Clock,
         timer: Scheduler,
         settings: GroupSettings,
-        consumer_settings: Settings,
+        consumer_settings: ConsumerGroupSettings,
         *,
         create: Callable[[], object],
         appended: Appended,
-        topics: Callable[[], Topics] | None = None,
+        topics: Callable[[], TopicSnapshot] | None = None,
         placement: Placement | None = None,
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
@@ -299,7 +299,7 @@ class GroupCoordinator:
         if self._closed:
             raise ServerError(ErrorCode.NOT_COORDINATOR, "the broker stops")
 
-    def _take(self, shard: _Shard, group: Group, step: Step) -> _Answers:
+    def _take(self, shard: _Shard, group: Group, step: GroupOutcome) -> _Answers:
         """Store what a step has to store, and see to the timer. Returns who may be answered now."""
         classic = group.classic
         if classic is None:  # it was refused, and left nothing

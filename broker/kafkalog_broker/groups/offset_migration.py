@@ -77,7 +77,7 @@ class _Brought:
 _Offsets = Mapping[TopicPartition, _Brought]
 
 
-class BroughtOffsets:
+class OffsetMigration:
     """*Thread-safe: ``_left`` is replaced as a whole.* What a broker has yet to commit of what it brought.
 
     It is in a file in a data directory, forced to disk before the log that it comes from is set aside, until

@@ -24,7 +24,7 @@ from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_abort
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 from kafkalog_broker.log.scan import FoundBatch, FoundEntry, FoundEntry07, FoundSet
-from kafkalog_broker.log.walk import Damage, Found
+from kafkalog_broker.log.walk import CandidateEntry, Damage
 from kafkalog_broker.offsets.offset_records import decode_key, decode_value
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.batch import CODEC_BITS, BatchHeader, control_type
@@ -139,7 +139,7 @@ class Dump:
                 },
             )
 
-    def _show_records(self, file: File, found: Found, lines: EntryLines[Any]) -> None:
+    def _show_records(self, file: File, found: CandidateEntry, lines: EntryLines[Any]) -> None:
         try:
             # The wrong checksum is reported; what can still be read is shown as well.
             for line in lines.records(found, file, self._decode):
@@ -177,7 +177,7 @@ def _decode_offset(record: Record) -> dict[str, Any]:
     }
 
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=CandidateEntry)
 
 _NO_TIME = "NoTimestampType"
 """What Kafka's tool says of entries and messages of v0."""

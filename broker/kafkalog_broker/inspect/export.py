@@ -28,7 +28,7 @@ from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, aborted_byt
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
 from kafkalog_broker.log.scan import FoundBatch
-from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, Damage, Found
+from kafkalog_broker.log.walk import MESSAGES_PER_BYTE, CandidateEntry, Damage
 from kafkalog_broker.logs.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import BatchHeader
@@ -335,7 +335,7 @@ class KafkaIndexes:
         self._last_time = NO_TIMESTAMP
         self._bytes_since_row = 0
 
-    def add(self, found: Found) -> None:
+    def add(self, found: CandidateEntry) -> None:
         """The next entry of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
         if found.max_timestamp > self._largest[0] and found.record_count != 0:
             self._largest = (found.max_timestamp, found.last_offset)

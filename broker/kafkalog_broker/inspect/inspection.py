@@ -29,7 +29,7 @@ from kafkalog_broker.log.offset_scheme import (
 )
 from kafkalog_broker.log.segment import SUFFIX
 from kafkalog_broker.log.segment_list import SegmentList, read_segment_list
-from kafkalog_broker.log.walk import Found, Scan
+from kafkalog_broker.log.walk import CandidateEntry, Scan
 from kafkalog_broker.logs.topic_store import (
     PARTITION_METADATA,
     TOPICS_DIRECTORY,
@@ -144,7 +144,7 @@ class IndexCheck:
         self._times = _rows(self._read[1][1])
         """Relative offset to timestamp, likewise."""
 
-    def see(self, batch: Found) -> None:
+    def see(self, batch: CandidateEntry) -> None:
         """A sound batch of the segment."""
         position, relative = batch.position, batch.first_offset - self._base_offset
         if self._positions.get(position) == relative:

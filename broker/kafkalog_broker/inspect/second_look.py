@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafkalog_broker.disk.data_directory import LOCK_NAME
-from kafkalog_broker.disk.filesystem import Entry, FileSystem
+from kafkalog_broker.disk.filesystem import DirectoryEntry, FileSystem
 from kafkalog_broker.disk.process_lock import holder_of
 from pyspark_kafkalog.clock import Clock
 
@@ -54,7 +54,7 @@ def look_again(
     return found
 
 
-def files_in(directory: Path, files: FileSystem) -> frozenset[Entry]:
+def files_in(directory: Path, files: FileSystem) -> frozenset[DirectoryEntry]:
     """Names, sizes and times of what is in a directory; empty if it is missing. Raises `OSError`."""
     try:
         return frozenset(files.scan(directory))

@@ -30,7 +30,7 @@ from kafkalog_broker.log.segment_list import (
     missing_segments,
     unlisted,
 )
-from kafkalog_broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, Damage, Found
+from kafkalog_broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, CandidateEntry, Damage
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 
@@ -339,7 +339,7 @@ class _Check:
             self._torn(segment, broken, opened.size, last)
         return opened.size
 
-    def _entry(self, segment: SegmentPlace, found: Found, file: File) -> None:
+    def _entry(self, segment: SegmentPlace, found: CandidateEntry, file: File) -> None:
         report = self.report
         count = found.record_count
         if self._deep:
@@ -356,7 +356,7 @@ class _Check:
         total = report.record_count
         report.record_count = None if total is None or count is None else total + count
 
-    def _place(self, segment: SegmentPlace, found: Found, first: int) -> None:
+    def _place(self, segment: SegmentPlace, found: CandidateEntry, first: int) -> None:
         """Check the offset of an entry, which begins at ``first``: no checksum covers it."""
         look, gap = self.report.inspection, first - self._next_offset
         most = look.max_relative
@@ -381,7 +381,7 @@ class _Check:
         else:
             self._next_offset = found.next_offset
 
-    def _first_offset(self, found: Found, file: File) -> int:
+    def _first_offset(self, found: CandidateEntry, file: File) -> int:
         """Where an entry begins. A compressed set of v0 or v1 must be opened for that; where it cannot be, it
         counts as following the one before if it can have that many messages.
         """
@@ -394,7 +394,9 @@ class _Check:
                     return self._next_offset
         return first
 
-    def _lost(self, segment: SegmentPlace, broken: list[tuple[int, str]], found: Found, file: File) -> None:
+    def _lost(
+        self, segment: SegmentPlace, broken: list[tuple[int, str]], found: CandidateEntry, file: File
+    ) -> None:
         """Damage in the middle: a sound entry follows it."""
         for position, fault in broken[:-1]:
             self.find(segment.path, position, fault)
@@ -435,7 +437,7 @@ class _Check:
                 damage=False,
             )  # fmt: skip
 
-    def _fault(self, found: Found | Damage) -> str:
+    def _fault(self, found: CandidateEntry | Damage) -> str:
         if isinstance(found, Damage):
             return found.reason
         return (

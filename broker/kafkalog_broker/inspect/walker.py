@@ -10,7 +10,7 @@ from kafkalog_broker.inspect.inspection import Inspection, SegmentPlace
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.append.producers import ProducerState
 from kafkalog_broker.log.scan import FoundBatch
-from kafkalog_broker.log.walk import Damage, Found
+from kafkalog_broker.log.walk import CandidateEntry, Damage
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, marker_type
 
 
@@ -30,7 +30,7 @@ class OpenSegment:
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
-    def entries(self, start: int = 0) -> Iterator[Found | Damage]:
+    def entries(self, start: int = 0) -> Iterator[CandidateEntry | Damage]:
         """What is in bytes ``[start, size)``, in order and without gaps: entries by their headers, sound or
         not, and places without any. Raises `OSError`: the disk refused to read.
         """
@@ -61,7 +61,7 @@ class FoundTransactions:
         """The batches that follow are of the next segment."""
         self.aborted = []
 
-    def see(self, found: Found, file: File) -> None:
+    def see(self, found: CandidateEntry, file: File) -> None:
         """The next sound entry. Raises `CorruptMessage`: a control batch that cannot be read."""
         if not isinstance(found, FoundBatch) or found.header.producer_id < 0:
             return

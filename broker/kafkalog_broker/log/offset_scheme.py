@@ -171,7 +171,7 @@ MAX_RELATIVE = 2**31 - 1
 """Largest offset above the base, and largest file position, that a row of an index can hold."""
 
 
-class Wanted(NamedTuple):
+class ReadWindow(NamedTuple):
     """What a reader wants of a segment: from ``offset`` on, at most ``max_bytes``, nothing from
     ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked; with
     ``gaps_allowed`` a cleaner may have taken some of its offsets out.
@@ -229,7 +229,7 @@ class OffsetScheme(Protocol):
         """Position from which to look for the last frame of the segment, which has ``size`` bytes."""
         ...
 
-    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+    def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
         """Where the bytes begin and end that a reader is given; None where the segment has none for it."""
         ...
 
@@ -308,7 +308,7 @@ class LogicalOffsets:
         last = self._offsets.last()
         return last[1] if last is not None else 0
 
-    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:
+    def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
         """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
         relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
         walk = frames(start, wanted.size, self._base_offset + relative)
@@ -327,7 +327,7 @@ class LogicalOffsets:
         relative = self._times.second_at(timestamp - 1)
         return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
 
-    def _end_within(self, first: Frame, wanted: Wanted, frames: Frames) -> int:
+    def _end_within(self, first: Frame, wanted: ReadWindow, frames: Frames) -> int:
         """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``.
 
         A large read ends where the index says, if that leaves out little: walking over many small frames
@@ -380,7 +380,7 @@ class LogicalOffsets:
             self._times.add(timestamp, offset - self._base_offset)
 
 
-def _check_found(first: Frame | None, wanted: Wanted) -> None:
+def _check_found(first: Frame | None, wanted: ReadWindow) -> None:
     """Offsets follow each other without a gap, so one of the frames must hold the wanted one."""
     if first is None:
         raise CorruptMessage(
@@ -431,7 +431,7 @@ class ByteOffsets:
     def start_of_end(self, size: int) -> int:
         return size
 
-    def cut(self, wanted: Wanted, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
+    def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
         start = wanted.offset - self._base_offset
         if start < 0:
             # The segment before this one is shorter than it was: no other bytes may take the place of these.

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from kafkalog_broker.config.broker import LogConfig
-from kafkalog_broker.disk.filesystem import Entry
+from kafkalog_broker.disk.filesystem import DirectoryEntry
 from kafkalog_broker.log.cleaning.swap import decided_in, finish_decided, leftovers_in, with_decided
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.segment import DELETED_SUFFIX, Segment, base_offset_of, segment_name
@@ -213,7 +213,7 @@ class _Loading:
             self._cleaned_offset = found[-1][0]  # nothing says where no cleaner has been
         return self._segments(self._known(found))
 
-    def _segments(self, found: list[tuple[int, Entry]]) -> list[Segment]:
+    def _segments(self, found: list[tuple[int, DirectoryEntry]]) -> list[Segment]:
         listed = {s.base_offset: s for s in self._listed.full} if self._listed is not None else {}
         segments = []
         for number, (base_offset, entry) in enumerate(found):
@@ -243,7 +243,7 @@ class _Loading:
             )
         return segments
 
-    def _known(self, found: list[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
+    def _known(self, found: list[tuple[int, DirectoryEntry]]) -> list[tuple[int, DirectoryEntry]]:
         """Without those that are none of the log's: what was being deleted is removed, others moved aside."""
         listed = self._listed
         if listed is None:

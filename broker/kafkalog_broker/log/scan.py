@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
-from kafkalog_broker.log.walk import Damage, Found, Window, salvage
+from kafkalog_broker.log.walk import CandidateEntry, Damage, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import (
@@ -63,7 +63,7 @@ none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
 """
 
 
-class FoundBatch(Found):
+class FoundBatch(CandidateEntry):
     """A batch by its header."""
 
     __slots__ = ("header",)
@@ -85,7 +85,7 @@ class FoundBatch(Found):
         return len(self.records(file))
 
 
-class FoundSet(Found):
+class FoundSet(CandidateEntry):
     """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
 
     __slots__ = ("header",)
@@ -210,7 +210,7 @@ all that looks like a length in a file of 512 MiB would take hours. 0.7 allowed 
 """
 
 
-class FoundEntry07(Found):
+class FoundEntry07(CandidateEntry):
     """An entry by its header; ``crc`` is the checksum of its payload."""
 
     __slots__ = ("codec", "magic")

@@ -14,7 +14,7 @@ from kafkalog_broker.log.aborted_transactions import AbortedIndex
 from kafkalog_broker.log.batch_times import Rises, rises_of
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
 from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
-from kafkalog_broker.log.offset_scheme import OffsetScheme, Wanted
+from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow
 from kafkalog_broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,
@@ -170,7 +170,7 @@ class Segment:
         """
         scheme = self._index()
         size = self.size  # before the offset it goes up to, which is published first
-        wanted = Wanted(
+        wanted = ReadWindow(
             offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
         )
         held = self._acquire()

@@ -1,8 +1,8 @@
 """The walks over a segment's entries: `walk_frames`, the check after a crash, and salvage.
 
 What follows a fault must not be served, so `walk_frames` and `check_segment` end there. `salvage` goes on: it
-finds the entries that can be recognized, and the places without any. What an entry looks like is a `Layout`;
-`scan` has one for each family.
+finds the entries that can be recognized, and the places without any. What an entry looks like is an
+`EntryLayout`; `scan` has one for each family.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def moved(frame: Frame, position: int) -> Frame:
 
 
 @dataclass(slots=True)
-class Found(ABC):
+class CandidateEntry(ABC):
     """An entry by its header, which may be wrong: a v2 batch, an entry of v0 or v1, or one of 0.7."""
 
     position: int
@@ -160,7 +160,7 @@ class Found(ABC):
         """Decompress it, parse its records, whatever its checksum is, and count them."""
 
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=CandidateEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Scan(Protocol):
 
     def __call__(
         self, file: File, size: int, base_offset: int, /, *, start: int = 0
-    ) -> Iterator[Found | Damage]:
+    ) -> Iterator[CandidateEntry | Damage]:
         """What is in bytes ``[start, size)``; the segment is named by ``base_offset``."""
         ...
 
@@ -216,7 +216,7 @@ class Window:
         return self._file.read_at(position, max(0, min(size, self.size - position)))
 
 
-class Layout(Protocol[F]):
+class EntryLayout(Protocol[F]):
     """What entries of one kind look like."""
 
     smallest: int
@@ -239,7 +239,7 @@ class Layout(Protocol[F]):
         ...
 
 
-def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F | Damage]:
+def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterator[F | Damage]:
     """What is in the window from ``start`` on, in order and without gaps.
 
     An entry whose checksum fails still counts as one if what looks like an entry follows it, and if it does
@@ -261,14 +261,14 @@ def salvage(window: Window, layout: Layout[F], *, start: int = 0) -> Iterator[F 
             position = found.end
 
 
-def _summed(window: Window, layout: Layout[F], position: int) -> F:
+def _summed(window: Window, layout: EntryLayout[F], position: int) -> F:
     """The entry at ``position`` with its checksum. Raises `CorruptMessage` when there is none."""
     found = layout.header_at(window, position)
     found.crc = window.sum(found.summed_from, found.end, layout.checksum(found))
     return found
 
 
-def _check_length(window: Window, layout: Layout[F], damaged: F) -> None:
+def _check_length(window: Window, layout: EntryLayout[F], damaged: F) -> None:
     """Raises `CorruptMessage` when the length of an entry with a wrong checksum is wrong, too."""
     sums = f"the checksum is {damaged.crc:#010x}, its header says {damaged.stored_crc:#010x},"
     if damaged.end != window.size and not _looks_like_one(window, layout, damaged.end):
@@ -281,7 +281,7 @@ def _check_length(window: Window, layout: Layout[F], damaged: F) -> None:
         raise CorruptMessage(f"{sums} and entries that follow it begin before its end, the first at {within}")
 
 
-def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
+def _looks_like_one(window: Window, layout: EntryLayout[F], position: int) -> bool:
     try:
         layout.header_at(window, position)
     except CorruptMessage:
@@ -289,7 +289,7 @@ def _looks_like_one(window: Window, layout: Layout[F], position: int) -> bool:
     return True
 
 
-def _next_sound(window: Window, layout: Layout[F], start: int, stop: int) -> int:
+def _next_sound(window: Window, layout: EntryLayout[F], start: int, stop: int) -> int:
     """Where the next possible entry with a right checksum begins in ``[start, stop)``; ``stop`` when there is
     none.
     """
@@ -305,7 +305,7 @@ def _next_sound(window: Window, layout: Layout[F], start: int, stop: int) -> int
     return stop
 
 
-def _is_sound(window: Window, layout: Layout[F], position: int) -> bool:
+def _is_sound(window: Window, layout: EntryLayout[F], position: int) -> bool:
     try:
         return _summed(window, layout, position).sound
     except CorruptMessage:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.log.aborted_transactions import aborted_in
-from kafkalog_broker.log.cleaning.plan import Dirt, SegmentState, Source, dirt_of, legacy_horizon_ms
+from kafkalog_broker.log.cleaning.plan import Dirt, SegmentState, SourceSegment, dirt_of, legacy_horizon_ms
 from kafkalog_broker.log.cleaning.run import CleanedFile, CleanJob, Pace, clean
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.log import Log
@@ -228,8 +228,10 @@ def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPart
     replace_file(files, directory / CHECKPOINT_NAME, ("\n".join(lines) + "\n").encode(), durable=True)
 
 
-def _source(segment: Segment) -> Source:
-    return Source(segment.path, segment.base_offset, segment.next_offset, segment.size, segment.modified_ms)
+def _source(segment: Segment) -> SourceSegment:
+    return SourceSegment(
+        segment.path, segment.base_offset, segment.next_offset, segment.size, segment.modified_ms
+    )
 
 
 def _state(segment: Segment) -> SegmentState:

@@ -41,7 +41,7 @@ class OfflineLog:
 
 
 @dataclass(slots=True)
-class Found:
+class StoredLogs:
     """The topics, the directory of each one's record, and the logs."""
 
     topics: dict[str, StoredTopic] = field(default_factory=dict)
@@ -88,9 +88,9 @@ class Startup:
         self._truncate_missing = truncate_missing
         self._contents: dict[DataDirectory, _Contents] = {}
 
-    def run(self, *, all_online: bool) -> Found:
+    def run(self, *, all_online: bool) -> StoredLogs:
         """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere."""
-        found = Found()
+        found = StoredLogs()
         deleting: list[tuple[DataDirectory, str]] = []
         for directory in self._directories:
             try:
@@ -114,7 +114,7 @@ class Startup:
         self._clear_leftovers(found)
         return found
 
-    def _read(self, directory: DataDirectory, found: Found) -> list[tuple[DataDirectory, str]]:
+    def _read(self, directory: DataDirectory, found: StoredLogs) -> list[tuple[DataDirectory, str]]:
         """Take in one directory; returns the deletions that were under way there. Raises `OSError`."""
         store = TopicStore(directory.path, self._files)
         store.open()
@@ -229,7 +229,7 @@ class Startup:
         elif metadata != (topic.topic_id, topic.generation):
             raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
 
-    def _clear_leftovers(self, found: Found) -> None:
+    def _clear_leftovers(self, found: StoredLogs) -> None:
         """Remove what a creation made before the crash; what holds data is left alone, and not served."""
         known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
         for directory, contents in self._contents.items():

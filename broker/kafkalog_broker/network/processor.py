@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-Handler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
+RequestHandler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
 """Gets a request without its size prefix, which it may keep and change, and the reply it owes.
 
 What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
@@ -77,7 +77,7 @@ class Processor:
     def __init__(
         self,
         number: int,
-        handler: Handler,
+        handler: RequestHandler,
         metrics: Metrics,
         *,
         max_request_bytes: int,

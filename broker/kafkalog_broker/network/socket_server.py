@@ -18,7 +18,7 @@ from typing import Any
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import RequestMemory
 from kafkalog_broker.network.connection import Entrance
-from kafkalog_broker.network.processor import Handler, Processor
+from kafkalog_broker.network.processor import Processor, RequestHandler
 from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
@@ -297,7 +297,7 @@ class SocketServer:
     def __init__(
         self,
         config: NetworkConfig,
-        handler: Handler,
+        handler: RequestHandler,
         metrics: Metrics,
         clock: Clock = SYSTEM_CLOCK,
         memory: RequestMemory | None = None,

@@ -90,7 +90,7 @@ class Verdict(Enum):
     """After a delay the answer, if there is one, is sent and the connection closed."""
 
 
-class Step(NamedTuple):
+class LoginStep(NamedTuple):
     """The verdict about a request, and its answer's parts."""
 
     verdict: Verdict
@@ -101,7 +101,7 @@ class Step(NamedTuple):
     """Whether the client is in with this answer, for the first time or again."""
 
 
-_SERVE = Step(Verdict.SERVE)
+_SERVE = LoginStep(Verdict.SERVE)
 
 
 class _State(Enum):
@@ -140,15 +140,15 @@ class Login:
             self._state in (_State.TOKENS, _State.BARE_TOKENS) and self._mechanisms[self.mechanism].may_block
         )
 
-    def take(self, frame: bytearray, now: float, now_ms: int) -> Step:
+    def take(self, frame: bytearray, now: float, now_ms: int) -> LoginStep:
         """What to do with a request; ``now`` is monotonic, in seconds. Raises nothing."""
         try:
             return self._take(frame, now, now_ms)
         except KafkaError as e:
             self._state = _State.OVER
-            return Step(Verdict.REFUSE, None, str(e))
+            return LoginStep(Verdict.REFUSE, None, str(e))
 
-    def _take(self, frame: bytearray, now: float, now_ms: int) -> Step:
+    def _take(self, frame: bytearray, now: float, now_ms: int) -> LoginStep:
         if self._state is _State.BARE_TOKENS:
             return self._bare_token(bytes(frame), now, now_ms)
         header, pos = decode_header(frame)
@@ -174,7 +174,7 @@ class Login:
             return self._over("SaslHandshake within a login", _encoded(header, answer))
         return self._over(f"{_name(key)} is not allowed before the login")
 
-    def _handshake(self, header: RequestHeader, frame: bytearray, pos: int) -> Step:
+    def _handshake(self, header: RequestHeader, frame: bytearray, pos: int) -> LoginStep:
         _check_version(header)
         request: SaslHandshakeRequest = decode_request(header, frame, pos)
         offered = tuple(self._mechanisms)
@@ -188,19 +188,19 @@ class Login:
         self.mechanism = request.mechanism
         self._exchange = self._mechanisms[request.mechanism].begin()
         self._state = _State.TOKENS if header.api_version else _State.BARE_TOKENS
-        return Step(Verdict.ANSWER, _encoded(header, SaslHandshakeResponse(ErrorCode.NONE, offered)))
+        return LoginStep(Verdict.ANSWER, _encoded(header, SaslHandshakeResponse(ErrorCode.NONE, offered)))
 
-    def _renew(self, header: RequestHeader, frame: bytearray, pos: int, now: float) -> Step:
+    def _renew(self, header: RequestHeader, frame: bytearray, pos: int, now: float) -> LoginStep:
         if self.expires is None or now - self._began < _RENEWAL_SECONDS:
             answer = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
-            return Step(Verdict.ANSWER, _encoded(header, answer))
+            return LoginStep(Verdict.ANSWER, _encoded(header, answer))
         before = self.mechanism
         step = self._handshake(header, frame, pos)
         if step.verdict is Verdict.ANSWER and self.mechanism != before:
             return self._over(f"it changed from mechanism {before} to {self.mechanism}")
         return step
 
-    def _token(self, header: RequestHeader, token: bytes, now: float, now_ms: int) -> Step:
+    def _token(self, header: RequestHeader, token: bytes, now: float, now_ms: int) -> LoginStep:
         try:
             result = self._evaluate(token, now_ms)
         except LoginRefused as e:
@@ -209,9 +209,9 @@ class Login:
         accepted = isinstance(result, Accepted)
         lifetime_ms = self._lifetime(result, now)
         answer = SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
-        return Step(Verdict.ANSWER, _encoded(header, answer), accepted=accepted)
+        return LoginStep(Verdict.ANSWER, _encoded(header, answer), accepted=accepted)
 
-    def _bare_token(self, token: bytes, now: float, now_ms: int) -> Step:
+    def _bare_token(self, token: bytes, now: float, now_ms: int) -> LoginStep:
         try:
             result = self._evaluate(token, now_ms)
         except LoginRefused as e:
@@ -219,7 +219,7 @@ class Login:
         accepted = isinstance(result, Accepted)
         self._lifetime(result, now)
         parts = [len(result.token).to_bytes(_SIZE_BYTES, "big"), result.token]
-        return Step(Verdict.ANSWER, parts, accepted=accepted)
+        return LoginStep(Verdict.ANSWER, parts, accepted=accepted)
 
     def _evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
         if self._exchange is None:
@@ -244,9 +244,9 @@ class Login:
         self.expires = None if lifetime_ms is None else now + lifetime_ms / 1000
         return lifetime_ms or 0
 
-    def _over(self, why: str, parts: Parts | None = None) -> Step:
+    def _over(self, why: str, parts: Parts | None = None) -> LoginStep:
         self._state, self._exchange = _State.OVER, None
-        return Step(Verdict.REFUSE, parts, why)
+        return LoginStep(Verdict.REFUSE, parts, why)
 
 
 _HANDSHAKE_KEY = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")

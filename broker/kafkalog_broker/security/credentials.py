@@ -12,7 +12,7 @@ Credentials = Mapping[str, Mapping[str, ScramCredential]]
 """By a user's name: its credentials by mechanism."""
 
 
-class Change(NamedTuple):
+class CredentialChange(NamedTuple):
     """One credential to be set, or removed where it is None."""
 
     user: str
@@ -27,7 +27,7 @@ class CredentialStore(Protocol):
         """What is kept now. Cheap; raises nothing."""
         ...
 
-    def change(self, changes: Sequence[Change]) -> None:
+    def change(self, changes: Sequence[CredentialChange]) -> None:
         """Make the changes, all or none; they are durable when this returns. Raises `KafkaError`."""
         ...
 
@@ -53,7 +53,7 @@ class FileCredentials:
             self._parsed = (users, parsed)
         return parsed
 
-    def change(self, changes: Sequence[Change]) -> None:
+    def change(self, changes: Sequence[CredentialChange]) -> None:
         """Raises `StorageError`: the disk refused."""
 
         def changed(kept: Kept) -> Kept:
@@ -65,7 +65,7 @@ class FileCredentials:
         self._file.change(changed)
 
 
-def changed_texts(texts: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
+def changed_texts(texts: Mapping[str, str], changes: Iterable[CredentialChange]) -> dict[str, str]:
     """One user's credentials by mechanism, as text, after changes of that user."""
     found = dict(texts)
     for _, mechanism, credential in changes:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from kafkalog_broker.security.acl_store import Publish, acls_in
-from kafkalog_broker.security.credentials import Change, Credentials, changed_texts, parse_all
+from kafkalog_broker.security.credentials import CredentialChange, Credentials, changed_texts, parse_all
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
@@ -43,10 +43,10 @@ from pyspark_kafkalog.zookeeper.security_nodes import (
 from pyspark_kafkalog.zookeeper.session import (
     Creation,
     NodeExists,
-    Removal,
+    NodeRemoval,
     Replacement,
-    Session,
     SessionEvent,
+    ZooKeeperSession,
 )
 
 _ATTEMPTS = 20
@@ -67,7 +67,7 @@ class ZooKeeperUsers:
     Its methods but `all` wait for ZooKeeper. Changes of other brokers are taken over on the session's thread.
     """
 
-    def __init__(self, session: Session, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
         self._session = session
         self._nodes = SecurityNodes(layout)
         self._clock = clock
@@ -86,7 +86,7 @@ class ZooKeeperUsers:
     def all(self) -> Credentials:
         return self._users
 
-    def change(self, changes: Sequence[Change]) -> None:
+    def change(self, changes: Sequence[CredentialChange]) -> None:
         """Raises `ServerError`: ZooKeeper does not answer; `KafkaError`: it refused."""
         users = dict.fromkeys(change.user for change in changes)
         with self._lock, _as_server_errors():
@@ -154,7 +154,7 @@ class ZooKeeperAcls:
     Its methods wait for ZooKeeper. Changes of other brokers are taken over on the session's thread.
     """
 
-    def __init__(self, session: Session, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
         self._session = session
         self._nodes = SecurityNodes(layout)
         self._clock = clock
@@ -216,7 +216,7 @@ class ZooKeeperAcls:
         """Change these resources' ACLs by what is added and removed, and return them."""
         for _ in range(_ATTEMPTS):
             there = self._session.read_all(paths.values())
-            steps: list[Creation | Replacement | Removal] = []
+            steps: list[Creation | Replacement | NodeRemoval] = []
             found = {}
             for resource, path in paths.items():
                 node = there.get(path)
@@ -235,7 +235,7 @@ class ZooKeeperAcls:
                 elif after:
                     steps.append(Replacement(path, data, node.version))
                 else:
-                    steps.append(Removal(path, node.version))
+                    steps.append(NodeRemoval(path, node.version))
                 steps.append(
                     Creation(self._nodes.new_acl_change(resource), write_acl_change(resource), sequence=True)
                 )
@@ -303,7 +303,11 @@ def _move_users(file: SecurityFile, users: ZooKeeperUsers) -> None:
     shared = users.all()
     if kept and not shared:
         users.change(
-            [Change(user, *found) for user, credentials in kept.items() for found in credentials.items()]
+            [
+                CredentialChange(user, *found)
+                for user, credentials in kept.items()
+                for found in credentials.items()
+            ]
         )
         file.change(lambda old: old._replace(users={}))
         _log.info("%d users of %s are in ZooKeeper now", len(kept), file.path)
@@ -336,7 +340,11 @@ class _Changes:
     """
 
     def __init__(
-        self, session: Session, parent: str, clock: Clock, changed: Callable[[Sequence[bytes]], object]
+        self,
+        session: ZooKeeperSession,
+        parent: str,
+        clock: Clock,
+        changed: Callable[[Sequence[bytes]], object],
     ) -> None:
         self._session = session
         self._parent = parent
@@ -364,7 +372,7 @@ class _Changes:
             self._session.delete(path)
 
 
-def _after_absence(session: Session, read_all: Callable[[], object]) -> None:
+def _after_absence(session: ZooKeeperSession, read_all: Callable[[], object]) -> None:
     """Read everything after a time without connection, which may have been longer than changes are kept."""
 
     def heard(event: SessionEvent) -> None:
@@ -374,7 +382,7 @@ def _after_absence(session: Session, read_all: Callable[[], object]) -> None:
     session.listen(heard)
 
 
-def _make(session: Session, parents: Iterable[str]) -> None:
+def _make(session: ZooKeeperSession, parents: Iterable[str]) -> None:
     """Have these nodes; those from before zookeeper.set.acl get their access now."""
     for path in parents:
         try:

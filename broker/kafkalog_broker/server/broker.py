@@ -32,8 +32,8 @@ from kafkalog_broker.server.coordinators import Coordinators
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from kafkalog_broker.server.dispatch import Services
 from kafkalog_broker.server.listeners import Listeners
-from kafkalog_broker.server.log_access import ServedLogs
-from kafkalog_broker.server.metadata_cache import WrittenTopics
+from kafkalog_broker.server.log_access import LogAccess
+from kafkalog_broker.server.metadata_cache import MetadataCache
 from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, ListenerNode
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.cluster.membership import Membership
     from kafkalog_broker.server.registration import Registration
     from pyspark_kafkalog.status.status_server import StatusServer
-    from pyspark_kafkalog.zookeeper.session import Session as ZooKeeperSession
+    from pyspark_kafkalog.zookeeper.session import ZooKeeperSession as ZooKeeperSession
 
 _DELETED_FILES_SECONDS = 1.0
 _CERTIFICATES_SECONDS = 5.0
@@ -365,16 +365,16 @@ class Broker:
             settings=self._settings,
             clock=self._clock,
             metrics=self.metrics,
-            logs=ServedLogs(self._logs, SINCE_08, ownership=ownership),
+            logs=LogAccess(self._logs, SINCE_08, ownership=ownership),
             topics=self._topics,
             fetches=self._fetches,
             turns=FetchTurns(),
-            written_topics=WrittenTopics(config.node_id, ownership),
+            metadata_cache=MetadataCache(config.node_id, ownership),
             groups=self._coordinators.groups,
             producer_ids=self._coordinators.producer_ids,
             transactions=self._coordinators.transactions,
             transaction_work=self._coordinators.transaction_work,
-            brought_offsets=self._coordinators.brought_offsets,
+            offset_migration=self._coordinators.offset_migration,
             cluster_id=self.cluster_id,
             endpoint=lambda: next(iter(self.advertised().values())),
             zookeeper_offsets=self._zookeeper_offsets,

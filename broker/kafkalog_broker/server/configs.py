@@ -142,7 +142,7 @@ def _text(item: Property, value: Any) -> str | None:
 
 # --- changes
 
-Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 """The properties that a topic or broker sets for itself, before and after.
 Raises `KafkaError`: it cannot be done.
 """
@@ -158,7 +158,7 @@ class Altered(NamedTuple):
 
 
 def altered(
-    changes: Sequence[tuple[int, str, Change]], ctx: Context, *, validate_only: bool
+    changes: Sequence[tuple[int, str, ConfigChange]], ctx: Context, *, validate_only: bool
 ) -> list[Altered]:
     """Change each resource, given by its type and name; what came of it, in their order."""
     times = Counter((kind, name) for kind, name, _ in changes)
@@ -175,7 +175,7 @@ def altered(
     return results
 
 
-def _alter(kind: int, name: str, change: Change, ctx: Context, *, validate_only: bool) -> None:
+def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate_only: bool) -> None:
     if kind == ResourceType.BROKER:
         ctx.demand(acls.Operation.ALTER_CONFIGS, acls.ResourceType.CLUSTER, acls.CLUSTER_NAME)
         settings = ctx.services.settings

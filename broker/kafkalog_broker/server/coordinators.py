@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.disk.filesystem import FileSystem
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.cluster.ownership import Ownership
     from kafkalog_broker.cluster.peers import Peers
     from kafkalog_broker.cluster.transactions import ClusterTransactions
-    from kafkalog_broker.groups.offset_migration import BroughtOffsets
+    from kafkalog_broker.groups.offset_migration import OffsetMigration
     from kafkalog_broker.logs.state_topic import Placement
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
@@ -101,7 +101,7 @@ class Coordinators:
             placement=self._placement(TRANSACTIONS_TOPIC),
             others=self._make_others(),
         )
-        self.brought_offsets = self._make_brought_offsets(files, logs)
+        self.offset_migration = self._make_brought_offsets(files, logs)
         self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
 
@@ -109,8 +109,8 @@ class Coordinators:
         """Once the logs are open: see what an earlier run has left."""
         self.groups.look()
         self.transactions.start()
-        if self.brought_offsets is not None:
-            self.brought_offsets.find()
+        if self.offset_migration is not None:
+            self.offset_migration.find()
 
     def start(self) -> None:
         """Start the threads, and have read what was left; until then clients are asked to wait."""
@@ -135,8 +135,8 @@ class Coordinators:
         self.transactions.look()
         self.producer_ids.prepare()
         self._to_load.put(True)
-        if self.brought_offsets is not None:
-            self.brought_offsets.go_on()
+        if self.offset_migration is not None:
+            self.offset_migration.go_on()
 
     def has_loaded_offsets(self) -> bool:
         """Whether all offsets that this broker keeps for the cluster are in memory."""
@@ -152,8 +152,8 @@ class Coordinators:
         """
         if name == TRANSACTIONS_TOPIC:
             self.transactions.end_own()
-        elif self.brought_offsets is not None:
-            self.brought_offsets.bring()
+        elif self.offset_migration is not None:
+            self.offset_migration.bring()
 
     def close(self) -> None:
         """Answer the members of groups that wait, and refuse those that come: the broker stops."""
@@ -161,8 +161,8 @@ class Coordinators:
 
     def stop(self) -> None:
         """Stop the threads. May be called without `start`."""
-        if self.brought_offsets is not None:
-            self.brought_offsets.close()
+        if self.offset_migration is not None:
+            self.offset_migration.close()
         if self._peers is not None:
             self._peers.close()
         self._timers.stop()
@@ -210,13 +210,13 @@ class Coordinators:
 
         return ClusterTransactions(self._peers, self._ownership, self.transaction_work, self._mark_here)
 
-    def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> BroughtOffsets | None:
+    def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> OffsetMigration | None:
         if self._peers is None or self._ownership is None:
             return None
-        from kafkalog_broker.groups.offset_migration import BroughtOffsets
+        from kafkalog_broker.groups.offset_migration import OffsetMigration
 
         directories = self._config.directories()
-        return BroughtOffsets(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
+        return OffsetMigration(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
 
     def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         self.transactions.markers.write_here(partition, producer_id, epoch, commit)
@@ -237,7 +237,7 @@ class Coordinators:
         return configured or (1 if self._ownership is None else _PARTITIONS_OF_A_CLUSTER)
 
 
-def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, Settings]:
+def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, ConsumerGroupSettings]:
     """Those of all groups, and those of the newer protocol."""
     return (
         GroupSettings(
@@ -247,7 +247,7 @@ def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, Settings]:
             max_size=config.group_max_size,
             offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
         ),
-        Settings(
+        ConsumerGroupSettings(
             session_timeout_ms=config.group_consumer_session_timeout_ms,
             heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
             assignors=config.group_consumer_assignors,

@@ -22,8 +22,8 @@ from kafkalog_broker.security.credentials import CredentialStore
 from kafkalog_broker.security.principal import Principal, Session
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
-from kafkalog_broker.server.log_access import ServedLogs
-from kafkalog_broker.server.metadata_cache import WrittenTopics
+from kafkalog_broker.server.log_access import LogAccess
+from kafkalog_broker.server.metadata_cache import MetadataCache
 from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from kafkalog_broker.server.topics import Topics
 from kafkalog_broker.transactions.coordinator import TransactionCoordinator
@@ -40,7 +40,7 @@ from pyspark_kafkalog.protocol.exchange import (
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kafkalog_broker.groups.offset_migration import BroughtOffsets
+    from kafkalog_broker.groups.offset_migration import OffsetMigration
     from kafkalog_broker.server.registration import ZooKeeperOffsets
 
 _OLDER_CODES = {
@@ -64,7 +64,7 @@ class Services:
     ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
     when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
     it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets``, an
-    ``ownership`` and ``brought_offsets``. ``credentials`` are the users', wherever they are kept.
+    ``ownership`` and ``offset_migration``. ``credentials`` are the users', wherever they are kept.
     Without an ``authorizer`` everybody may do everything.
     """
 
@@ -72,16 +72,16 @@ class Services:
     settings: BrokerSettings
     clock: Clock
     metrics: Metrics
-    logs: ServedLogs
+    logs: LogAccess
     topics: Topics
     fetches: DelayedFetches
     turns: FetchTurns
-    written_topics: WrittenTopics
+    metadata_cache: MetadataCache
     groups: GroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     transaction_work: Scheduler
-    brought_offsets: BroughtOffsets | None
+    offset_migration: OffsetMigration | None
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     credentials: CredentialStore
@@ -214,7 +214,7 @@ LATER = object()
 Handler = Callable[[Any, "Context"], Any]
 """``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
 
-TakesLong = Callable[[Any, "Context"], bool]
+LongRule = Callable[[Any, "Context"], bool]
 """``(request, context)``: whether a worker is to handle it, so that no other client waits for it. Cheap."""
 
 MANY = 200
@@ -249,7 +249,7 @@ class Registration:
     versions: tuple[int, int]
     handler: Handler
     needs: tuple[Need, ...]
-    takes_long: TakesLong | None = None
+    takes_long: LongRule | None = None
     short_cut: ShortCut | None = None
     unknown_version: Callable[[], Any] | None = None
 
@@ -265,7 +265,7 @@ def handles(
     *,
     versions: tuple[int, int],
     needs: tuple[Need, ...],
-    takes_long: TakesLong | None = None,
+    takes_long: LongRule | None = None,
     short_cut: ShortCut | None = None,
     unknown_version: Callable[[], Any] | None = None,
 ) -> Callable[[_H], _H]:

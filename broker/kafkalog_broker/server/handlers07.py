@@ -196,9 +196,9 @@ def takes_long(request: Any, services: Services) -> bool:
 
 _FEW_PARTS = 16
 
-Handler = Callable[[Any, Services], Response | None]
+Handler07 = Callable[[Any, Services], Response | None]
 
-HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
+HANDLERS: Mapping[type, tuple[RequestType, Handler07]] = MappingProxyType(
     {
         ProduceRequest: (RequestType.PRODUCE, partial(append, kind=RequestType.PRODUCE)),
         FetchRequest: (RequestType.FETCH, fetch),
@@ -210,7 +210,7 @@ HANDLERS: Mapping[type, tuple[RequestType, Handler]] = MappingProxyType(
 
 
 def _guarded(
-    handler: Handler, request: Any, services: Services, authorizer: Authorizer, session: Session
+    handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
 ) -> Response | None:
     """What the handler does, as far as the client may have it done.
 

@@ -26,7 +26,7 @@ from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import RequestMemory
 from kafkalog_broker.network.connection import Entrance
-from kafkalog_broker.network.processor import Handler
+from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.security.authentication import Mechanism
@@ -38,7 +38,7 @@ from kafkalog_broker.security.oauthbearer import SignedTokens, oauth_bearer
 from kafkalog_broker.security.principal import Session, java_address
 from kafkalog_broker.server.dispatch import Dispatcher, Services
 from kafkalog_broker.server.handlers07 import Dispatcher07
-from kafkalog_broker.server.log_access import ServedLogs, Views
+from kafkalog_broker.server.log_access import LogAccess, Views
 from kafkalog_broker.server.login import LoginGate, SecuredSession
 from kafkalog_broker.server.views.view07 import View07
 from pyspark_kafkalog.errors import InvalidConfig
@@ -51,9 +51,9 @@ _CLIENT_AUTH = "ssl.client.auth"
 _ENTERING_BYTES = 16 << 20
 """Memory for the requests of all clients that have not logged in, beside the 4 KiB that each has."""
 
-_SINCE_08: tuple[LogFamily, Callable[[Services], Handler], Callable[[Metrics], Views]]
+_SINCE_08: tuple[LogFamily, Callable[[Services], RequestHandler], Callable[[Metrics], Views]]
 _SINCE_08 = (SINCE_08, Dispatcher, lambda metrics: {V07.generation: View07(metrics)})
-_V07: tuple[LogFamily, Callable[[Services], Handler], Callable[[Metrics], Views]]
+_V07: tuple[LogFamily, Callable[[Services], RequestHandler], Callable[[Metrics], Views]]
 _V07 = (V07, Dispatcher07, lambda _: {})
 """What each wire serves: a family as it is, and by views other families, whose topics can be read only."""
 
@@ -91,7 +91,7 @@ class Listeners:
             protocol = config.protocols[endpoint.name]
             family, dispatcher, views = _V07 if protocol == KAFKA07 else _SINCE_08
             ownership = services.ownership if family is SINCE_08 else None
-            served = ServedLogs(logs, family, views(services.metrics), ownership)
+            served = LogAccess(logs, family, views(services.metrics), ownership)
             address = partial(_of, advertised, endpoint.name)
             handler = dispatcher(replace(services, logs=served, endpoint=address))
             self._servers[endpoint.name] = self._server(endpoint, protocol, handler, memory, addresses)
@@ -100,7 +100,7 @@ class Listeners:
         self,
         endpoint: Endpoint,
         protocol: str,
-        handler: Handler,
+        handler: RequestHandler,
         memory: RequestMemory,
         addresses: AddressLimits,
     ) -> SocketServer:
@@ -173,7 +173,7 @@ class Listeners:
         )  # fmt: skip
         return replace(own, ssl_client_auth="none")
 
-    def _gate(self, name: str, handler: Handler, own: ListenerConfig) -> LoginGate:
+    def _gate(self, name: str, handler: RequestHandler, own: ListenerConfig) -> LoginGate:
         services = self._services
         return LoginGate(
             handler,

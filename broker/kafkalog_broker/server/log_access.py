@@ -166,7 +166,7 @@ Views = Mapping[str, View]
 NO_VIEWS: Views = MappingProxyType({})
 
 
-class ServedLogs:
+class LogAccess:
     """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may see them.
 
     What is appended goes as it is, so a topic of another family is refused. What is read of it goes through

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.network.processor import Handler
+from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.reply import Part, Reply
-from kafkalog_broker.security.authentication import Login, Mechanism, Step, Verdict
+from kafkalog_broker.security.authentication import Login, LoginStep, Mechanism, Verdict
 from kafkalog_broker.security.mapping_rules import Rule, subject_of, user_of
 from kafkalog_broker.security.principal import ANONYMOUS, USER, Principal, Session
 from pyspark_kafkalog.clock import Clock
@@ -60,7 +60,7 @@ class LoginGate:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: RequestHandler,
         mechanisms: Mapping[str, Mechanism],
         *,
         clock: Clock,
@@ -94,7 +94,7 @@ class LoginGate:
             return None
         return self._act(self._judged(login, frame), login, frame, reply)
 
-    def _judged(self, login: Login, frame: bytearray) -> Step:
+    def _judged(self, login: Login, frame: bytearray) -> LoginStep:
         return login.take(frame, self._clock.monotonic(), self._clock.time_ms())
 
     def _work(self, login: Login, frame: bytearray, reply: Reply) -> None:
@@ -102,7 +102,7 @@ class LoginGate:
         if parts is not None:
             reply.send(parts)
 
-    def _act(self, step: Step, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+    def _act(self, step: LoginStep, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         session: SecuredSession = reply.session
         if step.verdict is Verdict.SERVE:
             return self._handler(frame, reply)

@@ -13,9 +13,9 @@ from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.log_access import LEADER_EPOCH
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import (
+    CachedTopic,
     MetadataResponsePartition,
     MetadataResponseTopic,
-    WrittenTopic,
     written_topic,
 )
 from pyspark_kafkalog.types import TopicPartition
@@ -52,7 +52,7 @@ class _Owners(NamedTuple):
         return owner != self.me or (self.we_serve and partition not in self.offline)
 
 
-class WrittenTopics:
+class MetadataCache:
     """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: without an ``ownership`` it
     leads every partition, else those of today's wire are led by their owners, if they are there.
     """
@@ -64,14 +64,14 @@ class WrittenTopics:
         self._ownership = ownership
         self._max_bytes = max_bytes
         self._size = 0
-        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, _Owners, WrittenTopic]] = (
+        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, _Owners, CachedTopic]] = (
             OrderedDict()
         )
         self._lock = threading.Lock()
 
     def of(
         self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
-    ) -> WrittenTopic:
+    ) -> CachedTopic:
         """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed,
         and ``brokers`` those that the answer names.
         """

@@ -27,7 +27,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
 )
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, Layout, ListenerNode, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, ListenerNode, RegistryLayout, layout_of
 from pyspark_kafkalog.zookeeper.registries import (
     BrokerIdInUse,
     agree_on_cluster,
@@ -37,7 +37,7 @@ from pyspark_kafkalog.zookeeper.registries import (
     watch_brokers,
     write_group_offset,
 )
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent, session_of
+from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, ZooKeeperSession, session_of
 
 _AGAIN_SECONDS = 2.0
 """Pause before what could not be registered is tried again."""
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 class Presence:
     """What this broker registers in one layout: its address, and topics of one generation."""
 
-    layout: Layout
+    layout: RegistryLayout
     generation: str
     node: BrokerNode
 
@@ -91,7 +91,11 @@ class Registration:
     """
 
     def __init__(
-        self, config: BrokerConfig, protocols: Sequence[str], clock: Clock, session: Session | None = None
+        self,
+        config: BrokerConfig,
+        protocols: Sequence[str],
+        clock: Clock,
+        session: ZooKeeperSession | None = None,
     ) -> None:
         """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it; the
         ``session`` is that of the configuration unless given.
@@ -176,7 +180,7 @@ class Registration:
         self._stops_seen = stops
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ZooKeeperSession:
         """The one that `connect` opens and `stop` closes."""
         return self._session
 
@@ -382,7 +386,7 @@ class ZooKeeperOffsets:
     Each connection has one request in hand, so no more of them wait than there are connections.
     """
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: RegistryLayout) -> None:
         self._session = session
         self._layout = layout
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-offsets")

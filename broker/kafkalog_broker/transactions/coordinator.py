@@ -3,7 +3,7 @@
 Steps, each durable before the next: the record of the id, then data; a record in a Prepare state, then the
 markers in all partitions, then the Complete record. After a crash whatever is prepared goes on, and what is
 open runs into its time-out. Where brokers are a cluster, each coordinates the ids of its partitions of
-``__transaction_state``; their transactions have partitions of every broker (`OtherBrokers`). Left out:
+``__transaction_state``; their transactions have partitions of every broker (`RemoteCoordinators`). Left out:
 coordinator epochs, as a partition of that topic keeps its owner.
 """
 
@@ -21,10 +21,10 @@ from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTo
 from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Ended, EndOffsets, Markers
-from kafkalog_broker.transactions.orphaned_transactions import UnclaimedTransactions
+from kafkalog_broker.transactions.orphaned_transactions import OrphanedTransactions
 from kafkalog_broker.transactions.producer_ids import ProducerIds
-from kafkalog_broker.transactions.remote_coordinators import OtherBrokers, Refusals
-from kafkalog_broker.transactions.states import PREPARED, Outcome, State, Transaction
+from kafkalog_broker.transactions.remote_coordinators import Refusals, RemoteCoordinators
+from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Outcome, Transaction
 from kafkalog_broker.transactions.transaction_records import (
     decode_key,
     decode_value,
@@ -119,7 +119,7 @@ class TransactionCoordinator:
         ended: Ended,
         after: Callable[[float, Callable[[], object]], object],
         placement: Placement | None = None,
-        others: OtherBrokers | None = None,
+        others: RemoteCoordinators | None = None,
     ) -> None:
         """``create`` makes the topic; it is called on first need. ``after`` has a thread of its own call what
         it is given, in so many seconds. In a cluster there are ``others``, and a ``placement``: as
@@ -150,7 +150,7 @@ class TransactionCoordinator:
             appended=appended,
             placement=placement,
         )
-        self._unclaimed = UnclaimedTransactions(
+        self._unclaimed = OrphanedTransactions(
             logs, clock, self.markers, max_timeout_ms=max_timeout_ms, after=after, others=others
         )
         self._loading = True
@@ -202,7 +202,7 @@ class TransactionCoordinator:
                 self._end_alone(each)
 
     def _end_alone(self, known: Transaction) -> None:
-        commit = known.state is State.PREPARE_COMMIT
+        commit = known.state is CoordinatorState.PREPARE_COMMIT
         epoch = known.epoch if known.state in PREPARED else known.epoch + 1
         for partition in sorted(known.partitions):
             with suppress(UnknownTopicOrPartition):  # it was deleted
@@ -438,7 +438,7 @@ class TransactionCoordinator:
             self.go_on(entry)
 
     def abort_unclaimed(self) -> None:
-        """As `UnclaimedTransactions.abort_unclaimed`."""
+        """As `OrphanedTransactions.abort_unclaimed`."""
         self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
 
     def forget_idle(self) -> None:

@@ -8,8 +8,8 @@ from contextlib import nullcontext, suppress
 
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
-from kafkalog_broker.transactions.remote_coordinators import OtherBrokers
-from kafkalog_broker.transactions.states import State, Transaction
+from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
+from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 
@@ -45,7 +45,7 @@ class Markers:
         end_offsets: EndOffsets,
         ended: Ended,
         after: Callable[[float, Callable[[], object]], object],
-        others: OtherBrokers | None,
+        others: RemoteCoordinators | None,
     ) -> None:
         self._logs = logs
         self._flush = flush
@@ -69,7 +69,9 @@ class Markers:
         if self._flush:
             self.force((*here, keeper))
         for partition in sorted(here):
-            self.append(partition, known.producer_id, known.epoch, known.state is State.PREPARE_COMMIT)
+            self.append(
+                partition, known.producer_id, known.epoch, known.state is CoordinatorState.PREPARE_COMMIT
+            )
         if self._flush:  # a Complete record without its markers would be taken for the end
             self.force(here)
         return away

@@ -12,7 +12,7 @@ from kafkalog_broker.log.family import KnownProducer
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Markers
-from kafkalog_broker.transactions.remote_coordinators import OtherBrokers
+from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
 from kafkalog_broker.transactions.states import Transaction
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _Open = tuple[TopicPartition, KnownProducer]
 
 
-class UnclaimedTransactions:
+class OrphanedTransactions:
     """*Thread-safe: only `note`, at the start, changes anything.* Aborts them: at the start where this broker
     coordinates all ids, else once all coordinators have been asked.
     """
@@ -36,7 +36,7 @@ class UnclaimedTransactions:
         *,
         max_timeout_ms: int,
         after: Callable[[float, Callable[[], object]], object],
-        others: OtherBrokers | None,
+        others: RemoteCoordinators | None,
     ) -> None:
         """``after`` and ``others`` as `TransactionCoordinator` has them; no transaction of an id stays open
         for longer than ``max_timeout_ms``.

@@ -14,7 +14,7 @@ Refusals = Mapping[TopicPartition, KafkaError]
 """The partitions that are not to be written to, and why."""
 
 
-class OtherBrokers(Protocol):
+class RemoteCoordinators(Protocol):
     """The other brokers, as a coordinator needs them;
     `kafkalog_broker.cluster.transactions.ClusterTransactions` documents each of these.
     """

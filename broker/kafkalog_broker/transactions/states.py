@@ -28,7 +28,7 @@ LAST_EPOCH = 32766
 NO_EPOCH = -1
 
 
-class State(IntEnum):
+class CoordinatorState(IntEnum):
     """Of a transactional id; the numbers are those of its records."""
 
     EMPTY = 0
@@ -39,13 +39,15 @@ class State(IntEnum):
     COMPLETE_ABORT = 5
 
 
-PREPARED: Mapping[State, State] = {
-    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
-    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+PREPARED: Mapping[CoordinatorState, CoordinatorState] = {
+    CoordinatorState.PREPARE_COMMIT: CoordinatorState.COMPLETE_COMMIT,
+    CoordinatorState.PREPARE_ABORT: CoordinatorState.COMPLETE_ABORT,
 }
 """The states whose markers are to be written, and those after them."""
 
-STATE_NAMES: Mapping[State, str] = {state: state.name.title().replace("_", "") for state in State}
+STATE_NAMES: Mapping[CoordinatorState, str] = {
+    state: state.name.title().replace("_", "") for state in CoordinatorState
+}
 """As Kafka's tools show them."""
 
 
@@ -61,7 +63,7 @@ class Transaction:
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: CoordinatorState
     changed_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = -1
@@ -81,19 +83,19 @@ _SAME = Outcome()
 
 _PREPARE, _BUSY, _DONE, _WRONG = "prepare", "busy", "done", "wrong"
 
-ENDING: Mapping[tuple[State, bool], str] = {
-    (State.EMPTY, True): _WRONG,
-    (State.EMPTY, False): _WRONG,
-    (State.ONGOING, True): _PREPARE,
-    (State.ONGOING, False): _PREPARE,
-    (State.PREPARE_COMMIT, True): _BUSY,
-    (State.PREPARE_COMMIT, False): _WRONG,
-    (State.PREPARE_ABORT, True): _WRONG,
-    (State.PREPARE_ABORT, False): _BUSY,
-    (State.COMPLETE_COMMIT, True): _DONE,
-    (State.COMPLETE_COMMIT, False): _WRONG,
-    (State.COMPLETE_ABORT, True): _WRONG,
-    (State.COMPLETE_ABORT, False): _DONE,
+ENDING: Mapping[tuple[CoordinatorState, bool], str] = {
+    (CoordinatorState.EMPTY, True): _WRONG,
+    (CoordinatorState.EMPTY, False): _WRONG,
+    (CoordinatorState.ONGOING, True): _PREPARE,
+    (CoordinatorState.ONGOING, False): _PREPARE,
+    (CoordinatorState.PREPARE_COMMIT, True): _BUSY,
+    (CoordinatorState.PREPARE_COMMIT, False): _WRONG,
+    (CoordinatorState.PREPARE_ABORT, True): _WRONG,
+    (CoordinatorState.PREPARE_ABORT, False): _BUSY,
+    (CoordinatorState.COMPLETE_COMMIT, True): _DONE,
+    (CoordinatorState.COMPLETE_COMMIT, False): _WRONG,
+    (CoordinatorState.COMPLETE_ABORT, True): _WRONG,
+    (CoordinatorState.COMPLETE_ABORT, False): _DONE,
 }
 """What EndTxn does in each state, to commit (True) or to abort."""
 
@@ -116,10 +118,10 @@ def initialize(
         return Outcome(error=_concurrent(known))
     if producer is not None and not _is_its(known, *producer):
         return Outcome(error=_fenced(known, producer[1]))
-    if known.state is State.ONGOING:
+    if known.state is CoordinatorState.ONGOING:
         return Outcome(_aborting(known, now_ms), _concurrent(known))
     emptied = replace(
-        known, state=State.EMPTY, partitions=frozenset(), timeout_ms=timeout_ms, changed_ms=now_ms,
+        known, state=CoordinatorState.EMPTY, partitions=frozenset(), timeout_ms=timeout_ms, changed_ms=now_ms,
         started_ms=-1,
     )  # fmt: skip
     if producer is not None and producer[1] != known.epoch:
@@ -158,14 +160,18 @@ def add(
         return Outcome(error=e)
     if known.state in PREPARED:
         return Outcome(error=_concurrent(known))
-    if known.state is State.ONGOING:
+    if known.state is CoordinatorState.ONGOING:
         together = known.partitions.union(partitions)
         if together == known.partitions:
             return _SAME
         return Outcome(replace(known, partitions=together, changed_ms=now_ms))
     return Outcome(
         replace(
-            known, state=State.ONGOING, partitions=frozenset(partitions), changed_ms=now_ms, started_ms=now_ms
+            known,
+            state=CoordinatorState.ONGOING,
+            partitions=frozenset(partitions),
+            changed_ms=now_ms,
+            started_ms=now_ms,
         )
     )
 
@@ -185,7 +191,7 @@ def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool
         what = "committed" if commit else "aborted"
         where = STATE_NAMES[known.state]
         return Outcome(error=InvalidTxnState(f"a transaction cannot be {what} in state {where}"))
-    state = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    state = CoordinatorState.PREPARE_COMMIT if commit else CoordinatorState.PREPARE_ABORT
     return Outcome(replace(known, state=state, changed_ms=now_ms))
 
 
@@ -206,14 +212,14 @@ def end_with_epoch(
             known = check_producer(known, producer_id, epoch)
         except KafkaError as e:
             return Outcome(error=e)
-    ending = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    ending = CoordinatorState.PREPARE_COMMIT if commit else CoordinatorState.PREPARE_ABORT
     if known.state is ending or (known.state in PREPARED and not repeated):
         return Outcome(error=_concurrent(known))
     if repeated and known.state is PREPARED[ending]:
         return _SAME
-    if repeated and known.state in (State.EMPTY, State.ONGOING):
+    if repeated and known.state in (CoordinatorState.EMPTY, CoordinatorState.ONGOING):
         return Outcome(error=_fenced(known, epoch))
-    if repeated or (commit and known.state is not State.ONGOING):
+    if repeated or (commit and known.state is not CoordinatorState.ONGOING):
         what, where = "committed" if commit else "aborted", STATE_NAMES[known.state]
         return Outcome(error=InvalidTxnState(f"a transaction cannot be {what} in state {where}"))
     if known.epoch > LAST_EPOCH:
@@ -229,20 +235,20 @@ def check_writable(
     Raises `InvalidTxnState` where it does not, and as `check_producer`.
     """
     known = check_producer(known, producer_id, epoch)
-    if known.state is not State.ONGOING or partition not in known.partitions:
+    if known.state is not CoordinatorState.ONGOING or partition not in known.partitions:
         raise InvalidTxnState(f"{partition} is not part of an open transaction of producer {producer_id}")
 
 
 def overdue(known: Transaction, now_ms: int) -> Outcome:
     """Time has passed: a transaction that is open for too long is aborted, and its producer fenced."""
-    if known.state is State.ONGOING and known.started_ms + known.timeout_ms < now_ms:
+    if known.state is CoordinatorState.ONGOING and known.started_ms + known.timeout_ms < now_ms:
         return Outcome(_aborting(known, now_ms))
     return _SAME
 
 
 def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
     """Whether nothing has happened to the id for so long that its record is deleted."""
-    idle = known.state is not State.ONGOING and known.state not in PREPARED
+    idle = known.state is not CoordinatorState.ONGOING and known.state not in PREPARED
     return idle and known.changed_ms + expiration_ms <= now_ms
 
 
@@ -257,7 +263,7 @@ def completed(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Tra
 
 
 def _fresh(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Transaction:
-    return Transaction(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, now_ms)
+    return Transaction(transactional_id, producer_id, 0, timeout_ms, CoordinatorState.EMPTY, now_ms)
 
 
 def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
@@ -268,7 +274,11 @@ def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
 def _aborting(known: Transaction, now_ms: int) -> Transaction:
     """In one record with the epoch that fences: a crash leaves both or none."""
     return replace(
-        known, state=State.PREPARE_ABORT, epoch=known.epoch + 1, changed_ms=now_ms, last_epoch=NO_EPOCH
+        known,
+        state=CoordinatorState.PREPARE_ABORT,
+        epoch=known.epoch + 1,
+        changed_ms=now_ms,
+        last_epoch=NO_EPOCH,
     )
 
 

@@ -17,7 +17,7 @@ import struct
 from itertools import groupby
 
 from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
-from kafkalog_broker.transactions.states import State, Transaction
+from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.varint import read_uvarint
 from pyspark_kafkalog.types import TopicPartition
@@ -39,7 +39,7 @@ def encode_value(transaction: Transaction) -> bytes:
     out = bytearray(
         _HEAD.pack(0, transaction.producer_id, transaction.epoch, transaction.timeout_ms, transaction.state)
     )
-    if transaction.state is State.EMPTY:
+    if transaction.state is CoordinatorState.EMPTY:
         out += _INT32.pack(-1)
     else:
         topics = {
@@ -81,7 +81,7 @@ def decode_value(transactional_id: str, data: bytes) -> Transaction:
             reader.skip_tags()
         changed_ms, started_ms = _TIMES.unpack_from(data, reader.position)
         return Transaction(
-            transactional_id, producer_id, epoch, timeout_ms, State(state), changed_ms,
+            transactional_id, producer_id, epoch, timeout_ms, CoordinatorState(state), changed_ms,
             frozenset(partitions), started_ms,
         )  # fmt: skip
     except (struct.error, UnicodeDecodeError, IndexError, ValueError) as e:

@@ -32,7 +32,7 @@ class Question:
 _Key = tuple[TopicPartition, int]
 
 
-class VerifiedTransactions:
+class TxnVerification:
     """*Thread-safe.* Which partitions are in open transactions of producers, by partition and producer id.
 
     A key's lock, one of ``_locks``, is held while data of its transaction or the marker that ends it is

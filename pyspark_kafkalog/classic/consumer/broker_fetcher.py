@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _STOP_SECONDS = 5.0
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A broker's host and port."""
 
     host: str
@@ -37,7 +37,7 @@ class BrokerFetcher:
 
     def __init__(
         self,
-        address: Address,
+        address: BrokerAddress,
         config: ConnectorConfig,
         store: Callable[[OwnedPartition, int], object],
         *,

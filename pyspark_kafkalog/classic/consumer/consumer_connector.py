@@ -8,15 +8,21 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from pyspark_kafkalog.classic.consumer.broker_fetcher import Address, BrokerFetcher
+from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerAddress, BrokerFetcher
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore, open_offsets
 from pyspark_kafkalog.classic.consumer.stream import MessageStream, OwnedPartition, TopicFilter
-from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, GroupMember, GroupWatch, Lease, thread_id
+from pyspark_kafkalog.classic.consumer.zookeeper_group import (
+    Claim,
+    GroupMember,
+    GroupWatch,
+    SessionLease,
+    thread_id,
+)
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, PartitionKey, Subscription, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, ConsumerSubscription, PartitionKey, layout_of
 from pyspark_kafkalog.zookeeper.registries import ConsumerIdInUse, brokers
 from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
 
@@ -47,7 +53,7 @@ class OwnedPartitions:
         self,
         config: ConnectorConfig,
         offsets: OffsetStore,
-        lease: Lease,
+        lease: SessionLease,
         stream_of: Callable[[str, int], MessageStream],
         *,
         before_commit: Callable[[], object] | None = None,
@@ -58,7 +64,7 @@ class OwnedPartitions:
         self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()
         self._partitions: dict[PartitionKey, tuple[OwnedPartition, BrokerFetcher | None]] = {}
-        self._fetchers: dict[Address, BrokerFetcher] = {}
+        self._fetchers: dict[BrokerAddress, BrokerFetcher] = {}
 
     def partitions(self) -> list[OwnedPartition]:
         """The partitions read now, sorted."""
@@ -148,7 +154,7 @@ class OwnedPartitions:
                 node = nodes.get(partition.broker)
                 if node is None:
                     continue
-                address = Address(node.host, node.port)
+                address = BrokerAddress(node.host, node.port)
                 if fetcher is not None:
                     if fetcher.address == address:
                         continue
@@ -232,7 +238,7 @@ class ConsumerConnector:
         self._layout = layout_of(config, config.protocol)
         self._session = session_of(config)
         self._offsets = open_offsets(config, self._session, self._layout, clock=clock)
-        self._lease = Lease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
+        self._lease = SessionLease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
         self._streams: dict[tuple[str, int], MessageStream] = {}
         self._filtered: list[MessageStream] = []
         self._owned = OwnedPartitions(
@@ -262,7 +268,7 @@ class ConsumerConnector:
                 not expired yet: then try again later.
             ConnectionLost: ZooKeeper does not answer.
         """
-        subscription = Subscription(streams)
+        subscription = ConsumerSubscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
         by_thread = {(topic, one.number): one for topic, several in found.items() for one in several}
         self._join(subscription, by_thread, [])
@@ -338,7 +344,7 @@ class ConsumerConnector:
 
     def _join(
         self,
-        subscription: Subscription,
+        subscription: ConsumerSubscription,
         streams: dict[tuple[str, int], MessageStream],
         filtered: list[MessageStream],
     ) -> None:

@@ -14,9 +14,9 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.consumer07 import KAFKA, ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.types import TopicPartition
-from pyspark_kafkalog.zookeeper.paths import Layout, PartitionKey
+from pyspark_kafkalog.zookeeper.paths import PartitionKey, RegistryLayout
 from pyspark_kafkalog.zookeeper.registries import brokers, read_group_offset, write_group_offset
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class OffsetStore(Protocol):
 class ZooKeeperOffsets:
     """*Thread-safe.* In a group's ``offsets`` znodes, of either layout. Uses its owner's session."""
 
-    def __init__(self, session: Session, layout: Layout, group: str) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, group: str) -> None:
         self._session, self._layout, self._group = session, layout, group
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
@@ -157,7 +157,7 @@ class DualOffsets:
 
 
 def open_offsets(
-    config: ConnectorConfig, session: Session, layout: Layout, *, clock: Clock = SYSTEM_CLOCK
+    config: ConnectorConfig, session: ZooKeeperSession, layout: RegistryLayout, *, clock: Clock = SYSTEM_CLOCK
 ) -> OffsetStore:
     """The store for ``offsets.storage`` and ``dual.commit.enabled``; does not connect yet."""
     zookeeper = ZooKeeperOffsets(session, layout, config.group_id)

@@ -16,7 +16,13 @@ from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
-from pyspark_kafkalog.zookeeper.paths import BLACK_LIST, WHITE_LIST, PartitionKey, Subscription, topic_regex
+from pyspark_kafkalog.zookeeper.paths import (
+    BLACK_LIST,
+    WHITE_LIST,
+    ConsumerSubscription,
+    PartitionKey,
+    topic_regex,
+)
 
 _LENGTH_BYTES = 4
 _BATCH_START_BYTES = 12
@@ -392,9 +398,9 @@ class TopicFilter:
         matching = topic_regex(self.expression).pattern
         return re.compile(matching if self._pattern == WHITE_LIST else rf"(?!(?:{matching})\Z)[\s\S]*")
 
-    def subscription(self, streams: int) -> Subscription:
+    def subscription(self, streams: int) -> ConsumerSubscription:
         """The subscription to register. Raises `InvalidConfig` for less than one stream."""
-        return Subscription({self.expression: streams}, self._pattern)
+        return ConsumerSubscription({self.expression: streams}, self._pattern)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.expression!r})"

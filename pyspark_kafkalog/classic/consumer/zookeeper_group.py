@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper.paths import Layout, PartitionKey, PartitionNode, Subscription
-from pyspark_kafkalog.zookeeper.session import Session, Watch
+from pyspark_kafkalog.zookeeper.paths import ConsumerSubscription, PartitionKey, PartitionNode, RegistryLayout
+from pyspark_kafkalog.zookeeper.session import Watch, ZooKeeperSession
 
 P = TypeVar("P")
 
@@ -48,7 +48,7 @@ def thread_id(consumer: str, stream: int) -> str:
 
 
 def threads_by_topic(
-    subscriptions: Mapping[str, Subscription], topics: Collection[str]
+    subscriptions: Mapping[str, ConsumerSubscription], topics: Collection[str]
 ) -> dict[str, list[str]]:
     """The group's threads for each subscribed topic, sorted; ``subscriptions`` are by consumer id.
 
@@ -87,10 +87,10 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class GroupSnapshot:
     """A group in ZooKeeper at one time: everything that an assignment depends on."""
 
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: Mapping[str, ConsumerSubscription]
     partitions: Mapping[str, Collection[PartitionNode]]
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
@@ -125,12 +125,12 @@ class Snapshot:
         }
 
 
-def read_group(session: Session, layout: Layout, group: str) -> Snapshot:
+def read_group(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> GroupSnapshot:
     """The group as it is now, with all topics that its members read."""
     subscriptions = registries.consumers(session, layout, group)
     topics = registries.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
-    return Snapshot(
+    return GroupSnapshot(
         subscriptions, {topic: registries.partitions(session, layout, topic) for topic in sorted(read)}
     )
 
@@ -144,11 +144,11 @@ class GroupMember:
 
     def __init__(
         self,
-        session: Session,
-        layout: Layout,
+        session: ZooKeeperSession,
+        layout: RegistryLayout,
         group: str,
         consumer: str,
-        subscription: Subscription,
+        subscription: ConsumerSubscription,
         holder: RebalanceListener,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -234,10 +234,10 @@ class GroupWatch:
 
     def __init__(
         self,
-        session: Session,
-        layout: Layout,
+        session: ZooKeeperSession,
+        layout: RegistryLayout,
         group: str,
-        subscription: Subscription,
+        subscription: ConsumerSubscription,
         changed: Callable[[], object],
     ) -> None:
         self._session, self._layout, self._group = session, layout, group
@@ -275,7 +275,7 @@ class GroupWatch:
         self._changed()
 
 
-class Lease:
+class SessionLease:
     """*Thread-safe.* How long we may assume that our znodes exist; afterwards others may own our partitions.
 
     ZooKeeper keeps a session for its timeout after its last answer. A process that was stopped meanwhile

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.classic.consumer.stream import MessageMetadata
 from pyspark_kafkalog.classic.producer.async_producer import EventQueue, QueueClosed, QueueItem
-from pyspark_kafkalog.classic.producer.router import Route, router_of
+from pyspark_kafkalog.classic.producer.router import Destination, router_of
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -297,7 +297,7 @@ class RequestTarget:
     def _attempt(self, items: Sequence[QueueItem]) -> tuple[Sequence[QueueItem], KafkaError | None]:
         """Send each broker its part; returns what is left of ``items``, in order, and why."""
         parts: dict[BrokerNode, list[tuple[int, int]]] = defaultdict(list)
-        routes: dict[tuple[str, Any], Route] = {}
+        routes: dict[tuple[str, Any], Destination] = {}
         try:
             for place, item in enumerate(items):
                 route = routes.get((item.topic, item.key))

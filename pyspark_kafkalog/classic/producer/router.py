@@ -23,7 +23,7 @@ from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.zookeeper.paths import BrokerNode, Layout, layout_of
+from pyspark_kafkalog.zookeeper.paths import BrokerNode, RegistryLayout, layout_of
 from pyspark_kafkalog.zookeeper.registries import (
     RegistryWatch,
     brokers,
@@ -31,7 +31,7 @@ from pyspark_kafkalog.zookeeper.registries import (
     watch_brokers,
     watch_topic,
 )
-from pyspark_kafkalog.zookeeper.session import Session, session_of
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession, session_of
 
 _INT_BITS, _LONG_BITS = 32, 64
 
@@ -145,7 +145,7 @@ class ZooKeeperDirectory:
     every live broker, which creates it.
     """
 
-    def __init__(self, session: Session, layout: Layout, first_partition: int) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
         """``first_partition`` is where a new topic is sent to."""
         self._session, self._layout, self._first = session, layout, first_partition
         self._lock, self._looking = threading.Lock(), threading.Lock()
@@ -276,7 +276,7 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
     return ZooKeeperDirectory(session_of(config), layout_of(config, config.protocol), first_partition)
 
 
-class Route(NamedTuple):
+class Destination(NamedTuple):
     """A broker and its partition; `ANY_PARTITION` lets the broker choose."""
 
     broker: BrokerNode
@@ -290,7 +290,7 @@ class Router(Protocol):
         """Look up the brokers; ``changed`` is called with them now and later."""
         ...
 
-    def route(self, topic: str, key: Any) -> Route:
+    def route(self, topic: str, key: Any) -> Destination:
         """The broker and partition for a message with this key.
 
         Raises `InvalidPartitions` for a partitioner's wrong number, BROKER_NOT_AVAILABLE for no live broker.
@@ -317,8 +317,8 @@ class RandomRouter:
     def start(self, changed: Changed) -> None:
         changed({broker.id: broker for broker in self._brokers})
 
-    def route(self, topic: str, key: Any) -> Route:  # noqa: ARG002  (as every router)
-        return Route(self._random.choice(self._brokers), ANY_PARTITION)
+    def route(self, topic: str, key: Any) -> Destination:  # noqa: ARG002  (as every router)
+        return Destination(self._random.choice(self._brokers), ANY_PARTITION)
 
     def failed(self, topic: str) -> None:
         """There is nothing to refresh."""
@@ -339,14 +339,14 @@ class PartitionRouter:
     def start(self, changed: Changed) -> None:
         self._directory.start(changed)
 
-    def route(self, topic: str, key: Any) -> Route:
+    def route(self, topic: str, key: Any) -> Destination:
         """See `Router`."""
         for _ in range(self._retries + 1):
             rows = self._directory.partitions(topic)
             chosen = rows[self._chosen(topic, key, len(rows))]
             broker = self._directory.broker(chosen.broker)
             if broker is not None:
-                return Route(broker, chosen.partition)
+                return Destination(broker, chosen.partition)
             self._directory.refresh(topic)
         code = ErrorCode.BROKER_NOT_AVAILABLE
         raise error_for(code, f"{topic}: broker {chosen.broker} of the chosen partition is not live")

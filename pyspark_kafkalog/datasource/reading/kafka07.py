@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.columnar.decoder import EngineName, RecordBatchDecoder
     from pyspark_kafkalog.ledger.plan import PartitionFacts
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
-    from pyspark_kafkalog.zookeeper.session import Session
+    from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
 Address = tuple[str, int]
 
@@ -132,7 +132,7 @@ class ZooKeeperRegistry:
 
         return ZooKeeperGroup(self._config, name, PROTOCOL_07)
 
-    def _session(self) -> Session:
+    def _session(self) -> ZooKeeperSession:
         # kazoo is loaded only where ZooKeeper is asked.
         from pyspark_kafkalog.zookeeper.session import session_of
 

@@ -1,6 +1,6 @@
 """What a batch of a stream reads: how many offsets, from where to where, and what is lost in between. Pure.
 
-Limits, conditions and words are those of Spark's own Kafka connector (docs/datasource.md, "Data loss in
+BatchLimits, conditions and words are those of Spark's own Kafka connector (docs/datasource.md, "Data loss in
 streams").
 """
 
@@ -166,14 +166,14 @@ def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicParti
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How many offsets a batch should have; None is no limit."""
 
     least: int | None
     most: int | None
 
 
-NO_LIMITS = Limits(None, None)
+NO_LIMITS = BatchLimits(None, None)
 
 
 class Trigger:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.datasource.reading.start_positions import locate_start
 from pyspark_kafkalog.datasource.reading.wire import open_cluster
 from pyspark_kafkalog.datasource.stream.stream_batches import (
     NO_LIMITS,
-    Limits,
+    BatchLimits,
     Offsets,
     OffsetsLost,
     Trigger,
@@ -90,7 +90,7 @@ class StreamDriver:
             self._position = self._initial
         return self._initial
 
-    def latest(self, start: OffsetsByPartition | None, limits: Limits = NO_LIMITS) -> OffsetsByPartition:
+    def latest(self, start: OffsetsByPartition | None, limits: BatchLimits = NO_LIMITS) -> OffsetsByPartition:
         """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
 
         ``start`` is None with Spark before 4.2: then it is where the last batch of this run ended. The first

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_reader import TaskReader
 from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
-from pyspark_kafkalog.datasource.stream.stream_batches import NO_LIMITS, Limits
+from pyspark_kafkalog.datasource.stream.stream_batches import NO_LIMITS, BatchLimits
 from pyspark_kafkalog.datasource.stream.stream_driver import StreamDriver
 from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets, encode_offsets
 from pyspark_kafkalog.errors import briefly
@@ -94,8 +94,8 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._driven = StreamDriver(self._options)
         return self._driven
 
-    def _limits(self, limit: ReadLimit | None) -> Limits:
+    def _limits(self, limit: ReadLimit | None) -> BatchLimits:
         """Both bounds: Spark knows no limit made of two, so the other one is the option's."""
         if limit is not None and isinstance(limit, admission.ReadAllAvailable):
             return NO_LIMITS
-        return Limits(self._options.min_offsets, self._options.max_offsets)
+        return BatchLimits(self._options.min_offsets, self._options.max_offsets)

@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.stores.object_clients import INSTEAD, Address
+from pyspark_kafkalog.ledger.stores.object_clients import INSTEAD, StoreAddress
 
 Get = Callable[[str], str | None]
 
-Settings = dict[str, Any]
+HadoopSettings = dict[str, Any]
 
 
-def settings_of(address: Address, get: Get) -> Settings:
+def settings_of(address: StoreAddress, get: Get) -> HadoopSettings:
     """What the keys say of a bucket or container; empty if they say nothing.
 
     Raises:
@@ -51,7 +51,7 @@ def _missing(key: str, value: str, needed: str) -> InvalidConfig:
 _KEYSTORE = "hadoop.security.credential.provider.path"
 
 
-def _of_environment(get: Get, instead: str) -> Settings:
+def _of_environment(get: Get, instead: str) -> HadoopSettings:
     """No credentials: no key names any, nor a keystore that may hold them."""
     keystore = get(_KEYSTORE)
     if keystore:
@@ -70,7 +70,7 @@ _AWS_HOST = re.compile(
 )
 
 
-def _s3(address: Address, get: Get) -> Settings:
+def _s3(address: StoreAddress, get: Get) -> HadoopSettings:
     def s3a(key: str) -> str | None:
         return get(f"fs.s3a.bucket.{address.root}.{key}") or get(f"fs.s3a.{key}")
 
@@ -98,14 +98,14 @@ def _s3(address: Address, get: Get) -> Settings:
     return settings
 
 
-def _s3_credentials(s3a: Get, get: Get) -> Settings:
+def _s3_credentials(s3a: Get, get: Get) -> HadoopSettings:
     """Those of the first provider in the list that has any, as S3A finds them."""
     names = {
         "access_key_id": "access.key",
         "secret_access_key": "secret.key",
         "session_token": "session.token",
     }
-    keys: Settings = {name: value for name, key in names.items() if (value := s3a(key))}
+    keys: HadoopSettings = {name: value for name, key in names.items() if (value := s3a(key))}
     has_keys = keys.keys() >= {"access_key_id", "secret_access_key"}
     given = s3a("aws.credentials.provider")
     from_environment = False
@@ -142,7 +142,7 @@ def _s3_credentials(s3a: Get, get: Get) -> Settings:
 _ENCRYPTIONS = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
 
 
-def _s3_encryption(s3a: Get) -> Settings:
+def _s3_encryption(s3a: Get) -> HadoopSettings:
     """Of the objects that we write: a bucket may refuse others than Spark's."""
     named = "fs.s3a.encryption.algorithm"
     method = s3a("encryption.algorithm") or s3a("server-side-encryption-algorithm")
@@ -158,7 +158,7 @@ def _s3_encryption(s3a: Get) -> Settings:
             f"{named} is {method}. Python cannot read what Java encrypts before it is sent; use SSE-S3, "
             "SSE-KMS, DSSE-KMS or SSE-C, or leave the encryption to the bucket"
         )
-    settings: Settings = {"server_side_encryption": _ENCRYPTIONS[method]}
+    settings: HadoopSettings = {"server_side_encryption": _ENCRYPTIONS[method]}
     if key and "KMS" in method:
         settings["sse_kms_key_id"] = key
     return settings
@@ -167,7 +167,7 @@ def _s3_encryption(s3a: Get) -> Settings:
 # --- Azure
 
 
-def _azure(address: Address, get: Get) -> Settings:
+def _azure(address: StoreAddress, get: Get) -> HadoopSettings:
     container, _, host = address.root.partition("@")
 
     def of_account(key: str) -> str | None:
@@ -181,7 +181,7 @@ def _azure(address: Address, get: Get) -> Settings:
     return settings
 
 
-def _azure_credentials(of_account: Get, get: Get) -> Settings:
+def _azure_credentials(of_account: Get, get: Get) -> HadoopSettings:
     kind = of_account("fs.azure.account.auth.type") or "SharedKey"
     if kind == "SharedKey":
         provider = of_account("fs.azure.account.keyprovider")
@@ -208,7 +208,7 @@ _TOKEN_FILE = "/var/run/secrets/azure/tokens/azure-identity-token"
 """Where the webhook of Azure's workload identity puts it; Hadoop's default."""
 
 
-def _azure_oauth(of_account: Get) -> Settings:
+def _azure_oauth(of_account: Get) -> HadoopSettings:
     def oauth(key: str) -> str | None:
         return of_account(f"fs.azure.account.oauth2.{key}")
 
@@ -264,7 +264,7 @@ _GCS_PREFIXES = ("fs.gs.auth.", "google.cloud.auth.")
 _GCS_AMBIENT = ("COMPUTE_ENGINE", "APPLICATION_DEFAULT")
 
 
-def _gcs(address: Address, get: Get) -> Settings:  # noqa: ARG001
+def _gcs(address: StoreAddress, get: Get) -> HadoopSettings:  # noqa: ARG001
     def auth(key: str) -> str | None:
         return next((value for prefix in _GCS_PREFIXES if (value := get(prefix + key))), None)
 
@@ -275,7 +275,7 @@ def _gcs(address: Address, get: Get) -> Settings:  # noqa: ARG001
     return settings
 
 
-def _gcs_credentials(auth: Get, get: Get) -> Settings:
+def _gcs_credentials(auth: Get, get: Get) -> HadoopSettings:
     for key in (
         "impersonation.service.account", "access.token.provider.impl", "access.token.provider",
         "service.account.keyfile",

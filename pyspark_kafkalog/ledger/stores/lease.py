@@ -20,7 +20,7 @@ Version: TypeAlias = dict[str, Any]
 """What names a version of an object in a condition."""
 
 
-class Found(NamedTuple):
+class StoredObject(NamedTuple):
     """An object: its content and version, and the id of the call that wrote it, if that is kept."""
 
     data: bytes
@@ -37,7 +37,7 @@ class Conditional(Protocol):
         """See `Store.remove`."""
         ...
 
-    def get(self, name: str) -> Found | None:
+    def get(self, name: str) -> StoredObject | None:
         """A record with what a conditional write needs."""
         ...
 
@@ -87,7 +87,7 @@ class Lease:
 
     def _wait(self) -> None:
         """Create the lock, or replace one that expires meanwhile."""
-        seen: Found | None = None
+        seen: StoredObject | None = None
         since = time.monotonic()
         while True:
             expired = seen if time.monotonic() - since > _LEASE_S else None
@@ -138,10 +138,10 @@ class Lease:
     def _content(self) -> bytes:
         return json.dumps({"holder": self._holder, "id": self._id, "beat": self._beats}).encode()
 
-    def _is_ours(self, found: Found) -> bool:
+    def _is_ours(self, found: StoredObject) -> bool:
         return f'"id": "{self._id}"'.encode() in found.data
 
-    def _busy(self, found: Found | None) -> str:
+    def _busy(self, found: StoredObject | None) -> str:
         holder = "another driver"
         with suppress(ValueError, KeyError, TypeError):
             holder = str(json.loads(found.data if found else b"")["holder"])

@@ -39,7 +39,7 @@ def is_object_store(location: str) -> bool:
     return bool(found) and scheme.lower() in OBJECT_SCHEMES
 
 
-class Address(NamedTuple):
+class StoreAddress(NamedTuple):
     """Where a ledger is: ``root`` is a bucket, or container@host; ``prefix`` has no slash at its ends."""
 
     cloud: str
@@ -47,7 +47,7 @@ class Address(NamedTuple):
     prefix: str
 
 
-def address_of(location: str) -> Address:
+def address_of(location: str) -> StoreAddress:
     """The parts of a URL with one of `OBJECT_SCHEMES`.
 
     Raises:
@@ -70,7 +70,7 @@ def address_of(location: str) -> Address:
     prefix = parts.path.strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise UnsafeStore(f"{shown}: a path in a store has no empty part and no . or ..")
-    return Address(_CLOUDS[scheme], parts.netloc, prefix)
+    return StoreAddress(_CLOUDS[scheme], parts.netloc, prefix)
 
 
 _LONG_REASON = 300
@@ -85,14 +85,14 @@ def reason(error: BaseException) -> str:
 
 
 _Settings = tuple[tuple[str, Any], ...]
-_clients: dict[Address, tuple[_Settings, Any]] = {}
+_clients: dict[StoreAddress, tuple[_Settings, Any]] = {}
 """By bucket, with what it was opened with: rotated credentials open another one in its place."""
 
 _opened_in = 0
 _opening = threading.Lock()
 
 
-def client(address: Address, location: str) -> Any:
+def client(address: StoreAddress, location: str) -> Any:
     """This process's client of a bucket.
 
     Raises:
@@ -120,7 +120,7 @@ SETTINGS_VARIABLE = "KAFKALOG_STORES"
 _given: dict[str, dict[str, Any]] = {}
 
 
-def give_settings(address: Address, settings: dict[str, Any]) -> str:
+def give_settings(address: StoreAddress, settings: dict[str, Any]) -> str:
     """Use these settings of obstore's, by its names, for a bucket, in this process; none, if they are empty.
 
     Returns all that were given, for `SETTINGS_VARIABLE` of other processes; it holds secrets.
@@ -143,7 +143,7 @@ _AZURE_HOSTS = ("dfs.core.windows.net", "blob.core.windows.net")
 """Of accounts in the cloud that obstore thinks all are in; its other clouds have other ends."""
 
 
-def _settings(address: Address) -> _Settings:
+def _settings(address: StoreAddress) -> _Settings:
     """What was given, and what obstore does not find by itself in the environment."""
     here = f"{address.cloud}:{address.root}"
     given: dict[str, Any] | None = _given.get(here)
@@ -170,7 +170,7 @@ def _check(endpoint: str | None, name: str) -> None:
         )
 
 
-def _open(address: Address, settings: dict[str, Any], location: str) -> Any:
+def _open(address: StoreAddress, settings: dict[str, Any], location: str) -> Any:
     try:
         from obstore.exceptions import BaseError
         from obstore.store import AzureStore, GCSStore, S3Store

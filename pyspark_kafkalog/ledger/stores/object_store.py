@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.stores.lease import Found, Lease, Version
+from pyspark_kafkalog.ledger.stores.lease import Lease, StoredObject, Version
 from pyspark_kafkalog.ledger.stores.object_clients import INSTEAD, address_of, client, reason
 from pyspark_kafkalog.ledger.stores.store import StoredFile, side_by_side
 
@@ -183,7 +183,7 @@ class ObjectStore:
         except LoadError as e:
             raise OSError(errno.EIO, str(e)) from None
 
-    def get(self, name: str) -> Found | None:
+    def get(self, name: str) -> StoredObject | None:
         """A record with what a conditional write needs."""
         key = self._key(name)
         with self._failures(name, "read") as store:
@@ -202,7 +202,7 @@ class ObjectStore:
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
                 return None
 
-    def _get(self, store: Any, key: str) -> Found | None:
+    def _get(self, store: Any, key: str) -> StoredObject | None:
         import obstore
 
         try:
@@ -210,7 +210,7 @@ class ObjectStore:
             data = bytes(result.bytes())
         except FileNotFoundError:
             return None
-        return Found(data, _version_of(result.meta), result.attributes.get(_WRITE_ID))
+        return StoredObject(data, _version_of(result.meta), result.attributes.get(_WRITE_ID))
 
     def _stored(self, meta: Any) -> StoredFile:
         prefix = f"{self._address.prefix}/" if self._address.prefix else ""

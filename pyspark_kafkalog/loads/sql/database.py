@@ -238,12 +238,12 @@ class Database:
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> Iterator[DatabaseSession]:
         """A connection during the context; what was not committed is rolled back."""
         with self.failures("cannot be opened"):
             connection = self.connect()
         try:
-            yield Session(self, connection)
+            yield DatabaseSession(self, connection)
         finally:
             with suppress(Exception):
                 connection.rollback()
@@ -268,7 +268,7 @@ class Database:
         return masked(text)
 
 
-class Session:
+class DatabaseSession:
     """One connection, in a transaction from one `commit` or `rollback` to the next. *Not thread-safe.*
 
     Statements have ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pyspark_kafkalog.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
-from pyspark_kafkalog.loads.sql.database import SQLITE, Session, TableName, placeholders
+from pyspark_kafkalog.loads.sql.database import SQLITE, DatabaseSession, TableName, placeholders
 
 SQL_FORMAT = "sql"
 """The format of such an output in a commit."""
@@ -151,7 +151,7 @@ class OffsetTables:
     Except to create and claim tables, the caller commits.
     """
 
-    def __init__(self, session: Session, table: TableName) -> None:
+    def __init__(self, session: DatabaseSession, table: TableName) -> None:
         """They need not exist yet; see `ensure`."""
         self.session = session
         self.table = table

@@ -16,7 +16,7 @@ from pyspark_kafkalog.ledger.archive import Archive
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.records import plan_name, receipts_name
-from pyspark_kafkalog.loads.sql.database import Connect, Database, Session, TableName, database_of
+from pyspark_kafkalog.loads.sql.database import Connect, Database, DatabaseSession, TableName, database_of
 from pyspark_kafkalog.loads.sql.offset_tables import (
     SQL_FORMAT,
     SUPERSEDED,
@@ -51,7 +51,9 @@ def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None)
     return audit_database(Ledger.at(offsets, name), database_of(url, connect))
 
 
-def _audit_table(archive: Archive, session: Session, table: TableName, loads: Sequence[int]) -> Iterator[str]:
+def _audit_table(
+    archive: Archive, session: DatabaseSession, table: TableName, loads: Sequence[int]
+) -> Iterator[str]:
     """One table; ``loads`` are those in effect that wrote it."""
     tables = OffsetTables(session, table)
     at = f"{session.database.name}: table {table}"
@@ -108,7 +110,7 @@ def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: Rang
 
 
 def _audit_counts(
-    session: Session, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
+    session: DatabaseSession, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
 ) -> Iterator[str]:
     """The rows of the table, against what the loads wrote."""
     if claim.load_column is None:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import DatabaseFailed, IncompleteLoad, InvalidConfig, LoadError, ReceiptMismatch
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
@@ -22,7 +22,7 @@ from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,
     SQLITE,
     Connect,
-    Session,
+    DatabaseSession,
     TableName,
     database_of,
 )
@@ -105,7 +105,7 @@ class SqlTable:
             self._check_columns(session, schema)
             clean_table(tables, work.ledger, claim, work.plan.parent)
 
-    def find(self, work: Work, /) -> Output | None:
+    def find(self, work: Work, /) -> LoadOutput | None:
         """What earlier attempts wrote, if every range of the plan is there."""
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
@@ -126,7 +126,7 @@ class SqlTable:
             check_same_range(self.database, row, work.plan, planned, receipt)
         return self._output(rows)
 
-    def write(self, work: Work, /) -> Output:
+    def write(self, work: Work, /) -> LoadOutput:
         """Write what is missing, and check that everything is there."""
         if work.is_whole:
             self._write_ranges(work)
@@ -235,7 +235,7 @@ class SqlTable:
         rows = arrow_schema(work.frame.columns, COLUMNS_07)
         return transformed(pa.RecordBatch.from_pylist([], schema=rows), self._transform)[0].schema
 
-    def _check_columns(self, session: Session, schema: pa.Schema) -> None:
+    def _check_columns(self, session: DatabaseSession, schema: pa.Schema) -> None:
         column = self._load_column
         names = [*schema.names, *([column] if column else [])]
         if len({name.lower() for name in names}) < len(names):
@@ -256,7 +256,7 @@ class SqlTable:
                 f"{', '.join(there)}{hint}"
             )
 
-    def _create(self, session: Session, schema: pa.Schema) -> None:
+    def _create(self, session: DatabaseSession, schema: pa.Schema) -> None:
         dialect = self.database.dialect
         if dialect.column_type is None:
             raise LoadError(
@@ -285,9 +285,9 @@ class SqlTable:
             str(self.table), ledger.name, ledger.identity(), ledger.offsets_path, self._load_column, 0, now
         )
 
-    def _output(self, rows: list[RangeRow]) -> Output:
+    def _output(self, rows: list[RangeRow]) -> LoadOutput:
         count = sum(row.row_count for row in rows)
-        return Output(
+        return LoadOutput(
             self.database.name, format=SQL_FORMAT, evidence={"table": str(self.table), "rows": count}
         )
 

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, LostRace, Rec
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
-from pyspark_kafkalog.loads.sql.database import Database, Session, TableName
+from pyspark_kafkalog.loads.sql.database import Database, DatabaseSession, TableName
 from pyspark_kafkalog.loads.sql.offset_tables import WRITTEN, OffsetTables, RangeRow, range_row
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SqlTasks:
             return None
         return self.ledger.receipt(self.plan, part.planned) or self._copy(part, lambda _: 0)[0]
 
-    def _insert(self, session: Session, batch: pa.RecordBatch) -> int:
+    def _insert(self, session: DatabaseSession, batch: pa.RecordBatch) -> int:
         """Transform and insert a batch; returns the number of rows."""
         shaped = transformed(batch, self.transform)
         for one in shaped:

@@ -10,7 +10,7 @@ FindCoordinator  0-4       3              5 and later (error codes of KIP-890, s
   responds with version 0 and error 35.
 * Metadata: in version 0 an empty list requests all topics; later null requests all and an empty list none.
   Responses have topic ids from 10; requests can use them (name null) from 12. A topic's part of the response
-  can be encoded once and sent often (`WrittenTopic`).
+  can be encoded once and sent often (`CachedTopic`).
 * FindCoordinator: up to version 3 the request has one ``key`` and the response one coordinator; version 4 has
   ``coordinator_keys`` and ``coordinators``.
 
@@ -149,23 +149,23 @@ class MetadataResponseTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTopic:
+class CachedTopic:
     """A `MetadataResponseTopic` encoded in one version, for responses of that version."""
 
     data: bytes
 
 
-def written_topic(topic: MetadataResponseTopic, version: int) -> WrittenTopic:
+def written_topic(topic: MetadataResponseTopic, version: int) -> CachedTopic:
     """``topic`` encoded in ``version``."""
     out = Output()
     codec(MetadataResponseTopic, version, version >= _METADATA_FLEXIBLE_SINCE).write(out, topic)
-    return WrittenTopic(bytes(out))
+    return CachedTopic(bytes(out))
 
 
 @tuned(MetadataResponseTopic, 0, 12)
 def _with_written_topics(table: Writer, flexible: bool) -> Writer:  # noqa: ARG001
-    def write(out: Output, value: MetadataResponseTopic | WrittenTopic) -> None:
-        if type(value) is WrittenTopic:
+    def write(out: Output, value: MetadataResponseTopic | CachedTopic) -> None:
+        if type(value) is CachedTopic:
             out += value.data
         else:
             table(out, value)

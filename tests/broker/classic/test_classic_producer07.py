@@ -13,7 +13,7 @@ from pyspark_kafkalog.classic.producer.router import java_hash
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, InvalidPartitions, ServerError
 from pyspark_kafkalog.protocol.v07 import ProduceRequest
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.client.broker07 import Broker07
 from tests.support.until import until
 from tests.support.zookeeper import expire, patient_session
@@ -27,7 +27,7 @@ class Cluster07:
     def __init__(self, connect: str) -> None:
         self.connect = connect
         self.brokers: dict[int, Broker07] = {}
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ZooKeeperSession] = {}
 
     def add(self, id: int, topics: dict[str, int] | None = None) -> Broker07:
         broker = self.brokers[id] = Broker07(partitions=4)

@@ -19,7 +19,7 @@ from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.protocol.wire07 import Wire07, fetch, produce
 from tests.support.until import until
@@ -48,7 +48,7 @@ def kafka(where: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embe
 
 
 @pytest.fixture
-def session(where: str) -> Iterator[Session]:
+def session(where: str) -> Iterator[ZooKeeperSession]:
     with patient_session(where) as session:
         yield session
 
@@ -136,7 +136,7 @@ def test_messages_come_with_where_they_are_from(
 
 
 def test_a_group_goes_on_where_it_committed(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"1", b"2", b"3"])
     first = connect(protocol=protocol, autocommit_enable=False)
@@ -155,7 +155,7 @@ def test_a_group_goes_on_where_it_committed(
 
 
 def test_offsets_are_committed_now_and_then(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"1", b"2"])
     connector = connect(protocol=protocol, autocommit_interval_ms=50, consumer_timeout_ms=300)
@@ -171,7 +171,7 @@ def test_offsets_are_committed_now_and_then(
 
 
 def test_two_consumers_share_the_partitions_and_one_gets_them_back(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"0"])
     write(topic_name, 1, [b"1"])
@@ -215,7 +215,7 @@ def test_a_group_without_offsets_begins_where_configured(
     write: Write,
     protocol: str,
     topic_name: str,
-    session: Session,
+    session: ZooKeeperSession,
     reset: str,
     expected: bytes,
 ) -> None:
@@ -240,7 +240,7 @@ def test_without_a_reset_the_stream_raises_until_there_is_an_offset(
 
 
 def test_an_offset_that_the_log_does_not_hold_is_reset(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"1"])
     group, layout, name = f"g-{topic_name}", layout_of(protocol), name_of(protocol, 0)
@@ -251,7 +251,7 @@ def test_an_offset_that_the_log_does_not_hold_is_reset(
 
 
 def test_an_expired_session_joins_again_and_nothing_is_lost(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"1", b"2"])
     connector = connect(protocol=protocol)
@@ -276,7 +276,7 @@ def test_an_expired_session_joins_again_and_nothing_is_lost(
 
 
 def test_the_way_to_offsets_in_kafka_and_back_loses_no_position(
-    connect: Connect, where: str, kafka: EmbeddedBroker, topic_name: str, session: Session
+    connect: Connect, where: str, kafka: EmbeddedBroker, topic_name: str, session: ZooKeeperSession
 ) -> None:
     with RawClient(kafka.port) as client:
         client.create_topic(topic_name)
@@ -315,7 +315,7 @@ def test_streams_are_created_once_and_settings_are_checked(connect: Connect, top
 
 
 def test_a_consumer_whose_id_is_in_use_may_be_tried_again(
-    connect: Connect, write: Write, protocol: str, topic_name: str, session: Session
+    connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     """As one that was killed and started anew, before ZooKeeper has missed it."""
     write(topic_name, 0, [b"1"])

@@ -12,7 +12,7 @@ from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.classic.mirroring import BROKER, Side, start_mirror
 from tests.support.command_line import SECONDS, kafkalog
 from tests.support.until import until
@@ -52,7 +52,7 @@ def test_a_signal_ends_it_when_all_is_at_the_target_and_committed(
     first, *rates, last = err.splitlines()
     assert (first, last) == ("mirroring main", "read 2 messages, 3 bytes")
     assert all(" messages/s; main: " in rate for rate in rates), err  # one after ten seconds
-    with Session(chroot) as session:
+    with ZooKeeperSession(chroot) as session:
         assert registries.group_offsets(session, V07Layout(), "mirror", "t") == {"1-0": 23}
 
 
@@ -70,7 +70,7 @@ def test_a_target_that_is_not_there_ends_it_without_a_commit(
             mirror.kill()
     assert mirror.returncode == 1
     assert "kafkalog: 1 message(s) were not delivered to the target; nothing more is committed" in err
-    with Session(chroot) as session:
+    with ZooKeeperSession(chroot) as session:
         assert registries.group_offsets(session, V07Layout(), "lost", "gone") == {"1-0": 0}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import IncompleteLoad, LoadError
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.load import Load, load
@@ -62,14 +62,14 @@ class Place:
     def check(self, work: Work, /) -> None:
         pass
 
-    def find(self, work: Work, /) -> Output | None:
-        return Output("nowhere", "", (), "delta") if self._found else None
+    def find(self, work: Work, /) -> LoadOutput | None:
+        return LoadOutput("nowhere", "", (), "delta") if self._found else None
 
-    def write(self, work: Work, /) -> Output:
+    def write(self, work: Work, /) -> LoadOutput:
         if self._fails:
             raise LoadError("no room")
         work.frame.count()
-        return Output("nowhere", "", (), "delta")
+        return LoadOutput("nowhere", "", (), "delta")
 
 
 class Dead(DeadLetters):
@@ -78,8 +78,8 @@ class Dead(DeadLetters):
     def check(self, work: Work) -> None:
         pass
 
-    def write(self, work: Work) -> Output:
-        return Output("nowhere", "dead", (), "parquet")
+    def write(self, work: Work) -> LoadOutput:
+        return LoadOutput("nowhere", "dead", (), "parquet")
 
 
 def within(block: Load, *steps: Callable[[Load], object]) -> None:

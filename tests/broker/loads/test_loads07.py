@@ -26,7 +26,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, V07Layout
 from pyspark_kafkalog.zookeeper.registries import agree_on_cluster
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.client.broker07 import Broker07
 from tests.support.command_line import kafkalog, table
 from tests.support.datasource.source07 import COLUMNS, QUICK
@@ -49,7 +49,7 @@ class Cluster:
     def list(self) -> str:
         return ",".join(f"{id}:{broker.address}" for id, broker in self.brokers.items())
 
-    def register(self, session: Session) -> None:
+    def register(self, session: ZooKeeperSession) -> None:
         """Write what brokers of 0.7 write into ZooKeeper."""
         layout = V07Layout()
         for id, broker in self.brokers.items():
@@ -121,9 +121,9 @@ def loads(cluster: Cluster, tmp_path: Path) -> Loads:
 
 
 @pytest.fixture
-def session(zookeeper_connect: str, cluster: Cluster) -> Iterator[Session]:
+def session(zookeeper_connect: str, cluster: Cluster) -> Iterator[ZooKeeperSession]:
     """At a chroot where the brokers are registered."""
-    with Session(zookeeper_connect) as session:
+    with ZooKeeperSession(zookeeper_connect) as session:
         cluster.register(session)
         yield session
 
@@ -174,7 +174,7 @@ def test_a_replay_reads_the_same_rows_though_the_logs_have_grown(loads: Loads, c
 
 
 def test_tasks_carry_where_their_broker_is_now_and_ask_nobody(
-    loads: Loads, cluster: Cluster, session: Session, zookeeper_connect: str, tmp_path: Path
+    loads: Loads, cluster: Cluster, session: ZooKeeperSession, zookeeper_connect: str, tmp_path: Path
 ) -> None:
     by_zookeeper = Loads(tmp_path / "other", **{"zookeeper.connect": zookeeper_connect})
     tasks: Any = by_zookeeper.reader(commitOffsets="stage").partitions()
@@ -217,7 +217,7 @@ def test_a_log_in_which_no_message_begins_at_the_position_is_a_recreated_topic(
 
 
 def test_a_broker_that_left_keeps_its_position_until_it_is_back(
-    cluster: Cluster, session: Session, zookeeper_connect: str, tmp_path: Path
+    cluster: Cluster, session: ZooKeeperSession, zookeeper_connect: str, tmp_path: Path
 ) -> None:
     loads = Loads(tmp_path / "offsets", **{"zookeeper.connect": zookeeper_connect})
     committed(loads, loads.begin())
@@ -236,7 +236,7 @@ def test_a_broker_that_left_keeps_its_position_until_it_is_back(
 
 
 def test_the_cluster_is_known_by_its_znode_where_it_has_one(
-    session: Session, zookeeper_connect: str, tmp_path: Path
+    session: ZooKeeperSession, zookeeper_connect: str, tmp_path: Path
 ) -> None:
     nameless = Loads(tmp_path / "nameless", **{"zookeeper.connect": zookeeper_connect})
     plan = nameless.begin()
@@ -274,7 +274,7 @@ def test_the_mappers_files_begin_a_new_load_where_they_say(
 
 
 def test_the_groups_znodes_follow_the_commit_and_a_load_may_begin_there(
-    session: Session, zookeeper_connect: str, tmp_path: Path
+    session: ZooKeeperSession, zookeeper_connect: str, tmp_path: Path
 ) -> None:
     where = {"zookeeper.connect": zookeeper_connect, "kafka.group.id": "loaders"}
     loads = Loads(tmp_path / "offsets", **where)
@@ -328,7 +328,9 @@ def test_the_commands_know_ledgers_of_07(loads: Loads, cluster: Cluster, tmp_pat
     assert loads.stage() == [*ALL, (b"two", 14, end, 0)]
 
 
-def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(session: Session, zookeeper_connect: str) -> None:
+def test_the_lag_of_a_group_of_07_is_looked_up_in_zookeeper(
+    session: ZooKeeperSession, zookeeper_connect: str
+) -> None:
     session.write("/consumers/g/offsets/t/3-0", b"%d" % SIZE)
     where = ("--option", "protocol=0.7", "--option", f"zookeeper.connect={zookeeper_connect}")
     shown = kafkalog("lag", "t", "--group", "g", *where)

@@ -20,7 +20,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 from tests.support.network.certificates import Authority
@@ -52,7 +52,9 @@ def secured(
 ) -> Iterator[EmbeddedBroker]:
     data = tmp_path_factory.mktemp("data")
     changes = [
-        Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
+        CredentialChange(
+            "alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096)
+        )
         for name in MECHANISMS[1:]
     ]
     FileCredentials(SecurityFile([data], OsFileSystem())).change(changes)

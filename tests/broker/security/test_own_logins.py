@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
@@ -50,7 +50,9 @@ def properties(authority: Authority) -> dict[str, object]:
 
 def add_alice(data: Path) -> None:
     FileCredentials(SecurityFile([data], OsFileSystem())).change(
-        Change("alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096))
+        CredentialChange(
+            "alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096)
+        )
         for name in MECHANISMS[1:]
     )
 

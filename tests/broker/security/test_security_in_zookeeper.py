@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import Change, FileCredentials
+from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.errors import InvalidRequest, ServerError
@@ -27,7 +27,7 @@ from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permissi
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 from pyspark_kafkalog.zookeeper.security_nodes import write_acls
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.support.zookeeper import expire
@@ -41,28 +41,30 @@ def reading(topic: str, user: str = "User:a", pattern: PatternType = PatternType
     return Acl(ResourceType.TOPIC, topic, pattern, user, "*", Operation.READ, Permission.ALLOW)
 
 
-def acls_of(session: Session, clock: ManualClock | None = None) -> ZooKeeperAcls:
+def acls_of(session: ZooKeeperSession, clock: ManualClock | None = None) -> ZooKeeperAcls:
     made = ZooKeeperAcls(session, LAYOUT, clock) if clock else ZooKeeperAcls(session, LAYOUT)
     made.connect()
     return made
 
 
-def users_of(session: Session) -> ZooKeeperUsers:
+def users_of(session: ZooKeeperSession) -> ZooKeeperUsers:
     made = ZooKeeperUsers(session, LAYOUT)
     made.connect()
     return made
 
 
-def value(session: Session, path: str) -> object:
+def value(session: ZooKeeperSession, path: str) -> object:
     node = session.read(path)
     return None if node is None else json.loads(node.data)
 
 
-def test_users_are_written_as_kafka_writes_them_and_seen_by_others(session: Session, other: Session) -> None:
+def test_users_are_written_as_kafka_writes_them_and_seen_by_others(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     ours, theirs = users_of(session), users_of(other)
     node = "/kafka/config/users/a%2Fb%20%2A%7E"
     session.create(node, json.dumps({"version": 1, "config": {"producer_byte_rate": "9"}}).encode())
-    ours.change([Change("a/b *~", SHA_512, CREDENTIAL), Change("c", SHA_256, CREDENTIAL)])
+    ours.change([CredentialChange("a/b *~", SHA_512, CREDENTIAL), CredentialChange("c", SHA_256, CREDENTIAL)])
     assert ours.all() == {"a/b *~": {SHA_512: CREDENTIAL}, "c": {SHA_256: CREDENTIAL}}
     until(lambda: theirs.all() == ours.all())
     text = f"salt=c2FsdA==,stored_key={_key(CREDENTIAL.stored_key)},server_key={_key(CREDENTIAL.server_key)},"
@@ -74,7 +76,7 @@ def test_users_are_written_as_kafka_writes_them_and_seen_by_others(session: Sess
     assert value(session, f"/kafka/config/changes/{changes[0]}") == {
         "version": 2, "entity_path": "users/a%2Fb%20%2A%7E"
     }  # fmt: skip
-    theirs.change([Change("c", SHA_256, None)])
+    theirs.change([CredentialChange("c", SHA_256, None)])
     until(lambda: ours.all() == {"a/b *~": {SHA_512: CREDENTIAL}})
     assert value(session, "/kafka/config/users/c") == {"version": 1, "config": {}}
 
@@ -83,7 +85,9 @@ def _key(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def test_acls_are_written_as_kafka_writes_them_and_seen_by_others(session: Session, other: Session) -> None:
+def test_acls_are_written_as_kafka_writes_them_and_seen_by_others(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     ours, theirs = acls_of(session), acls_of(other)
     wanted = {reading("t"), reading("t", "User:b"), reading("p-", pattern=PatternType.PREFIXED)}
     ours.change(wanted, ())
@@ -107,7 +111,9 @@ def test_acls_are_written_as_kafka_writes_them_and_seen_by_others(session: Sessi
     assert session.read("/kafka/kafka-acl/Topic/t") is None
 
 
-def test_changes_of_one_resource_at_two_brokers_are_all_kept(session: Session, other: Session) -> None:
+def test_changes_of_one_resource_at_two_brokers_are_all_kept(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     """Each reads the node, and writes it if nobody else has meanwhile."""
     stores = [acls_of(session), acls_of(other)]
     wanted = [[reading("t", f"User:{store}-{number}") for number in range(25)] for store in range(2)]
@@ -122,7 +128,7 @@ def test_changes_of_one_resource_at_two_brokers_are_all_kept(session: Session, o
         until(lambda store=store: store.all == {*wanted[0], *wanted[1]})
 
 
-def test_an_acl_that_another_broker_removed_unseen_is_added_again(session: Session) -> None:
+def test_an_acl_that_another_broker_removed_unseen_is_added_again(session: ZooKeeperSession) -> None:
     """What was read last does not decide what is written: the answer would be a lie."""
     acls = acls_of(session)
     acls.change([reading("t")], ())
@@ -131,7 +137,9 @@ def test_an_acl_that_another_broker_removed_unseen_is_added_again(session: Sessi
     assert session.read("/kafka/kafka-acl/Topic/t") is not None
 
 
-def test_an_expired_session_reads_everything_again(session: Session, other: Session) -> None:
+def test_an_expired_session_reads_everything_again(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     acls, users = acls_of(session), users_of(session)
     other.create("/kafka/kafka-acl/Topic/t", b'{"version":1,"acls":[]}')
     other.write(
@@ -153,7 +161,7 @@ def test_an_expired_session_reads_everything_again(session: Session, other: Sess
 
 
 def test_acls_that_cannot_be_read_stop_the_start_and_change_nothing_later(
-    session: Session, other: Session, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, other: ZooKeeperSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     acls = acls_of(session)
     acls.change([reading("t")], ())
@@ -169,7 +177,7 @@ def test_acls_that_cannot_be_read_stop_the_start_and_change_nothing_later(
         acls_of(other)
 
 
-def test_notes_of_changes_go_when_they_are_old(session: Session, other: Session) -> None:
+def test_notes_of_changes_go_when_they_are_old(session: ZooKeeperSession, other: ZooKeeperSession) -> None:
     acls = acls_of(other)
     acls.change([reading("a")], ())
     node = other.read("/kafka/kafka-acl-changes/acl_changes_0000000000")
@@ -180,16 +188,16 @@ def test_notes_of_changes_go_when_they_are_old(session: Session, other: Session)
     assert late.all == {reading("a")}
 
 
-def test_names_that_no_znode_can_have_are_refused(session: Session) -> None:
+def test_names_that_no_znode_can_have_are_refused(session: ZooKeeperSession) -> None:
     with pytest.raises(InvalidRequest, match="'a/b' cannot be the name of a znode"):
         acls_of(session).change([reading("a/b")], ())
 
 
 def test_without_zookeeper_a_change_is_refused_with_a_code_that_clients_retry(zookeeper_connect: str) -> None:
-    with Session(zookeeper_connect, connection_timeout_ms=300) as session:
+    with ZooKeeperSession(zookeeper_connect, connection_timeout_ms=300) as session:
         users = users_of(session)
     with pytest.raises(ServerError, match="REQUEST_TIMED_OUT"):
-        users.change([Change("a", SHA_256, CREDENTIAL)])
+        users.change([CredentialChange("a", SHA_256, CREDENTIAL)])
     assert users.all() == {}
 
 
@@ -208,7 +216,7 @@ def kept_in(directory: Path, user: str) -> SecurityFile:
     file = SecurityFile([directory], OsFileSystem())
     file.load()
     credential = ScramCredential.of_password(SHA_512, "secret", salt=b"salt", iterations=4096)
-    FileCredentials(file).change([Change(user, SHA_512, credential)])
+    FileCredentials(file).change([CredentialChange(user, SHA_512, credential)])
     texts = {
         "resourceType": "Topic", "name": "t", "patternType": "Literal", "principal": f"User:{user}",
         "host": "*", "operation": "Describe", "permissionType": "Allow",
@@ -271,6 +279,6 @@ def test_users_stay_with_their_broker_where_zookeeper_is_not_protected(
         admin(broker, "alice").list_topics(timeout=60)
         own = json.loads((tmp_path / "data" / "security.json").read_text())
         assert (list(own["users"]), own["acls"]) == (["alice"], [])
-    with Session(zookeeper_connect) as session:
+    with ZooKeeperSession(zookeeper_connect) as session:
         assert session.read("/kafka/config/users") is None
         assert session.read("/kafka/kafka-acl/Topic/t") is not None

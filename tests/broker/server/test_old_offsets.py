@@ -28,7 +28,7 @@ from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.registries import read_group_offset, write_group_offset
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, impatient_broker, patient_session
@@ -139,7 +139,7 @@ def zookeeper_server(zookeeper: ZooKeeperServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def session(zookeeper_server: str) -> Iterator[Session]:
+def session(zookeeper_server: str) -> Iterator[ZooKeeperSession]:
     with patient_session(zookeeper_server) as session:
         yield session
 
@@ -155,7 +155,7 @@ class TestZooKeeper:
         return f"group-{next(_groups)}"
 
     def test_version_0_stores_where_consumers_of_its_time_look(
-        self, client: RawClient, session: Session, group: str
+        self, client: RawClient, session: ZooKeeperSession, group: str
     ) -> None:
         assert commit(client, group, {("t", 0): 5, ("t", 1): 7}) == [0, 0]
         assert [read_group_offset(session, JsonLayout(), group, "t", p) for p in "012"] == [5, 7, None]
@@ -182,7 +182,7 @@ class TestZooKeeper:
         assert fetch(client, "a/b", ("t", 0)) == [(-1, ErrorCode.INVALID_GROUP_ID)]
 
     def test_a_node_without_a_number_is_an_error_and_no_beginning(
-        self, client: RawClient, session: Session, group: str
+        self, client: RawClient, session: ZooKeeperSession, group: str
     ) -> None:
         session.write(JsonLayout().offset(group, "t", "0"), b"rubbish")
         ((offset, code),) = fetch(client, group, ("t", 0))

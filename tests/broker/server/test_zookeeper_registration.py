@@ -21,7 +21,7 @@ from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import BrokerIdInUse, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, PATIENT_MS, expire, expire_broker, patient_session
@@ -32,10 +32,11 @@ ADDRESSES = {"PLAINTEXT": ("kafka1", 9092), "KAFKA07": ("kafka1", 9093)}
 DYING_BROKER = """
 import os, sys
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
-session, node = Session(sys.argv[1], session_timeout_ms=120_000).start(), BrokerNode(1, "kafka1", 9092, 5)
+session = ZooKeeperSession(sys.argv[1], session_timeout_ms=120_000).start()
+node = BrokerNode(1, "kafka1", 9092, 5)
 session.create(JsonLayout().broker(1), JsonLayout().write_broker(node), ephemeral=True)
 os._exit(9)  # no goodbye: the server has to miss it
 """
@@ -48,7 +49,7 @@ def topic(count: int, generation: str) -> StoredTopic:
 
 
 @pytest.fixture
-def session(zookeeper_connect: str) -> Iterator[Session]:
+def session(zookeeper_connect: str) -> Iterator[ZooKeeperSession]:
     with patient_session(zookeeper_connect) as session:
         yield session
 
@@ -77,7 +78,7 @@ def made(zookeeper_connect: str) -> Iterator[Made]:
         registration.stop()
 
 
-def values(session: Session, *paths: str) -> dict[str, bytes | None]:
+def values(session: ZooKeeperSession, *paths: str) -> dict[str, bytes | None]:
     found = {path: session.read(path) for path in paths}
     return {path: node.data if node is not None else None for path, node in found.items()}
 
@@ -89,7 +90,7 @@ def start(registration: Registration, *what: Any) -> None:
 
 
 def test_each_listener_registers_in_its_spelling_with_the_topics_of_its_generation(
-    session: Session, made: Made
+    session: ZooKeeperSession, made: Made
 ) -> None:
     have = {"old": topic(2, "0.7"), "new": topic(1, "0.8"), "__consumer_offsets": topic(1, "0.8")}
     began_ms = int(time.time() * 1000)
@@ -107,7 +108,7 @@ def test_each_listener_registers_in_its_spelling_with_the_topics_of_its_generati
     assert [p.name for p in partitions(session, JSON, "new")] == ["0"]
 
 
-def test_a_broker_with_one_listener_registers_there_only(session: Session, made: Made) -> None:
+def test_a_broker_with_one_listener_registers_there_only(session: ZooKeeperSession, made: Made) -> None:
     start(made(protocols=("KAFKA07",)), ADDRESSES, lambda: {"old": topic(1, "0.7"), "new": topic(1, "0.8")})
     assert list(brokers(session, PLAIN)) == [1]
     assert topics(session, PLAIN) == ["old"]
@@ -115,7 +116,7 @@ def test_a_broker_with_one_listener_registers_there_only(session: Session, made:
     assert session.children("/") == ["brokers"]
 
 
-def test_prefixes_are_configured_and_must_differ(session: Session, made: Made) -> None:
+def test_prefixes_are_configured_and_must_differ(session: ZooKeeperSession, made: Made) -> None:
     registration = made(**{"zookeeper.prefix": "/new", "zookeeper.prefix.07": "/old/one"})
     start(registration, ADDRESSES, dict)
     assert list(brokers(session, V07Layout("/old/one"))) == list(brokers(session, JsonLayout("/new"))) == [1]
@@ -124,7 +125,7 @@ def test_prefixes_are_configured_and_must_differ(session: Session, made: Made) -
     made(2, ("PLAINTEXT",), **{"zookeeper.prefix": "/"})
 
 
-def test_topics_are_registered_when_they_are_made_grow_and_go(session: Session, made: Made) -> None:
+def test_topics_are_registered_when_they_are_made_grow_and_go(session: ZooKeeperSession, made: Made) -> None:
     have: Mapping[str, StoredTopic] = {"old": topic(1, "0.7"), "new": topic(1, "0.8")}
     registration = made()
     start(registration, ADDRESSES, lambda: have)
@@ -139,7 +140,7 @@ def test_topics_are_registered_when_they_are_made_grow_and_go(session: Session, 
     until(lambda: (topics(session, JSON), topics(session, PLAIN)) == ([], ["old2"]))
 
 
-def test_another_brokers_partitions_of_a_deleted_topic_stay(session: Session, made: Made) -> None:
+def test_another_brokers_partitions_of_a_deleted_topic_stay(session: ZooKeeperSession, made: Made) -> None:
     have = {"old": topic(1, "0.7")}
     one, two = made(1), made(2)
     start(one, ADDRESSES, lambda: have)
@@ -153,7 +154,7 @@ def test_another_brokers_partitions_of_a_deleted_topic_stay(session: Session, ma
     until(lambda: [p.name for p in partitions(session, PLAIN, "old")] == ["2-0", "2-1"])
 
 
-def test_an_id_in_use_is_an_error_that_names_the_other_broker(session: Session, made: Made) -> None:
+def test_an_id_in_use_is_an_error_that_names_the_other_broker(session: ZooKeeperSession, made: Made) -> None:
     start(made(), ADDRESSES, dict)
     clock = ManualClock()  # it would move if the rival waited for a session of its own to end
     rival = made(clock=clock)
@@ -171,7 +172,7 @@ def test_an_id_in_use_is_an_error_that_names_the_other_broker(session: Session, 
 
 
 def test_what_a_dead_broker_left_at_our_address_is_waited_for(
-    session: Session, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     subprocess.run([sys.executable, "-c", DYING_BROKER, zookeeper_connect], check=False, timeout=180)
     before = brokers(session, JSON)[1]
@@ -185,7 +186,7 @@ def test_what_a_dead_broker_left_at_our_address_is_waited_for(
     assert brokers(session, JSON)[1].since_ms > before.since_ms
 
 
-def test_a_registration_comes_back_after_its_session_expired(session: Session, made: Made) -> None:
+def test_a_registration_comes_back_after_its_session_expired(session: ZooKeeperSession, made: Made) -> None:
     have = {"old": topic(2, "0.7"), "new": topic(1, "0.8")}
     registration = made()
     start(registration, ADDRESSES, lambda: have)
@@ -202,7 +203,7 @@ def test_a_registration_comes_back_after_its_session_expired(session: Session, m
     until(lambda: len(partitions(session, PLAIN, "old")) == 3)
 
 
-def _owners(session: Session) -> list[int]:
+def _owners(session: ZooKeeperSession) -> list[int]:
     """The sessions of the four nodes; empty until all are there."""
     paths = (PLAIN.broker(1), JSON.broker(1), "/brokers/topics/old/1", JSON.topic_child("new", "0"))
     nodes = [session.read(path) for path in paths]
@@ -210,7 +211,7 @@ def _owners(session: Session) -> list[int]:
 
 
 def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
-    session: Session, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, made: Made, zookeeper_connect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     registration = made(protocols=("PLAINTEXT",))
     start(registration, ADDRESSES, dict)
@@ -223,11 +224,11 @@ def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
     until(lambda: 1 in brokers(session, JSON) and brokers(session, JSON)[1].host == "kafka1")
 
 
-def take(rival: Session) -> None:
+def take(rival: ZooKeeperSession) -> None:
     rival.create(JSON.broker(1), JSON.write_broker(BrokerNode(1, "rival", 1, 5)), ephemeral=True)
 
 
-def test_a_clean_stop_withdraws_everything_at_once(session: Session, made: Made) -> None:
+def test_a_clean_stop_withdraws_everything_at_once(session: ZooKeeperSession, made: Made) -> None:
     registration = made()
     start(registration, ADDRESSES, lambda: {"old": topic(2, "0.7")})
     registration.stop()
@@ -236,7 +237,7 @@ def test_a_clean_stop_withdraws_everything_at_once(session: Session, made: Made)
     registration.stop()
 
 
-def test_the_cluster_has_one_id_in_both_spellings(session: Session, made: Made) -> None:
+def test_the_cluster_has_one_id_in_both_spellings(session: ZooKeeperSession, made: Made) -> None:
     first = made(1).agree_on_cluster(None)
     assert made(2).agree_on_cluster(None) == first
     assert made(3).agree_on_cluster(first) == first
@@ -248,7 +249,7 @@ def test_the_cluster_has_one_id_in_both_spellings(session: Session, made: Made) 
 
 
 def test_a_topic_that_cannot_be_a_znode_keeps_no_other_from_being_registered(
-    session: Session, made: Made, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, made: Made, caplog: pytest.LogCaptureFixture
 ) -> None:
     start(made(), ADDRESSES, lambda: {"a/b": topic(1, "0.7"), "ok": topic(1, "0.7")})
     assert topics(session, PLAIN) == ["ok"]

@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.zookeeper.cluster_nodes import CHANGES_KEPT
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.two_brokers import empty
 from tests.support.until import until
 from tests.support.zookeeper import patient_session
@@ -37,7 +37,7 @@ Made = Callable[[int], TopicRegistry]
 @pytest.fixture
 def made(zookeeper_connect: str) -> Iterator[Made]:
     """Registries of brokers that are there, each with a session of its own."""
-    sessions: list[Session] = []
+    sessions: list[ZooKeeperSession] = []
 
     def make(broker: int) -> TopicRegistry:
         session = patient_session(zookeeper_connect).start()
@@ -121,13 +121,13 @@ def test_a_change_that_was_made_though_its_answer_was_lost_is_not_made_twice(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, other = made(1), made(2)
-    commit = Session.commit
+    commit = ZooKeeperSession.commit
 
-    def lose_the_answer(self: Session, *changes: Any) -> bool:
+    def lose_the_answer(self: ZooKeeperSession, *changes: Any) -> bool:
         commit(self, *changes)
         return commit(self, *changes)  # as a session does that was told of no answer
 
-    monkeypatch.setattr(Session, "commit", lose_the_answer)
+    monkeypatch.setattr(ZooKeeperSession, "commit", lose_the_answer)
     topic_id = create(registry, "t", 1, 2)
     registry.widen("t", topic_id, 4, lambda _, n: (2,) * n)
     registry.report_made("t", topic_id, [0])
@@ -156,15 +156,15 @@ def test_anothers_change_does_not_pass_for_the_own_one_whose_answer_was_lost(
     one, other = made(1), made(2)
     topic_id = create(one, "t", 1)
     other.sync()
-    commit, sent = Session.commit, list[Any]()
+    commit, sent = ZooKeeperSession.commit, list[Any]()
 
-    def come_second(self: Session, *changes: Any) -> bool:
+    def come_second(self: ZooKeeperSession, *changes: Any) -> bool:
         if not sent:
             sent.append(changes)
             one.widen("t", topic_id, 2, lambda _, n: (2,) * n)
         return commit(self, *changes)
 
-    monkeypatch.setattr(Session, "commit", come_second)
+    monkeypatch.setattr(ZooKeeperSession, "commit", come_second)
     with pytest.raises(InvalidPartitions, match="has 2 partitions already"):
         other.widen("t", topic_id, 2, lambda _, n: (2,) * n)
 

@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.registries import agree_on_cluster, brokers, partitions, topics
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.client.scripted_server import refusing_port
 from tests.support.protocol.raw_client import RawClient, batch
 from tests.support.stopping import still_there
@@ -35,7 +35,7 @@ def with_zookeeper(
 
 
 def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
-    session: Session, zookeeper_connect: str
+    session: ZooKeeperSession, zookeeper_connect: str
 ) -> None:
     with with_zookeeper(zookeeper_connect) as broker:
         plain, later = brokers(session, PLAIN)[1], brokers(session, JSON)[1]
@@ -55,7 +55,9 @@ def test_a_broker_registers_both_its_wires_and_its_topics_as_they_are_made(
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
-def test_data_of_another_cluster_is_refused(session: Session, zookeeper_connect: str, tmp_path: Path) -> None:
+def test_data_of_another_cluster_is_refused(
+    session: ZooKeeperSession, zookeeper_connect: str, tmp_path: Path
+) -> None:
     start_broker(data_dir=tmp_path / "alone").stop()
     agree_on_cluster(session, PLAIN, None, "another")
     said = r"the data directory belongs to cluster .* use another chroot"

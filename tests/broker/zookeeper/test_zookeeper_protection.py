@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient, KeeperState
 
 from kafkalog_broker.embedded import start_broker
-from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.security.credentials import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperUsers
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.config.definition import parse
@@ -26,7 +26,7 @@ from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.connector import Connector
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import Session, SessionEvent, ZooKeeperError, session_of
+from pyspark_kafkalog.zookeeper.session import SessionEvent, ZooKeeperError, ZooKeeperSession, session_of
 from tests.support.network.certificates import Authority
 from tests.support.until import until
 from tests.support.zookeeper import PATIENT, server_in
@@ -58,7 +58,7 @@ class Secured(NamedTuple):
             **more,
         }
 
-    def session(self, chroot: str, properties: dict[str, Any], *, plain: bool = False) -> Session:
+    def session(self, chroot: str, properties: dict[str, Any], *, plain: bool = False) -> ZooKeeperSession:
         place = (self.server.connect if plain else self.server.secure_connect) + chroot
         return session_of(parse(ZooKeeperConfig, {"zookeeper.connect": place, **properties}, source="test"))
 
@@ -132,7 +132,7 @@ def test_nodes_from_before_are_protected_when_brokers_connect(secured: Secured) 
     with secured.session("/d", TEXTS, plain=True) as session:
         before = ZooKeeperUsers(session, JsonLayout())
         before.connect()
-        before.change([Change("alice", "SCRAM-SHA-256", credential)])
+        before.change([CredentialChange("alice", "SCRAM-SHA-256", credential)])
     with secured.session("/d", secured.tls(**login()) | {"zookeeper.set.acl": "true"}) as session:
         after = ZooKeeperUsers(session, JsonLayout())
         after.connect()
@@ -322,7 +322,7 @@ def test_brokers_and_consumers_of_a_protected_zookeeper(secured: Secured, tmp_pa
         with secured.session("/g", given) as session:
             users = ZooKeeperUsers(session, JsonLayout())
             users.connect()
-            users.change([Change("alice", "SCRAM-SHA-256", credential)])
+            users.change([CredentialChange("alice", "SCRAM-SHA-256", credential)])
         until(lambda: round_trips(broker.port_of("SASL_PLAINTEXT")))
         consumer = ConsumerConnector(given | {"groupid": "g", "protocol": "0.8"})
         consumer.create_message_streams({"t": 1})

@@ -11,14 +11,14 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import (
     BrokerNode,
+    ConsumerSubscription,
     JsonLayout,
-    Layout,
     MalformedNode,
     PartitionNode,
-    Subscription,
+    RegistryLayout,
     V07Layout,
 )
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.until import until
 from tests.support.zookeeper import expire, patient_session
 
@@ -26,12 +26,12 @@ CONSUMER = "g_host-1300000000123-0123abcd"
 
 
 @pytest.fixture(params=[V07Layout("/"), JsonLayout("/kafka")], ids=["plain", "json"])
-def layout(request: pytest.FixtureRequest) -> Layout:
-    found: Layout = request.param
+def layout(request: pytest.FixtureRequest) -> RegistryLayout:
+    found: RegistryLayout = request.param
     return found
 
 
-def show(session: Session, layout: Layout, node: BrokerNode, **topics: int) -> None:
+def show(session: ZooKeeperSession, layout: RegistryLayout, node: BrokerNode, **topics: int) -> None:
     """Register a broker with its topics."""
     session.create(layout.broker(node.id), layout.write_broker(node), ephemeral=True)
     for topic, count in topics.items():
@@ -40,7 +40,7 @@ def show(session: Session, layout: Layout, node: BrokerNode, **topics: int) -> N
 
 
 def test_brokers_and_their_partitions_are_found_while_they_live(
-    session: Session, other: Session, layout: Layout
+    session: ZooKeeperSession, other: ZooKeeperSession, layout: RegistryLayout
 ) -> None:
     assert registries.brokers(session, layout) == {}
     assert registries.partitions(session, layout, "clicks") == []
@@ -57,7 +57,7 @@ def test_brokers_and_their_partitions_are_found_while_they_live(
     assert registries.partitions(session, layout, "clicks") == []
 
 
-def test_in_07_each_broker_brings_its_own_partitions(session: Session) -> None:
+def test_in_07_each_broker_brings_its_own_partitions(session: ZooKeeperSession) -> None:
     layout = V07Layout()
     show(session, layout, BrokerNode(10, "b", 9092), clicks=1)
     show(session, layout, BrokerNode(2, "a", 9092), clicks=2)
@@ -65,7 +65,7 @@ def test_in_07_each_broker_brings_its_own_partitions(session: Session) -> None:
 
 
 def test_what_cannot_be_read_is_left_out_and_reported(
-    session: Session, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     layout = V07Layout()
     show(session, layout, BrokerNode(1, "a", 9092), clicks=1)
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_left_out_and_reported(
     assert "/brokers/topics/clicks/2 is skipped" in caplog.text
 
 
-def test_the_four_watches_of_a_producer(session: Session, other: Session) -> None:
+def test_the_four_watches_of_a_producer(session: ZooKeeperSession, other: ZooKeeperSession) -> None:
     """A broker comes, a broker goes, a topic comes, a broker takes up a topic that is there."""
     layout = V07Layout()
     ids: queue.Queue[list[int]] = queue.Queue()
@@ -116,28 +116,28 @@ def test_the_four_watches_of_a_producer(session: Session, other: Session) -> Non
 
 
 def test_what_went_and_came_back_while_nobody_could_look_is_reported(
-    session: Session, other: Session, layout: Layout
+    session: ZooKeeperSession, other: ZooKeeperSession, layout: RegistryLayout
 ) -> None:
     """A broker at another port, a consumer that reads something else: under the same names as before."""
     show(other, layout, BrokerNode(1, "a", 9092, 5))
-    registries.register_consumer(other, layout, "g", CONSUMER, Subscription({"clicks": 1}), 5)
+    registries.register_consumer(other, layout, "g", CONSUMER, ConsumerSubscription({"clicks": 1}), 5)
     seen: queue.Queue[object] = queue.Queue()
     registries.watch_brokers(session, layout, lambda: seen.put(registries.broker_at(session, layout, 1)))
     registries.watch_consumers(
         session, layout, "g", lambda: seen.put(registries.consumers(session, layout, "g"))
     )
-    until(lambda: seen.get(timeout=60) == {CONSUMER: Subscription({"clicks": 1})})
+    until(lambda: seen.get(timeout=60) == {CONSUMER: ConsumerSubscription({"clicks": 1})})
     busy, may_go_on = threading.Event(), threading.Event()
     session.watch_node("/busy", lambda _: (busy.set(), may_go_on.wait(120)))
     assert busy.wait(60), "whatever is called back now waits"
     other.delete(layout.broker(1))
     registries.unregister_consumer(other, layout, "g", CONSUMER)
     show(other, layout, BrokerNode(1, "a", 9999, 6))
-    registries.register_consumer(other, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
+    registries.register_consumer(other, layout, "g", CONSUMER, ConsumerSubscription({"views": 1}), 6)
     may_go_on.set()
     told = [seen.get(timeout=60) for _ in range(2)]
     until(lambda: told.append(seen.get(timeout=60)) or BrokerNode(1, "a", 9999, 6) in told)
-    until(lambda: {CONSUMER: Subscription({"views": 1})} in told or told.append(seen.get(timeout=60)))
+    until(lambda: {CONSUMER: ConsumerSubscription({"views": 1})} in told or told.append(seen.get(timeout=60)))
 
 
 def _again(changed: threading.Event) -> bool:
@@ -146,7 +146,7 @@ def _again(changed: threading.Event) -> bool:
     return changed.wait(0.15)
 
 
-def test_the_first_broker_names_the_cluster(session: Session, layout: Layout) -> None:
+def test_the_first_broker_names_the_cluster(session: ZooKeeperSession, layout: RegistryLayout) -> None:
     assert registries.agree_on_cluster(session, layout, None, "first-id") == "first-id"
     assert registries.agree_on_cluster(session, layout, None, "second-id") == "first-id"
     assert registries.agree_on_cluster(session, layout, "first-id", "third-id") == "first-id"
@@ -157,25 +157,27 @@ def test_the_first_broker_names_the_cluster(session: Session, layout: Layout) ->
     assert (node.data, node.owner) == (b'{"version":"1","id":"first-id"}', 0)
 
 
-def test_a_cluster_id_in_plain_text_holds_as_well(session: Session) -> None:
+def test_a_cluster_id_in_plain_text_holds_as_well(session: ZooKeeperSession) -> None:
     layout = JsonLayout()
     session.create(layout.cluster_id, b"plain-id")
     assert registries.agree_on_cluster(session, layout, None, "fresh") == "plain-id"
 
 
-def test_consumers_join_are_seen_and_leave(session: Session, other: Session, layout: Layout) -> None:
+def test_consumers_join_are_seen_and_leave(
+    session: ZooKeeperSession, other: ZooKeeperSession, layout: RegistryLayout
+) -> None:
     told: queue.Queue[list[str]] = queue.Queue()
     registries.watch_consumers(
         session, layout, "g", lambda: told.put([*registries.consumers(session, layout, "g")])
     )
     assert told.get(timeout=60) == []
-    wanted = Subscription({"clicks": 2})
+    wanted = ConsumerSubscription({"clicks": 2})
     registries.register_consumer(other, layout, "g", CONSUMER, wanted, 5)
     assert until(lambda: told.get(timeout=60) == [CONSUMER])
     assert registries.consumers(session, layout, "g") == {CONSUMER: wanted}
     assert registries.groups(session, layout) == ["g"]
     with pytest.raises(registries.ConsumerIdInUse, match=CONSUMER):
-        registries.register_consumer(session, layout, "g", CONSUMER, Subscription({"views": 1}), 6)
+        registries.register_consumer(session, layout, "g", CONSUMER, ConsumerSubscription({"views": 1}), 6)
     registries.unregister_consumer(other, layout, "g", CONSUMER)
     registries.unregister_consumer(other, layout, "g", CONSUMER)
     assert until(lambda: told.get(timeout=60) == [])
@@ -183,16 +185,16 @@ def test_consumers_join_are_seen_and_leave(session: Session, other: Session, lay
 
 
 def test_a_consumer_that_cannot_be_read_takes_no_part(
-    session: Session, layout: Layout, caplog: pytest.LogCaptureFixture
+    session: ZooKeeperSession, layout: RegistryLayout, caplog: pytest.LogCaptureFixture
 ) -> None:
     session.create(layout.consumer("g", "odd"), b"\xff")
-    registries.register_consumer(session, layout, "g", CONSUMER, Subscription({"a": 1}), 5)
+    registries.register_consumer(session, layout, "g", CONSUMER, ConsumerSubscription({"a": 1}), 5)
     assert list(registries.consumers(session, layout, "g")) == [CONSUMER]
     assert "consumer odd of group g is skipped" in caplog.text
 
 
 def test_a_partition_has_one_owner_until_that_lets_go(
-    session: Session, other: Session, layout: Layout
+    session: ZooKeeperSession, other: ZooKeeperSession, layout: RegistryLayout
 ) -> None:
     name = layout.partition_name(1, 0)
     assert registries.claim(session, layout, "g", "clicks", name, "a-0")
@@ -211,7 +213,9 @@ def test_a_partition_has_one_owner_until_that_lets_go(
     assert registries.owners(session, layout, "g", "clicks") == {}
 
 
-def test_what_was_owned_before_the_session_expired_is_free(session: Session, other: Session) -> None:
+def test_what_was_owned_before_the_session_expired_is_free(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     layout = V07Layout()
     assert registries.claim(session, layout, "g", "clicks", "1-0", "a-0")
     expire(session)
@@ -220,7 +224,9 @@ def test_what_was_owned_before_the_session_expired_is_free(session: Session, oth
     assert not registries.claim(session, layout, "g", "clicks", "1-0", "a-0")
 
 
-def test_offsets_stay_when_everybody_is_gone(session: Session, other: Session, layout: Layout) -> None:
+def test_offsets_stay_when_everybody_is_gone(
+    session: ZooKeeperSession, other: ZooKeeperSession, layout: RegistryLayout
+) -> None:
     first, second = (layout.partition_name(1, n) for n in (2, 10))
     assert registries.read_group_offset(session, layout, "g", "clicks", first) is None
     registries.write_group_offset(other, layout, "g", "clicks", first, 0)
@@ -235,7 +241,9 @@ def test_offsets_stay_when_everybody_is_gone(session: Session, other: Session, l
     assert (node.data, node.owner) == (b"7", 0)
 
 
-def test_an_offset_that_is_none_is_not_taken_for_no_offset(session: Session, layout: Layout) -> None:
+def test_an_offset_that_is_none_is_not_taken_for_no_offset(
+    session: ZooKeeperSession, layout: RegistryLayout
+) -> None:
     session.create(layout.offset("g", "clicks", layout.partition_name(1, 0)), b"seven")
     with pytest.raises(MalformedNode, match="seven"):
         registries.read_group_offset(session, layout, "g", "clicks", layout.partition_name(1, 0))

@@ -13,12 +13,12 @@ import pytest
 
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
-from pyspark_kafkalog.zookeeper.session import NodeExists, Session, SessionEvent
+from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, ZooKeeperSession
 from tests.support.until import until
 from tests.support.zookeeper import expire, patient_session
 
 
-def test_a_node_is_made_with_its_parents_read_changed_and_removed(session: Session) -> None:
+def test_a_node_is_made_with_its_parents_read_changed_and_removed(session: ZooKeeperSession) -> None:
     session.create("/a/b/c", b"1")
     assert session.children("/a/b") == ["c"]
     node = session.read("/a/b/c")
@@ -43,7 +43,7 @@ def test_paths_are_below_the_chroot(zookeeper: ZooKeeperServer, zookeeper_connec
         assert below.children("/") == ["node"]
 
 
-def test_a_node_that_is_there_is_not_made_again(session: Session, other: Session) -> None:
+def test_a_node_that_is_there_is_not_made_again(session: ZooKeeperSession, other: ZooKeeperSession) -> None:
     session.create("/x", b"1")
     with pytest.raises(NodeExists, match="/x exists"):
         session.create("/x", b"1")
@@ -55,7 +55,7 @@ def test_a_node_that_is_there_is_not_made_again(session: Session, other: Session
         other.create("/e", b"1", ephemeral=True)
 
 
-def test_ephemeral_nodes_go_with_the_session(session: Session, zookeeper_connect: str) -> None:
+def test_ephemeral_nodes_go_with_the_session(session: ZooKeeperSession, zookeeper_connect: str) -> None:
     with patient_session(zookeeper_connect) as passing:
         passing.create("/e", b"", ephemeral=True)
         node = session.read("/e")
@@ -65,7 +65,9 @@ def test_ephemeral_nodes_go_with_the_session(session: Session, zookeeper_connect
     passing.close()  # again: nothing happens
 
 
-def test_children_are_reported_at_first_and_after_each_change(session: Session, other: Session) -> None:
+def test_children_are_reported_at_first_and_after_each_change(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     told: queue.Queue[list[str]] = queue.Queue()
     watch = session.watch_children("/p/q", told.put)
     assert told.get(timeout=60) == []  # the node is not there yet
@@ -89,7 +91,9 @@ def test_children_are_reported_at_first_and_after_each_change(session: Session, 
     assert told.empty()
 
 
-def test_a_nodes_value_is_reported_through_its_removal(session: Session, other: Session) -> None:
+def test_a_nodes_value_is_reported_through_its_removal(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
     told: queue.Queue[bytes | None] = queue.Queue()
     session.watch_node("/v", told.put)
     assert told.get(timeout=60) is None
@@ -104,7 +108,7 @@ def test_a_nodes_value_is_reported_through_its_removal(session: Session, other: 
 
 
 def test_callbacks_run_on_one_thread_may_use_the_session_and_may_fail(
-    session: Session, other: Session
+    session: ZooKeeperSession, other: ZooKeeperSession
 ) -> None:
     seen: queue.Queue[tuple[str, str]] = queue.Queue()
 
@@ -122,7 +126,7 @@ def test_callbacks_run_on_one_thread_may_use_the_session_and_may_fail(
 
 
 def test_an_expired_session_is_reported_and_renewed_and_its_watches_look_again(
-    session: Session, other: Session
+    session: ZooKeeperSession, other: ZooKeeperSession
 ) -> None:
     events: queue.Queue[SessionEvent] = queue.Queue()
     told: queue.Queue[list[str]] = queue.Queue()
@@ -171,7 +175,9 @@ def test_a_connection_that_nobody_answers_is_left_while_a_session_would_live() -
         silent.setblocking(False)
 
         def came_again() -> bool:
-            session = Session(f"127.0.0.1:{port}", session_timeout_ms=6000, connection_timeout_ms=5500)
+            session = ZooKeeperSession(
+                f"127.0.0.1:{port}", session_timeout_ms=6000, connection_timeout_ms=5500
+            )
             with pytest.raises(ConnectionLost, match="no ZooKeeper answers"):
                 session.start()
             count = 0
@@ -210,7 +216,9 @@ def test_a_server_that_was_emptied_is_used_once_the_session_must_have_ended(
     own_zookeeper: ZooKeeperServer,
 ) -> None:
     """It refuses clients that have seen more than it knows."""
-    with Session(own_zookeeper.connect, session_timeout_ms=2000, connection_timeout_ms=60_000) as session:
+    with ZooKeeperSession(
+        own_zookeeper.connect, session_timeout_ms=2000, connection_timeout_ms=60_000
+    ) as session:
         events: queue.SimpleQueue[SessionEvent] = queue.SimpleQueue()
         session.listen(events.put)
         for number in range(50):
@@ -227,7 +235,7 @@ def test_a_server_that_was_emptied_is_used_once_the_session_must_have_ended(
         session.create("/x0", b"again")
 
 
-def _try_to_write(session: Session) -> bool:
+def _try_to_write(session: ZooKeeperSession) -> bool:
     try:
         session.write("/y", b"1")
     except ConnectionLost:
@@ -245,4 +253,4 @@ def test_a_closed_session_says_so(zookeeper_connect: str) -> None:
 @pytest.mark.parametrize("text", ["", "host", "host:0", "host:2181//x", "host:2181/a/../b", "h:1;h:2"])
 def test_a_connect_string_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"zookeeper\.connect"):
-        Session(text)
+        ZooKeeperSession(text)

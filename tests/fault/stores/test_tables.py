@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.commit import Commit, Output
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
@@ -106,7 +106,9 @@ def test_gc_removes_what_no_commit_names_and_what_was_compacted(ledger: Ledger, 
     found = written_files(table, inside)
     head = ledger.head()
     assert head is not None
-    compaction = ledger.compact(head, [Output(found.path, inside, found.files, replaces=((1, 3),))], "run")
+    compaction = ledger.compact(
+        head, [LoadOutput(found.path, inside, found.files, replaces=((1, 3),))], "run"
+    )
     write_manifests(ledger, compaction)
     (listed,) = (open_store(table).read(FILES) or b"").decode().splitlines()
     assert listed.endswith(f"/table/{inside}/all.parquet")

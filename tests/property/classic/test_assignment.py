@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.classic.consumer.zookeeper_group import range_assign, threads_by_topic
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, Subscription, V07Layout
+from pyspark_kafkalog.zookeeper.paths import ConsumerSubscription, JsonLayout, V07Layout
 
 names = st.sets(st.builds("{}-{}".format, st.integers(0, 20), st.integers(0, 20)), max_size=40)
 threads = st.sets(st.from_regex(r"[a-z]{1,4}-[0-9]", fullmatch=True), max_size=12)
@@ -86,9 +86,9 @@ def test_numbers_are_sorted_as_numbers_where_the_layout_says_so() -> None:
 
 def test_the_threads_of_a_topic_are_those_of_all_who_read_it() -> None:
     group = {
-        "g_b": Subscription({"clicks": 2, "views": 1}),
-        "g_a": Subscription({"cl.*": 1}, "white_list"),
-        "g_c": Subscription({"views": 3}, "black_list"),
+        "g_b": ConsumerSubscription({"clicks": 2, "views": 1}),
+        "g_a": ConsumerSubscription({"cl.*": 1}, "white_list"),
+        "g_c": ConsumerSubscription({"views": 3}, "black_list"),
     }
     assert threads_by_topic(group, ["clicks", "views", "other"]) == {
         "clicks": ["g_a-0", "g_b-0", "g_b-1", "g_c-0", "g_c-1", "g_c-2"],

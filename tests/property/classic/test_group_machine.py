@@ -13,13 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
 from pyspark_kafkalog.classic.consumer.offset_store import DualOffsets, OffsetStore, ZooKeeperOffsets
 from pyspark_kafkalog.classic.consumer.stream import ConsumerTimeout, MessageSet, MessageStream, V07Sets
-from pyspark_kafkalog.classic.consumer.zookeeper_group import GroupMember, Lease, range_assign, thread_id
+from pyspark_kafkalog.classic.consumer.zookeeper_group import (
+    GroupMember,
+    SessionLease,
+    range_assign,
+    thread_id,
+)
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper import registries
-from pyspark_kafkalog.zookeeper.paths import WHITE_LIST, PartitionKey, Subscription, V07Layout
+from pyspark_kafkalog.zookeeper.paths import WHITE_LIST, ConsumerSubscription, PartitionKey, V07Layout
 from pyspark_kafkalog.zookeeper.session import SessionEvent
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.support.examples import examples
@@ -81,7 +86,7 @@ class Consumer:
         acknowledged: dict[PartitionKey, int],
         storage: str,
         name: str,
-        subscription: Subscription,
+        subscription: ConsumerSubscription,
     ) -> None:
         self.clock, self.storage, self.name = ManualClock(), storage, name
         self.session: Any = MemorySession(server)
@@ -90,7 +95,7 @@ class Consumer:
         stores: dict[str, OffsetStore] = {
             "zookeeper": zookeeper, "dual": DualOffsets(kafka, zookeeper), "kafka": kafka,
         }  # fmt: skip
-        self.lease = Lease(LEASE_SECONDS, self.clock)
+        self.lease = SessionLease(LEASE_SECONDS, self.clock)
         ((_, count),) = subscription.streams.items()
         self.streams = [
             MessageStream(n, timeout_ms=0, may_give=self.lease.held, clock=self.clock) for n in range(count)
@@ -157,7 +162,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.acknowledged: dict[PartitionKey, int] = {}
         self.brokers_session: Any = MemorySession(self.server)
         self.subscriptions = {
-            n: Subscription({"t.*": n}, WHITE_LIST) if filtered else Subscription({TOPIC: n}) for n in (1, 2)
+            n: ConsumerSubscription({"t.*": n}, WHITE_LIST) if filtered else ConsumerSubscription({TOPIC: n})
+            for n in (1, 2)
         }
         self.consumers: list[Consumer] = []
         self.names = iter(f"c{n}" for n in range(10_000))

@@ -23,14 +23,14 @@ from kafkalog_broker.cluster.registry import TopicRegistry
 from kafkalog_broker.config.broker import BrokerConfig
 from kafkalog_broker.config.endpoint import PLAINTEXT
 from kafkalog_broker.log.generations import SINCE_08
-from kafkalog_broker.server.log_access import ServedLogs
+from kafkalog_broker.server.log_access import LogAccess
 from kafkalog_broker.server.registration import Registration
 from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import TopicPartition, decode_id
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.classic.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.support.examples import examples
 from tests.support.log.logs import batch, crash, open_manager, read_all
@@ -63,7 +63,7 @@ class Process:
         self.clock = ManualClock()
         self.logs = open_manager(path, node_id=number)
         config = BrokerConfig(node_id=number, zookeeper_connect="memory:1")
-        session = cast("Session", self.session)
+        session = cast("ZooKeeperSession", self.session)
         self.registration = Registration(config, [PLAINTEXT], self.clock, session)
         registry, ownership = self.registration.registry, self.registration.ownership
         assert registry is not None
@@ -81,7 +81,7 @@ class Process:
         addresses = {PLAINTEXT: ("host", 9000 + number)}
         self.registration.prepare(addresses, self.membership.served, (), self.membership)
         self.topics = Topics(self.logs, config, self.membership)
-        self.served = ServedLogs(self.logs, SINCE_08, ownership=ownership)
+        self.served = LogAccess(self.logs, SINCE_08, ownership=ownership)
         self.paused = False
 
     def end(self) -> None:
@@ -426,7 +426,7 @@ class Cluster(RuleBasedStateMachine):
 
     def _administrator(self) -> TopicRegistry:
         """As a command has the registry: a session of its own, and no part in the cluster."""
-        session = cast("Session", MemorySession(self.zookeeper))
+        session = cast("ZooKeeperSession", MemorySession(self.zookeeper))
         return TopicRegistry(session, JsonLayout(), Ownership(99), lambda: "none")
 
     def _truth(self) -> ClusterView | None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.groups.classic_rules import JoinRequest
-from kafkalog_broker.groups.consumer_group import Client, Settings
+from kafkalog_broker.groups.consumer_group import Client, ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.manager import LogManager
@@ -68,7 +68,7 @@ class Group(RuleBasedStateMachine):
             self.clock,
             self.timer,
             GroupSettings(1_000, 1_800_000, 0, 100, 60_000),
-            Settings(),
+            ConsumerGroupSettings(),
             create=self._create,
             appended=lambda *_: None,
         )

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.manager import LogManager
@@ -98,7 +98,7 @@ class ClassicGroups(RuleBasedStateMachine):
             self.clock,
             self.timer,
             self.settings,
-            Settings(),
+            ConsumerGroupSettings(),
             create=self.create,
             appended=lambda *_: None,
         )

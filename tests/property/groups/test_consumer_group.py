@@ -26,9 +26,9 @@ from kafkalog_broker.groups.consumer_group import (
     LEAVING,
     Client,
     ConsumerGroup,
+    ConsumerGroupSettings,
     GroupState,
     MemberState,
-    Settings,
     check_request,
     expired,
     heartbeat,
@@ -48,7 +48,7 @@ from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.support.examples import examples
 
-SETTINGS = Settings(session_timeout_ms=45_000)
+SETTINGS = ConsumerGroupSettings(session_timeout_ms=45_000)
 REBALANCE_TIMEOUT_MS = 60_000
 NAMES = ("a", "b", "c")
 SUBSCRIPTIONS = st.sampled_from([(), ("a",), ("b",), ("a", "b"), NAMES])

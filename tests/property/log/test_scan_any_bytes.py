@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.disk.filesystem import ReadOnlyFiles
 from kafkalog_broker.inspect.inspection import Scan
 from kafkalog_broker.log.scan import FoundEntry07, scan, scan07
-from kafkalog_broker.log.walk import Damage, Found
+from kafkalog_broker.log.walk import CandidateEntry, Damage
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -35,7 +35,7 @@ MIXED = [
 ENTRIES = [entry(b"text %d " % n * (5 * n + 1), magic=n % 2) for n in range(8)]
 
 
-def scanned(scan: Scan, data: bytes, base_offset: int) -> list[Found | Damage]:
+def scanned(scan: Scan, data: bytes, base_offset: int) -> list[CandidateEntry | Damage]:
     """What is found, which covers the data without a gap."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "segment"
@@ -54,7 +54,7 @@ def scanned(scan: Scan, data: bytes, base_offset: int) -> list[Found | Damage]:
     return found
 
 
-def scanned_07(data: bytes) -> list[Found | Damage]:
+def scanned_07(data: bytes) -> list[CandidateEntry | Damage]:
     found = scanned(scan07, data, BASE_07)
     entries = [each for each in found if isinstance(each, FoundEntry07)]
     assert [each.first_offset for each in entries] == [BASE_07 + each.position for each in entries]
@@ -62,7 +62,7 @@ def scanned_07(data: bytes) -> list[Found | Damage]:
 
 
 def check_whole_ones_found(
-    found: Iterable[Found | Damage], pieces: Sequence[bytes], originals: Sequence[bytes]
+    found: Iterable[CandidateEntry | Damage], pieces: Sequence[bytes], originals: Sequence[bytes]
 ) -> None:
     sound = {each.position for each in found if not isinstance(each, Damage) and each.sound}
     position = 0

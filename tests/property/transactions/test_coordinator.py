@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
@@ -27,7 +27,7 @@ from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_T
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.producer_ids import ProducerIds
-from kafkalog_broker.transactions.states import PREPARED, State, Transaction
+from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Transaction
 from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import seeds
@@ -122,7 +122,7 @@ class World:
             self.clock,
             Scheduler(self.clock),
             GroupSettings(1, 1 << 30, 0, 10, 1 << 40),
-            Settings(),
+            ConsumerGroupSettings(),
             create=lambda: 1,
             appended=lambda _p, _s: None,
         )
@@ -236,7 +236,7 @@ class World:
         held = {
             (partition, each.producer_id)
             for each in known.values()
-            if each.state is State.ONGOING or each.state in PREPARED
+            if each.state is CoordinatorState.ONGOING or each.state in PREPARED
             for partition in each.partitions
         }
         found = {(partition, each.producer_id) for partition, each in self.manager.open_transactions()}

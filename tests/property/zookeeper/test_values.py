@@ -12,10 +12,10 @@ from pyspark_kafkalog.zookeeper.paths import (
     BLACK_LIST,
     WHITE_LIST,
     BrokerNode,
+    ConsumerSubscription,
     JsonLayout,
-    Layout,
     MalformedNode,
-    Subscription,
+    RegistryLayout,
     V07Layout,
     read_cluster_id,
     read_offset,
@@ -29,9 +29,9 @@ times = st.integers(0, 10**15)
 topics = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 counts = st.integers(1, 10**6)
 subscriptions = st.one_of(
-    st.builds(Subscription, st.dictionaries(topics, counts, max_size=4)),
+    st.builds(ConsumerSubscription, st.dictionaries(topics, counts, max_size=4)),
     st.builds(
-        Subscription,
+        ConsumerSubscription,
         st.dictionaries(topics, counts, min_size=1, max_size=1),
         st.sampled_from([WHITE_LIST, BLACK_LIST]),
     ),
@@ -40,19 +40,21 @@ subscriptions = st.one_of(
 
 @LAYOUTS
 @given(st.builds(BrokerNode, st.integers(0, 2**31 - 1), hosts, ports, times))
-def test_a_broker_is_read_as_it_was_written(layout: Layout, node: BrokerNode) -> None:
+def test_a_broker_is_read_as_it_was_written(layout: RegistryLayout, node: BrokerNode) -> None:
     assert layout.read_broker(node.id, layout.write_broker(node)) == node
 
 
 @LAYOUTS
 @given(subscriptions, times)
-def test_a_subscription_is_read_as_it_was_written(layout: Layout, wanted: Subscription, now_ms: int) -> None:
+def test_a_subscription_is_read_as_it_was_written(
+    layout: RegistryLayout, wanted: ConsumerSubscription, now_ms: int
+) -> None:
     assert layout.read_subscription(layout.write_subscription(wanted, now_ms)) == wanted
 
 
 @LAYOUTS
 @given(st.integers(0, 1000), st.integers(0, 50))
-def test_partitions_are_read_as_they_were_written(layout: Layout, broker: int, count: int) -> None:
+def test_partitions_are_read_as_they_were_written(layout: RegistryLayout, broker: int, count: int) -> None:
     found = []
     parent = layout.topic("t")
     for path, data in layout.topic_nodes("t", broker, count).items():
@@ -65,7 +67,7 @@ def test_partitions_are_read_as_they_were_written(layout: Layout, broker: int, c
 
 @LAYOUTS
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
-def test_rubbish_raises_only_our_error(layout: Layout, data: bytes) -> None:
+def test_rubbish_raises_only_our_error(layout: RegistryLayout, data: bytes) -> None:
     for read in (
         lambda: layout.read_broker(1, data),
         lambda: layout.read_subscription(data),

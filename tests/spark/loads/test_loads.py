@@ -20,7 +20,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.types import TopicPartition
@@ -343,7 +343,7 @@ def test_files_that_do_not_hold_what_was_read_are_not_published(
 ) -> None:
     written_files = output_files.written_files
 
-    def lose_a_row(path: Path, inside: str) -> Output:
+    def lose_a_row(path: Path, inside: str) -> LoadOutput:
         found = written_files(path, inside)
         first, *others = found.files
         return replace(found, files=(replace(first, rows=first.rows - 1), *others))

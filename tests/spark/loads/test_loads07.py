@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.registries import group_offsets
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.classic.two_brokers07 import TwoBrokers07
 from tests.support.protocol.wire07 import entry, zipped
 from tests.support.spark.frame_rows import assert_rows
@@ -121,7 +121,7 @@ def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_stands(lake:
         f"part-2-{lake.topic}-0": f"{two}\t{lake.topic}\t0\t{SIZE}\n",
         f"part-2-{lake.topic}-1": f"{two}\t{lake.topic}\t1\t{SIZE}\n",
     }
-    with Session(lake.brokers.place) as session:
+    with ZooKeeperSession(lake.brokers.place) as session:
         assert group_offsets(session, V07Layout(), GROUP, lake.topic) == {
             "1-0": END, "1-1": 0, "2-0": SIZE, "2-1": SIZE,
         }  # fmt: skip
@@ -156,6 +156,6 @@ def test_a_read_of_mode_stage_commits_in_its_last_task_and_tells_the_group(lake:
     assert stage() == ["f"]
     assert stage() == []
     assert [(c.mode, c.records) for c in lake.ledger.history()] == [("stage", 5), ("stage", 1)]
-    with Session(lake.brokers.place) as session:
+    with ZooKeeperSession(lake.brokers.place) as session:
         told = group_offsets(session, V07Layout(), f"{GROUP}-of-stage", lake.topic)
     assert told == {"1-0": END, "1-1": 0, "2-0": SIZE, "2-1": 2 * SIZE}

@@ -10,7 +10,7 @@ from pyspark_kafkalog.zookeeper.session import (
     Creation,
     Node,
     NodeExists,
-    Removal,
+    NodeRemoval,
     Replacement,
     SessionEvent,
 )
@@ -123,7 +123,7 @@ class MemorySession:
     def replace(self, path: str, data: bytes, version: int) -> bool:
         return self.commit(Replacement(path, data, version))
 
-    def commit(self, *changes: Creation | Replacement | Removal) -> bool:
+    def commit(self, *changes: Creation | Replacement | NodeRemoval) -> bool:
         done = self._commit(changes)
         if self.repeat_after is not None:
             self.repeat_after -= 1
@@ -132,7 +132,7 @@ class MemorySession:
                 return self._commit(changes)
         return done
 
-    def _commit(self, changes: Sequence[Creation | Replacement | Removal]) -> bool:
+    def _commit(self, changes: Sequence[Creation | Replacement | NodeRemoval]) -> bool:
         self.notice()
         nodes = dict(self._server.nodes)
         for change in changes:

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from kafkalog_broker.config.broker import LogConfig
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import Placement
@@ -60,7 +60,7 @@ class Coordinators:
             self.clock,
             self.timer,
             self.settings,
-            Settings(),
+            ConsumerGroupSettings(),
             create=self.create,
             appended=lambda partition, size: self.appended.append((partition, size)),
             placement=self.placement,

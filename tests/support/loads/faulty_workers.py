@@ -25,7 +25,7 @@ from pyspark.daemon import manager
 
 from pyspark_kafkalog.ledger import receipts
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.sql.database import Session
+from pyspark_kafkalog.loads.sql.database import DatabaseSession
 from tests.support.loads.armed_faults import FAULTS_VARIABLE, ArmedFaults, Fault
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -51,16 +51,16 @@ def install() -> None:
     _surround("leave_receipt", "receipt", _task_of)
     _surround("mark_read", "mark", lambda plan, index, *_: f"plan {plan}, range {index}")
     _surround("commit", "commit", lambda plan: f"plan {plan.number}")
-    commit = Session.commit
+    commit = DatabaseSession.commit
 
-    def faulty_commit(self: Session) -> None:
+    def faulty_commit(self: DatabaseSession) -> None:
         context = TaskContext.get()
         task = f"task {context.partitionId() if context else None}"
         _come_to("before sql commit", task)
         commit(self)
         _come_to("after sql commit", task)
 
-    Session.commit = faulty_commit  # type: ignore[method-assign]
+    DatabaseSession.commit = faulty_commit  # type: ignore[method-assign]
 
 
 def _task_of(receipt: receipts.Receipt, _index: int) -> str:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog_broker.disk.filesystem import Data, Entry, File, OsFileSystem
+from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, OsFileSystem
 from kafkalog_broker.disk.process_lock import Closeable
 
 PAGE_BYTES = 4096
@@ -42,7 +42,7 @@ class FaultyFiles:
         self.most_open = max(self.most_open, self.open_count)
         return file
 
-    def scan(self, directory: Path) -> list[Entry]:
+    def scan(self, directory: Path) -> list[DirectoryEntry]:
         if self.open_fails(directory):
             raise OSError(errno.EIO, "scan fails", str(directory))
         return self._real.scan(directory)
@@ -168,7 +168,7 @@ class VolatileFiles:
         node.data = lambda: file.read_at(0, 1 << 30)
         return _VolatileFile(self, file, node)
 
-    def scan(self, directory: Path) -> list[Entry]:
+    def scan(self, directory: Path) -> list[DirectoryEntry]:
         return self._real.scan(directory)
 
     def make_directory(self, path: Path) -> None:

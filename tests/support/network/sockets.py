@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafkalog_broker.network.connection import Entrance
-from kafkalog_broker.network.processor import Handler
+from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
@@ -205,7 +205,7 @@ class ManualWorkers(Executor):
 
 @contextmanager
 def serving(
-    handler: Handler,
+    handler: RequestHandler,
     *,
     sessions: Sessions = lambda _: None,
     entrance: Entrance | None = None,

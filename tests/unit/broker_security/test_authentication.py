@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.security.authentication import Accepted, Challenge, Login, LoginRefused, Step, Verdict
+from kafkalog_broker.security.authentication import (
+    Accepted,
+    Challenge,
+    Login,
+    LoginRefused,
+    LoginStep,
+    Verdict,
+)
 from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
 from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
@@ -43,7 +50,7 @@ class Connection:
     def lookup(mechanism: str, user: str) -> ScramCredential | None:
         return CREDENTIAL if (mechanism, user) == ("SCRAM-SHA-256", "alice") else None
 
-    def step(self, request: Any, version: int) -> Step:
+    def step(self, request: Any, version: int) -> LoginStep:
         frame = b"".join(encode_request(request, version=version, correlation_id=7, client_id="c"))[4:]
         return self.login.take(bytearray(frame), self.now, int(self.now * 1000))
 
@@ -60,7 +67,7 @@ class Connection:
         return None if step.parts is None else self.decoded(step, request, version)
 
     @staticmethod
-    def decoded(step: Step, request: Any, version: int) -> Any:
+    def decoded(step: LoginStep, request: Any, version: int) -> Any:
         assert step.parts is not None
         frame = b"".join(step.parts)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4

@@ -7,7 +7,7 @@ import pytest
 from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore
 from pyspark_kafkalog.classic.consumer.stream import MessageSet, MessageStream, V07Sets
-from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, Lease
+from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, SessionLease
 from pyspark_kafkalog.config.consumer07 import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.formats.v07 import encode_set
@@ -41,7 +41,7 @@ def stored() -> Stored:
 def reading(stored: OffsetStore, before_commit: object) -> tuple[OwnedPartitions, MessageStream]:
     """A stream of three messages, 11 bytes each, whose reader has the second in hand."""
     clock = ManualClock()
-    lease = Lease(1000, clock)
+    lease = SessionLease(1000, clock)
     lease.confirm(lease.asking())
     stream = MessageStream(0, timeout_ms=0)
     owned = OwnedPartitions(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyspark_kafkalog.classic.consumer.stream import Whitelist
-from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, Lease, Snapshot
-from pyspark_kafkalog.zookeeper.paths import PartitionNode, Subscription
+from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, GroupSnapshot, SessionLease
+from pyspark_kafkalog.zookeeper.paths import ConsumerSubscription, PartitionNode
 from tests.support.manual_clock import ManualClock
 
 NODES = [PartitionNode(f"{broker}-{n}", broker, n) for broker in (1, 2) for n in range(3)]
@@ -12,7 +12,7 @@ NODES = [PartitionNode(f"{broker}-{n}", broker, n) for broker in (1, 2) for n in
 
 def test_a_lease_counts_from_the_question_and_not_from_the_answer() -> None:
     clock = ManualClock()
-    lease = Lease(4.0, clock)
+    lease = SessionLease(4.0, clock)
     assert not lease.held()
     asked = lease.asking()
     clock.advance(3)
@@ -23,7 +23,7 @@ def test_a_lease_counts_from_the_question_and_not_from_the_answer() -> None:
 
 
 def test_an_answer_to_a_question_of_before_the_end_is_worth_nothing() -> None:
-    lease = Lease(4.0, ManualClock())
+    lease = SessionLease(4.0, ManualClock())
     asked = lease.asking()
     lease.end()
     lease.confirm(asked)
@@ -33,7 +33,9 @@ def test_an_answer_to_a_question_of_before_the_end_is_worth_nothing() -> None:
 
 
 def test_ranges_of_partitions_go_to_the_sorted_threads_and_the_first_get_one_more() -> None:
-    seen = Snapshot({"b": Subscription({"t": 1}), "a": Subscription({"t": 3})}, {"t": NODES})
+    seen = GroupSnapshot(
+        {"b": ConsumerSubscription({"t": 1}), "a": ConsumerSubscription({"t": 3})}, {"t": NODES}
+    )
     found = {key.name: claim for key, claim in seen.wanted("a").items()}
     assert found == {
         "1-0": Claim(0, 1), "1-1": Claim(0, 1), "1-2": Claim(1, 1), "2-0": Claim(1, 2), "2-1": Claim(2, 2),
@@ -42,12 +44,13 @@ def test_ranges_of_partitions_go_to_the_sorted_threads_and_the_first_get_one_mor
 
 
 def test_who_is_not_registered_wants_nothing() -> None:
-    assert Snapshot({"a": Subscription({"t": 1})}, {"t": NODES}).wanted("gone") == {}
+    assert GroupSnapshot({"a": ConsumerSubscription({"t": 1})}, {"t": NODES}).wanted("gone") == {}
 
 
 def test_topics_are_shared_by_those_alone_who_read_them() -> None:
-    seen = Snapshot(
-        {"a": Subscription({"t": 1}), "b": Whitelist("t|u").subscription(1)}, {"t": NODES, "u": NODES[:1]}
+    seen = GroupSnapshot(
+        {"a": ConsumerSubscription({"t": 1}), "b": Whitelist("t|u").subscription(1)},
+        {"t": NODES, "u": NODES[:1]},
     )
     assert [(key.topic, key.name) for key in seen.wanted("a")] == [("t", "1-0"), ("t", "1-1"), ("t", "1-2")]
     assert ("u", "1-0") in [(key.topic, key.name) for key in seen.wanted("b")]

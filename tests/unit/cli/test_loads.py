@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.load import name_interpreter
 from pyspark_kafkalog.errors import LoadBusy
-from pyspark_kafkalog.ledger.commit import Output, OutputFile
+from pyspark_kafkalog.ledger.commit import LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.output_files import claim_path, written_files
 from tests.support.ledger.plans import P0, P1, begun, facts, loaded, read_all
@@ -79,7 +79,7 @@ def test_history_shows_files_below_the_current_directory_by_their_path_from_ther
 ) -> None:
     plan = begun(ledger, {P0: facts(0, 13), P1: facts(0, 4)})
     read_all(ledger, plan)
-    written = [Output(f"{root}/table", "load=00000003") for root in (tmp_path, "/elsewhere")]
+    written = [LoadOutput(f"{root}/table", "load=00000003") for root in (tmp_path, "/elsewhere")]
     ledger.commit(plan, mode="dir", run="run", outputs=written)
     monkeypatch.chdir(tmp_path)
     (row,) = [line for line in run(ledger, "history", "--limit", "1").splitlines() if "dir" in line]
@@ -129,7 +129,7 @@ def test_compact_says_what_it_would_put_together_without_spark(ledger: Ledger, t
     plan = begun(ledger, {P0: facts(0, 13), P1: facts(0, 4)})
     read_all(ledger, plan)
     files = tuple(OutputFile(f"{n}.parquet", 1500, 3) for n in range(2))
-    ledger.commit(plan, mode="dir", run="run", outputs=[Output("/table", "load=00000003", files)])
+    ledger.commit(plan, mode="dir", run="run", outputs=[LoadOutput("/table", "load=00000003", files)])
     assert run(ledger, "compact", "--dry-run") == "/table: 2 small files with 3.0 kB\n"
     assert run(ledger, "compact", "--dry-run", "--target-size", "2kb") == "nothing to compact\n"
     table = tmp_path / "table"

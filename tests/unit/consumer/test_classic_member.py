@@ -11,7 +11,7 @@ from pyspark_kafkalog.client.discovery import PartitionMetadata, TopicMetadata
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
-from pyspark_kafkalog.consumer.member import Change
+from pyspark_kafkalog.consumer.member import PartitionChange
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.groups import (
     HeartbeatRequest,
@@ -97,7 +97,7 @@ class Driven:
         )
         return request
 
-    def program(self) -> list[tuple[Change, list[TopicPartition]]]:
+    def program(self) -> list[tuple[PartitionChange, list[TopicPartition]]]:
         """The program does what is pending."""
         done = []
         while self.member.pending:
@@ -129,7 +129,7 @@ def test_the_leader_assigns_with_the_partitions_that_there_are_and_others_only_s
     sync = led.sync(0, 1)
     shares = {row.member_id: decode_assignment(row.assignment) for row in sync.assignments}
     assert shares == {"m0": tuple(parts(0, 1)), "me": tuple(parts(2))}
-    assert led.program() == [(Change.ASSIGNED, parts(0, 1))]
+    assert led.program() == [(PartitionChange.ASSIGNED, parts(0, 1))]
 
     follower = Driven()
     follower.join(1)
@@ -146,10 +146,10 @@ def test_a_new_member_takes_the_id_that_it_is_given() -> None:
 def test_an_eager_member_gives_up_everything_before_it_joins_again_and_heartbeats_meanwhile() -> None:
     one = stable("range", 0, 1)
     one.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert one.member.pending[0].change is Change.REVOKED
+    assert one.member.pending[0].change is PartitionChange.REVOKED
     one.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert len(one.member.pending) == 1
-    assert one.program() == [(Change.REVOKED, parts(0, 1))]
+    assert one.program() == [(PartitionChange.REVOKED, parts(0, 1))]
     told = decode_subscription(one.asked(JoinGroupRequest).protocols[0].metadata)
     assert told.owned_partitions == ()
 
@@ -161,7 +161,7 @@ def test_a_cooperative_member_goes_on_and_gives_up_only_what_moves_then_joins_ag
     told = decode_subscription(one.join(2).protocols[0].metadata)
     assert (flat(told.owned_partitions), told.generation_id) == (tuple(parts(0, 1)), 1)
     one.sync(0)
-    assert one.program() == [(Change.REVOKED, parts(1)), (Change.ASSIGNED, [])]
+    assert one.program() == [(PartitionChange.REVOKED, parts(1)), (PartitionChange.ASSIGNED, [])]
     told = decode_subscription(one.asked(JoinGroupRequest).protocols[0].metadata)
     assert (flat(told.owned_partitions), told.generation_id) == (tuple(parts(0)), 2)
 
@@ -169,7 +169,7 @@ def test_a_cooperative_member_goes_on_and_gives_up_only_what_moves_then_joins_ag
 def test_the_protocol_is_eager_unless_all_strategies_are_cooperative() -> None:
     one = stable("range,cooperative-sticky", 0)
     one.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert one.program() == [(Change.REVOKED, parts(0))]
+    assert one.program() == [(PartitionChange.REVOKED, parts(0))]
 
 
 def test_sticky_tells_what_it_had_although_it_has_given_it_up() -> None:
@@ -192,7 +192,7 @@ def test_a_member_that_the_group_does_not_know_has_lost_its_partitions_and_joins
     one.heartbeat(code)
     assert one.member.identity.generation == -1
     assert one.member.request(one.now + 99) is None  # not before the program knows
-    assert one.program() == [(Change.LOST, parts(0, 1))]
+    assert one.program() == [(PartitionChange.LOST, parts(0, 1))]
     join = one.asked(JoinGroupRequest)
     assert join.member_id == ("" if code == ErrorCode.UNKNOWN_MEMBER_ID else "me")
     assert decode_subscription(join.protocols[0].metadata).owned_partitions == ()
@@ -205,7 +205,7 @@ def test_partitions_that_are_lost_while_the_program_is_being_told_of_them_are_no
     assigned = one.member.pending[0]
     one.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     one.member.done(assigned, one.now)
-    assert [change for change, _ in one.program()] == [Change.LOST]
+    assert [change for change, _ in one.program()] == [PartitionChange.LOST]
 
 
 def test_a_rebalance_during_the_sync_joins_again() -> None:
@@ -240,7 +240,7 @@ def test_the_leader_joins_again_when_a_topic_has_more_partitions() -> None:
     one.member.learn(topic(2), one.now)
     assert one.member.request(one.now) is None
     one.member.learn(topic(3), one.now)
-    assert one.program() == [(Change.REVOKED, parts(0, 1))]
+    assert one.program() == [(PartitionChange.REVOKED, parts(0, 1))]
     one.asked(JoinGroupRequest)
 
 
@@ -250,7 +250,7 @@ def test_a_program_that_does_not_poll_leaves_and_comes_back_when_it_does() -> No
     assert (goodbye.member_id, goodbye.members[0].member_id) == ("me", "me")
     assert not one.member.joined
     assert one.member.request(one.now + 99) is None
-    assert one.program() == [(Change.LOST, parts(0))]
+    assert one.program() == [(PartitionChange.LOST, parts(0))]
     assert one.asked(JoinGroupRequest).member_id == ""
 
 
@@ -267,7 +267,7 @@ def test_a_fenced_instance_fails_for_good_and_another_refusal_is_tried_again() -
     fenced = stable("range", 0)
     fenced.heartbeat(ErrorCode.FENCED_INSTANCE_ID)
     assert "group.instance.id" in str(fenced.member.failure)
-    assert fenced.program() == [(Change.LOST, parts(0))]
+    assert fenced.program() == [(PartitionChange.LOST, parts(0))]
     fenced.member.resume(fenced.now)
     assert fenced.member.request(fenced.now + 99) is None
 

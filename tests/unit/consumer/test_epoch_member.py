@@ -9,7 +9,7 @@ from pyspark_kafkalog.client.discovery import PartitionMetadata, TopicMetadata
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
 from pyspark_kafkalog.consumer.epoch_member import EpochMember
-from pyspark_kafkalog.consumer.member import Change
+from pyspark_kafkalog.consumer.member import PartitionChange
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.consumer_groups import (
     Assignment,
@@ -58,7 +58,7 @@ class Driven:
         found = {n: PartitionMetadata(1, 0) for n in range(9)}
         self.member.learn({"a": TopicMetadata("a", A, ErrorCode.NONE, found)}, self.now)
 
-    def program(self) -> list[tuple[Change, list[TopicPartition]]]:
+    def program(self) -> list[tuple[PartitionChange, list[TopicPartition]]]:
         """The program does what is pending."""
         done = []
         while self.member.pending:
@@ -87,7 +87,7 @@ def test_it_joins_with_all_that_it_is_and_then_says_only_what_changes() -> None:
         300_000,
     )
     one.learn()
-    assert one.program() == [(Change.ASSIGNED, parts(0, 1))]
+    assert one.program() == [(PartitionChange.ASSIGNED, parts(0, 1))]
     told = one.beat(1, none=True)
     assert (told.member_epoch, told.subscribed_topic_names) == (1, None)
     assert told.topic_partitions == (TopicPartitions(A, (0, 1)),)
@@ -105,10 +105,10 @@ def test_it_says_that_it_gave_partitions_up_only_when_the_program_has() -> None:
     one = stable(0, 1)
     one.now += 5.0
     one.beat(3, 0)
-    assert one.member.pending[0].change is Change.REVOKED
+    assert one.member.pending[0].change is PartitionChange.REVOKED
     one.now += 5.0
     assert one.beat(3, none=True).topic_partitions is None
-    assert one.program() == [(Change.REVOKED, parts(1))]
+    assert one.program() == [(PartitionChange.REVOKED, parts(1))]
     assert one.beat(4, none=True).topic_partitions == (TopicPartitions(A, (0,)),)
     assert one.member.identity.generation == 4
 
@@ -119,7 +119,7 @@ def test_an_assignment_that_comes_during_another_is_done_after_it() -> None:
     one.beat(3, 0)
     one.now += 5.0
     one.beat(4, 0, 2)
-    assert one.program() == [(Change.REVOKED, parts(1)), (Change.ASSIGNED, parts(2))]
+    assert one.program() == [(PartitionChange.REVOKED, parts(1)), (PartitionChange.ASSIGNED, parts(2))]
 
 
 def test_a_fenced_member_loses_everything_and_joins_again_as_the_same() -> None:
@@ -127,10 +127,10 @@ def test_a_fenced_member_loses_everything_and_joins_again_as_the_same() -> None:
     one.now += 5.0
     before = one.beat(0, none=True, code=ErrorCode.FENCED_MEMBER_EPOCH)
     assert one.member.request(one.now) is None  # not before the program knows
-    assert one.program() == [(Change.LOST, parts(0, 1))]
+    assert one.program() == [(PartitionChange.LOST, parts(0, 1))]
     again = one.beat(5, 0)
     assert (again.member_id, again.member_epoch, again.topic_partitions) == (before.member_id, 0, ())
-    assert one.program() == [(Change.ASSIGNED, parts(0))]
+    assert one.program() == [(PartitionChange.ASSIGNED, parts(0))]
 
 
 def test_after_a_lost_answer_it_says_everything_again() -> None:
@@ -160,7 +160,7 @@ def test_partitions_of_a_topic_that_is_not_known_wait_until_it_is() -> None:
     one.now += 1.0
     one.member.request(one.now)
     one.learn()
-    assert one.program() == [(Change.ASSIGNED, parts(0))]
+    assert one.program() == [(PartitionChange.ASSIGNED, parts(0))]
 
 
 def test_a_group_of_the_classic_protocol_is_an_error_that_says_so() -> None:
@@ -176,7 +176,7 @@ def test_a_program_that_does_not_poll_leaves_and_a_static_member_says_that_it_co
     one = stable(0)
     assert one.member.expire(one.now).member_epoch == -1
     assert one.member.request(one.now + 99) is None
-    assert one.program() == [(Change.LOST, parts(0))]
+    assert one.program() == [(PartitionChange.LOST, parts(0))]
     assert one.beat(9, 0).member_epoch == 0
 
     static = Driven(**{"group.instance.id": "i"})

@@ -9,11 +9,11 @@ import pytest
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import (
+    GroupOutcome,
     JoinAnswer,
     JoinRequest,
     Moment,
     Phase,
-    Step,
     SyncAnswer,
     SyncRequest,
     subscribed_topics,
@@ -39,7 +39,7 @@ class Driver:
     def now(self) -> Moment:
         return Moment(self.seconds, int(self.seconds * 1000))
 
-    def take(self, step: Step) -> None:
+    def take(self, step: GroupOutcome) -> None:
         if step.stored is not None:
             self.stored.append(step.stored)
             self.group.in_log = True

@@ -11,8 +11,8 @@ from kafkalog_broker.groups.assignors import EMPTY, Subscriber, by_topic, range_
 from kafkalog_broker.groups.consumer_group import (
     Client,
     ConsumerGroup,
+    ConsumerGroupSettings,
     GroupState,
-    Settings,
     check_commit,
     check_fetch,
     check_request,
@@ -35,7 +35,7 @@ from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeat
 
 A, B = UUID(int=1), UUID(int=2)
 TOPICS = {"a": StoredTopic(A, (0, 1, 2, 3)), "b": StoredTopic(B, (0, 1))}
-SETTINGS = Settings(max_size=3)
+SETTINGS = ConsumerGroupSettings(max_size=3)
 NONE = ErrorCode.NONE
 
 

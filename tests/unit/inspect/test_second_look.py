@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.data_directory import LOCK_NAME
-from kafkalog_broker.disk.filesystem import Data, Entry, File, OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, OsFileSystem, ReadOnlyFiles
 from kafkalog_broker.disk.process_lock import hold, own_mark
 from kafkalog_broker.inspect.contents import Finding, expected_of, read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
@@ -36,7 +36,7 @@ class ReadingFiles(ReadOnlyFiles):
         self.before()
         return super().open(path, create=create)
 
-    def scan(self, directory: Path) -> list[Entry]:
+    def scan(self, directory: Path) -> list[DirectoryEntry]:
         self.before()
         return super().scan(directory)
 

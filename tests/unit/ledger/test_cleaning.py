@@ -11,7 +11,7 @@ from pyspark_kafkalog.ledger.audit import audit_rows
 from pyspark_kafkalog.ledger.cleaning import clean
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.receipts import (
-    Found,
+    RangeFacts,
     Summary,
     summarize,
 )
@@ -141,9 +141,9 @@ def test_a_summary_of_another_plan_is_refused(ledger: Ledger) -> None:
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:
-    def summary_of(key: TopicPartition, count: int, *found: int | None, lost: Pairs = ()) -> Found:
+    def summary_of(key: TopicPartition, count: int, *found: int | None, lost: Pairs = ()) -> RangeFacts:
         first, last, *times = found
-        return Found(
+        return RangeFacts(
             topic=key.topic, partition=key.partition, broker=key.broker, records=count, bytes=4 * count,
             first_offset=first, last_offset=last, lost=lost,
             first_timestamp_ms=times[0], last_timestamp_ms=times[1],

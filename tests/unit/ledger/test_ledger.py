@@ -16,10 +16,10 @@ from pyspark_kafkalog.errors import (
     ReceiptMismatch,
 )
 from pyspark_kafkalog.ledger.cleaning import clean
-from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode
-from pyspark_kafkalog.ledger.rewind import Rewinding
+from pyspark_kafkalog.ledger.rewind import Rewind
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.counted_calls import counted
 from tests.support.ledger.memory_store import MemoryStore, counting
@@ -37,7 +37,7 @@ from tests.support.ledger.plans import (
     rows,
 )
 
-OUTPUT = Output("/data/flights", "load=00000001", (OutputFile("part-0.parquet", 1234, 10),))
+OUTPUT = LoadOutput("/data/flights", "load=00000001", (OutputFile("part-0.parquet", 1234, 10),))
 
 
 # ---- the usual way
@@ -185,7 +185,7 @@ def test_a_commit_is_found_when_gc_has_removed_its_receipts(ledger: Ledger) -> N
 def test_a_commit_that_nobody_could_read_is_not_stored(ledger: Ledger) -> None:
     loaded(ledger)
     with pytest.raises(DamagedRecord, match=r"commits/00000002.json.*'next' is -2, expected a whole number"):
-        ledger.rewind_to(Rewinding(1, 0, (position(P0, -2),), (), True), "run")
+        ledger.rewind_to(Rewind(1, 0, (position(P0, -2),), (), True), "run")
     assert [commit.number for commit in ledger.history()] == [1]
 
 

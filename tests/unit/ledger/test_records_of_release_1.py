@@ -12,7 +12,7 @@ import pytest
 from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
 from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.live_outputs import Removal
+from pyspark_kafkalog.ledger.live_outputs import FileRemoval
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import LedgerRecord, decode, encode, seal, unseal
@@ -25,7 +25,7 @@ from tests.support.release_1 import LEDGERS, RELEASE_1, WRITTEN_AT, copied, line
 ROOT = RELEASE_1 / "ledgers"
 CLASSES: dict[str, type[LedgerRecord]] = {
     "plan": Plan, "commit": Commit, "receipt": Receipt, "summary": Summary, "load": LoadRecord,
-    "output": Claim, "removal": Removal,
+    "output": Claim, "removal": FileRemoval,
 }  # fmt: skip
 RECORDS = sorted(
     path

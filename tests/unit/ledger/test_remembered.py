@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
-from pyspark_kafkalog.ledger.caching_store import RememberingStore
+from pyspark_kafkalog.ledger.caching_store import CachingStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.store import side_by_side
 from tests.support.ledger.memory_store import MemoryStore
@@ -33,7 +33,7 @@ def test_records_and_the_hint_are_read_once_and_what_is_missing_each_time() -> N
     other = Ledger(store, "flights")
     other.identify("c", {"subscribe": "t"})
     loaded(other, {P0: facts(0, 10)})
-    ledger = Ledger(RememberingStore(store), "flights")
+    ledger = Ledger(CachingStore(store), "flights")
     store.reads.clear()
     for _ in range(3):
         head = ledger.head()
@@ -55,11 +55,11 @@ def test_a_lock_is_taken_while_the_first_records_are_read() -> None:
     other = Ledger(store, "flights")
     other.identify("c", {"subscribe": "t"})
     loaded(other, {P0: facts(0, 10)})
-    ledger = Ledger(RememberingStore(store), "flights")
+    ledger = Ledger(CachingStore(store), "flights")
     store.reads.clear()
     with ledger.hold("driver 1"):
         assert store.reads == {"flights/HEAD.json": 1, "flights/load.json": 1}
-        with pytest.raises(LoadBusy), Ledger(RememberingStore(store), "flights").hold("driver 2"):
+        with pytest.raises(LoadBusy), Ledger(CachingStore(store), "flights").hold("driver 2"):
             pass
         store.reads.clear()
         ledger.identify("c", {"subscribe": "t"})
@@ -68,7 +68,7 @@ def test_a_lock_is_taken_while_the_first_records_are_read() -> None:
 
 def test_what_it_wrote_itself_is_known_and_what_is_removed_is_not() -> None:
     store = FarStore()
-    remembering = RememberingStore(store)
+    remembering = CachingStore(store)
     assert remembering.create("x/receipts/1/a.json", b"1")
     assert not remembering.create("x/receipts/1/a.json", b"2")
     assert remembering.read("x/receipts/1/a.json") == b"1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import LoadError, LostRace
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.rewind import rewinding
 from tests.support.ledger.memory_store import MemoryStore
@@ -21,7 +21,7 @@ def loaded_into_files(ledger: Ledger, end: int) -> None:
     plan = begun(ledger, {P0: facts(0, end), P1: facts(3, 8)})
     read_all(ledger, plan)
     number = plan.number
-    ledger.commit(plan, mode="dir", run="run", outputs=[Output("/table", f"load={number:08d}")])
+    ledger.commit(plan, mode="dir", run="run", outputs=[LoadOutput("/table", f"load={number:08d}")])
 
 
 def test_where_nothing_was_published_the_next_load_begins_exactly_at_the_offsets(ledger: Ledger) -> None:
@@ -56,7 +56,7 @@ def test_before_the_first_load_even_older_offsets_may_be_read() -> None:
     ledger.identify("cluster-a", {"subscribe": "clicks"})
     plan = begun(ledger, {P0: facts(5, 10), P1: facts(3, 8)})
     read_all(ledger, plan)
-    ledger.commit(plan, mode="dir", run="run", outputs=[Output("/table", "load=00000001")])
+    ledger.commit(plan, mode="dir", run="run", outputs=[LoadOutput("/table", "load=00000001")])
     found = rewinding(ledger, {P0: 2, P1: 7})
     assert (found.parent, found.positions) == (0, (position(P0, 2), position(P1, 3)))
     ledger.rewind_to(found, "rewind", "to 2")

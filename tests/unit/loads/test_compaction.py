@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import LoadError, LostRace
-from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.live_outputs import live_outputs
 from pyspark_kafkalog.ledger.plan import Position
@@ -40,7 +40,7 @@ def compacted(ledger: Ledger, table: Path, *replaced: tuple[int, int]) -> Commit
     inside = output_files.compaction_directory(head.number + 1, "run")
     write(table, f"{inside}/all.parquet", rows=range(6))
     written = output_files.written_files(table, inside)
-    return ledger.compact(head, [Output(written.path, inside, written.files, replaces=replaced)], "run")
+    return ledger.compact(head, [LoadOutput(written.path, inside, written.files, replaces=replaced)], "run")
 
 
 def names(ledger: Ledger, table: Path, until: int | None = None) -> list[str]:
@@ -168,11 +168,11 @@ def test_of_a_load_and_a_compaction_with_one_number_one_counts(ledger: Ledger, t
         ledger.compact(head, [], "run")
 
 
-def live(*outputs: tuple[int, list[tuple[str, int]]]) -> list[tuple[Commit, Output]]:
+def live(*outputs: tuple[int, list[tuple[str, int]]]) -> list[tuple[Commit, LoadOutput]]:
     return [
         (
             Commit(number, number - 1, None, "", "dir", "run", tuple[Position](), 0, 0),
-            Output("/t", f"load={number}", tuple(OutputFile(name, size, 1) for name, size in files)),
+            LoadOutput("/t", f"load={number}", tuple(OutputFile(name, size, 1) for name, size in files)),
         )
         for number, files in outputs
     ]
@@ -200,6 +200,6 @@ def test_only_what_makes_fewer_files_is_put_together(
 def test_of_two_tables_only_the_one_that_was_compacted_changes(ledger: Ledger, table: Path) -> None:
     head = ledger.head()
     assert head is not None
-    other = Output("/other", "kl_compact=00000005/kl_run=r", (), replaces=((1, 5),))
+    other = LoadOutput("/other", "kl_compact=00000005/kl_run=r", (), replaces=((1, 5),))
     ledger.compact(head, [other], "run")
     assert [out.path for _, out in live_outputs(ledger.lineage())] == [str(table), str(table), "/other"]

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.commit import Output
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.target import Work
@@ -22,7 +22,7 @@ def test_dead_letters_come_before_what_nobody_takes_back(format: str) -> None:
     nothing = cast(Any, None)
     work = Work(
         spark=nothing, ledger=ledger, plan=begun(ledger), run="run", frame=nothing, is_whole=False,
-        has_receipts=True, before=(Output("there", format=format),), source=nothing,
+        has_receipts=True, before=(LoadOutput("there", format=format),), source=nothing,
     )  # fmt: skip
     with pytest.raises(LoadError, match="call dead_letters before write_sql, write_delta and write_iceb"):
         DeadLetters(ledger, "reason", None).check(work)

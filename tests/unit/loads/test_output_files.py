@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError
-from pyspark_kafkalog.ledger.commit import Commit, Output, OutputFile
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from tests.support.ledger.plans import begun
@@ -275,7 +275,7 @@ def size_of(commit: Commit, name: str) -> int:
 def test_the_partition_columns_are_those_of_the_directories() -> None:
     def of(*names: str) -> tuple[str, ...] | None:
         return output_files.partition_columns(
-            Output("/t", "load=1", tuple(OutputFile(n, 1, 1) for n in names))
+            LoadOutput("/t", "load=1", tuple(OutputFile(n, 1, 1) for n in names))
         )
 
     assert of("day=1/hour=2/a.parquet") == ("day", "hour")

@@ -24,7 +24,7 @@ from pyspark_kafkalog.loads.sql.database import (
     SQLITE,
     STANDARD,
     Database,
-    Session,
+    DatabaseSession,
     TableName,
     database_of,
 )
@@ -118,7 +118,7 @@ def test_values_are_marked_as_the_driver_wants_them(style: str, statement: str, 
     module = SimpleNamespace(paramstyle=style)
     kind = type("Connection", (), {"__module__": "odd.driver", "cursor": lambda self: cursor})
     monkeypatch.setitem(__import__("sys").modules, "odd", module)
-    Session(Database("db", STANDARD, kind), kind()).run("a = ? AND b = ?", (1, "x"))
+    DatabaseSession(Database("db", STANDARD, kind), kind()).run("a = ? AND b = ?", (1, "x"))
     assert asked == [(statement, (1, "x"))]
 
 

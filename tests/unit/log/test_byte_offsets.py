@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.log.offset_scheme import ByteOffsets, Wanted
+from kafkalog_broker.log.offset_scheme import ByteOffsets, ReadWindow
 from kafkalog_broker.log.retention import SegmentFacts, offsets_before
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import CorruptMessage, MessageTooLarge, OffsetOutOfRange
@@ -210,7 +210,7 @@ def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: 
 def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
     scheme = ByteOffsets(13, tmp_path / "00000000013.kafka", 4096, OpenFiles(OsFileSystem(), 1))
     with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
-        scheme.cut(Wanted(5, 26, 100, False, 13, 26), lambda start, end, first: iter(()))
+        scheme.cut(ReadWindow(5, 26, 100, False, 13, 26), lambda start, end, first: iter(()))
 
 
 def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:

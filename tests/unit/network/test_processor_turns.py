@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kafkalog_broker.network.processor import SLICE_SECONDS, Handler, Processor
+from kafkalog_broker.network.processor import SLICE_SECONDS, Processor, RequestHandler
 from kafkalog_broker.network.reply import Reply
 from kafkalog_broker.network.socket_server import share_the_interpreter
 from tests.support.manual_clock import ManualClock
@@ -24,7 +24,7 @@ from tests.support.network.sockets import Client, Counts, ManualWorkers, frame, 
 class Rounds:
     """A processor whose rounds the test runs, and sockets to it."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: RequestHandler) -> None:
         self.clock = ManualClock()
         self.workers = ManualWorkers()
         self.processor = Processor(
@@ -59,7 +59,7 @@ class Rounds:
 
 
 @contextmanager
-def rounds(handler: Handler) -> Iterator[Rounds]:
+def rounds(handler: RequestHandler) -> Iterator[Rounds]:
     running = Rounds(handler)
     try:
         yield running

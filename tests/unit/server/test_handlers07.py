@@ -14,7 +14,7 @@ from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.generations import V07
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.handlers07 import LONGEST_ANSWER_BYTES, fetch, multi_fetch, multi_produce
-from kafkalog_broker.server.log_access import LONGEST_SECONDS, ServedLogs
+from kafkalog_broker.server.log_access import LONGEST_SECONDS, LogAccess
 from kafkalog_broker.server.request_limits import COSTLY_ELEMENTS
 from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
@@ -42,7 +42,7 @@ def services(tmp_path: Path) -> Iterator[Any]:
         config=config,
         clock=ManualClock(),
         metrics=Metrics(),
-        logs=ServedLogs(manager, V07),
+        logs=LogAccess(manager, V07),
         topics=Topics(manager, config),
     )
     crash_all()

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.server import handlers  # noqa: F401 - fills the registry
 from kafkalog_broker.server.dispatch import MANY, REGISTRY
-from kafkalog_broker.server.log_access import ServedLogs
+from kafkalog_broker.server.log_access import LogAccess
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.group_offsets import (
@@ -47,7 +47,7 @@ def ctx(tmp_path: Path) -> Any:
     yield SimpleNamespace(
         version=12,
         services=SimpleNamespace(
-            logs=ServedLogs(manager, SINCE_08),
+            logs=LogAccess(manager, SINCE_08),
             topics=SimpleNamespace(all=lambda: stored),
             groups=SimpleNamespace(opened=True),
             transactions=SimpleNamespace(opened=False),

@@ -12,7 +12,7 @@ from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.handlers.log_offsets import list_offsets
 from kafkalog_broker.server.handlers.produce import produce
-from kafkalog_broker.server.log_access import LONGEST_SECONDS, ServedLogs
+from kafkalog_broker.server.log_access import LONGEST_SECONDS, LogAccess
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
@@ -32,7 +32,7 @@ def ctx(tmp_path: Path) -> Any:
         authorizer=None,
         clock=SlowClock(),
         metrics=Metrics(),
-        logs=ServedLogs(manager, SINCE_08),
+        logs=LogAccess(manager, SINCE_08),
         fetches=SimpleNamespace(appended=lambda _partition, _size, stable: None),
     )
     yield SimpleNamespace(

@@ -26,7 +26,7 @@ T = TopicPartition("t", 0)
 TIMEOUT_MS = 1000
 
 
-class OtherBrokers:
+class RemoteCoordinators:
     """Nobody else coordinates anything; ``asked`` are the questions that wait for an answer."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.clock = ManualClock()
         self.placement = ShiftingPlacement()
-        self.others: Any = OtherBrokers()
+        self.others: Any = RemoteCoordinators()
         self.logs = LogManager(
             [directory], defaults=LogConfig(), clock=self.clock, producer_expiration_ms=1 << 40
         )

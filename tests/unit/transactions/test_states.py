@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalog_broker.transactions import states
-from kafkalog_broker.transactions.states import LAST_EPOCH, PREPARED, Outcome, State, Transaction
+from kafkalog_broker.transactions.states import LAST_EPOCH, PREPARED, CoordinatorState, Outcome, Transaction
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition
 
@@ -16,13 +16,13 @@ NOW = 1_000_000
 E = ErrorCode
 
 
-def known(state: State, epoch: int = 3, **changes: object) -> Transaction:
-    partitions = frozenset({A}) if state is State.ONGOING or state in PREPARED else frozenset()
+def known(state: CoordinatorState, epoch: int = 3, **changes: object) -> Transaction:
+    partitions = frozenset({A}) if state is CoordinatorState.ONGOING or state in PREPARED else frozenset()
     made = Transaction("id", 7, epoch, 60_000, state, NOW - 10, partitions, NOW - 20)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def told(outcome: Outcome) -> tuple[ErrorCode, State | None, int | None]:
+def told(outcome: Outcome) -> tuple[ErrorCode, CoordinatorState | None, int | None]:
     """The code, and of the record its state and epoch."""
     error = E.NONE if outcome.error is None else outcome.error.code
     store = outcome.store
@@ -34,25 +34,28 @@ def initialize(at: Transaction | None, producer: tuple[int, int] | None) -> Outc
 
 
 NOTHING = (None, None)
-IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+IDLE = (CoordinatorState.EMPTY, CoordinatorState.COMPLETE_COMMIT, CoordinatorState.COMPLETE_ABORT)
 PREPARING = tuple(PREPARED)
 
 INITIALIZE = [
-    (None, None, (E.NONE, State.EMPTY, 0)),
-    (None, (5, 1), (E.NONE, State.EMPTY, 0)),
-    *((state, None, (E.NONE, State.EMPTY, 4)) for state in IDLE),
-    *((state, (7, 3), (E.NONE, State.EMPTY, 4)) for state in IDLE),
+    (None, None, (E.NONE, CoordinatorState.EMPTY, 0)),
+    (None, (5, 1), (E.NONE, CoordinatorState.EMPTY, 0)),
+    *((state, None, (E.NONE, CoordinatorState.EMPTY, 4)) for state in IDLE),
+    *((state, (7, 3), (E.NONE, CoordinatorState.EMPTY, 4)) for state in IDLE),
     *((state, (7, 2), (E.PRODUCER_FENCED, *NOTHING)) for state in IDLE),
-    *((state, (8, 3), (E.PRODUCER_FENCED, *NOTHING)) for state in (*IDLE, State.ONGOING)),
-    *((State.ONGOING, had, (E.CONCURRENT_TRANSACTIONS, State.PREPARE_ABORT, 4)) for had in (None, (7, 3))),
-    (State.ONGOING, (7, 2), (E.CONCURRENT_TRANSACTIONS, State.PREPARE_ABORT, 4)),
+    *((state, (8, 3), (E.PRODUCER_FENCED, *NOTHING)) for state in (*IDLE, CoordinatorState.ONGOING)),
+    *(
+        (CoordinatorState.ONGOING, had, (E.CONCURRENT_TRANSACTIONS, CoordinatorState.PREPARE_ABORT, 4))
+        for had in (None, (7, 3))
+    ),
+    (CoordinatorState.ONGOING, (7, 2), (E.CONCURRENT_TRANSACTIONS, CoordinatorState.PREPARE_ABORT, 4)),
     *((state, had, (E.CONCURRENT_TRANSACTIONS, *NOTHING)) for state in PREPARING for had in (None, (8, 8))),
 ]
 
 
 @pytest.mark.parametrize(("state", "producer", "expected"), INITIALIZE)
 def test_initialize(
-    state: State | None, producer: tuple[int, int] | None, expected: tuple[object, ...]
+    state: CoordinatorState | None, producer: tuple[int, int] | None, expected: tuple[object, ...]
 ) -> None:
     at = None if state is None else known(state)
     outcome = initialize(at, producer)
@@ -63,24 +66,24 @@ def test_initialize(
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_a_producer_that_repeats_its_initialization_gets_the_same_answer(state: State) -> None:
+def test_a_producer_that_repeats_its_initialization_gets_the_same_answer(state: CoordinatorState) -> None:
     first = initialize(known(state), (7, 3)).store
     assert first is not None
     again = initialize(first, (7, 3)).store
     assert again is not None
     assert (first.epoch, again.epoch, again.producer_id) == (4, 4, 7)
-    assert told(initialize(again, (7, 3))) == (E.NONE, State.EMPTY, 4)
+    assert told(initialize(again, (7, 3))) == (E.NONE, CoordinatorState.EMPTY, 4)
     assert told(initialize(again, (7, 2))) == (E.PRODUCER_FENCED, *NOTHING)
 
 
 def test_when_its_epochs_are_used_up_a_producer_gets_a_new_id() -> None:
-    fresh = initialize(known(State.EMPTY, LAST_EPOCH), (7, LAST_EPOCH)).store
+    fresh = initialize(known(CoordinatorState.EMPTY, LAST_EPOCH), (7, LAST_EPOCH)).store
     assert fresh is not None
     assert (fresh.producer_id, fresh.epoch) == (99, 0)
     again = initialize(fresh, (7, LAST_EPOCH)).store
     assert again is not None
     assert (again.producer_id, again.epoch) == (99, 0)
-    fenced = initialize(known(State.ONGOING, LAST_EPOCH), None).store
+    fenced = initialize(known(CoordinatorState.ONGOING, LAST_EPOCH), None).store
     assert fenced is not None
     assert fenced.epoch == LAST_EPOCH + 1
     after = initialize(states.completed(fenced, NOW, lambda: 99), None).store
@@ -90,14 +93,14 @@ def test_when_its_epochs_are_used_up_a_producer_gets_a_new_id() -> None:
 
 WRONG_PRODUCER = [
     (None, 7, 3, E.INVALID_PRODUCER_ID_MAPPING),
-    *((state, 8, 3, E.INVALID_PRODUCER_ID_MAPPING) for state in State),
-    *((state, 7, epoch, E.PRODUCER_FENCED) for state in State for epoch in (2, 4)),
+    *((state, 8, 3, E.INVALID_PRODUCER_ID_MAPPING) for state in CoordinatorState),
+    *((state, 7, epoch, E.PRODUCER_FENCED) for state in CoordinatorState for epoch in (2, 4)),
 ]
 
 
 @pytest.mark.parametrize(("state", "producer_id", "epoch", "code"), WRONG_PRODUCER)
 def test_a_wrong_producer_changes_nothing(
-    state: State | None, producer_id: int, epoch: int, code: ErrorCode
+    state: CoordinatorState | None, producer_id: int, epoch: int, code: ErrorCode
 ) -> None:
     at = None if state is None else known(state)
     assert told(states.add(at, producer_id, epoch, [B], NOW)) == (code, *NOTHING)
@@ -105,14 +108,14 @@ def test_a_wrong_producer_changes_nothing(
         assert told(states.end(at, producer_id, epoch, commit=commit, now_ms=NOW)) == (code, *NOTHING)
 
 
-@pytest.mark.parametrize("state", State)
-def test_add(state: State) -> None:
+@pytest.mark.parametrize("state", CoordinatorState)
+def test_add(state: CoordinatorState) -> None:
     outcome = states.add(known(state), 7, 3, [B], NOW)
     if state in PREPARING:
         assert told(outcome) == (E.CONCURRENT_TRANSACTIONS, *NOTHING)
         return
-    began = state is not State.ONGOING
-    assert told(outcome) == (E.NONE, State.ONGOING, 3)
+    began = state is not CoordinatorState.ONGOING
+    assert told(outcome) == (E.NONE, CoordinatorState.ONGOING, 3)
     assert outcome.store is not None
     assert outcome.store.partitions == ({B} if began else {A, B})
     assert outcome.store.started_ms == (NOW if began else NOW - 20)
@@ -120,21 +123,21 @@ def test_add(state: State) -> None:
 
 
 END = {
-    State.EMPTY: (E.INVALID_TXN_STATE, E.INVALID_TXN_STATE),
-    State.ONGOING: (State.PREPARE_COMMIT, State.PREPARE_ABORT),
-    State.PREPARE_COMMIT: (E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE),
-    State.PREPARE_ABORT: (E.INVALID_TXN_STATE, E.CONCURRENT_TRANSACTIONS),
-    State.COMPLETE_COMMIT: (E.NONE, E.INVALID_TXN_STATE),
-    State.COMPLETE_ABORT: (E.INVALID_TXN_STATE, E.NONE),
+    CoordinatorState.EMPTY: (E.INVALID_TXN_STATE, E.INVALID_TXN_STATE),
+    CoordinatorState.ONGOING: (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT),
+    CoordinatorState.PREPARE_COMMIT: (E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE),
+    CoordinatorState.PREPARE_ABORT: (E.INVALID_TXN_STATE, E.CONCURRENT_TRANSACTIONS),
+    CoordinatorState.COMPLETE_COMMIT: (E.NONE, E.INVALID_TXN_STATE),
+    CoordinatorState.COMPLETE_ABORT: (E.INVALID_TXN_STATE, E.NONE),
 }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", CoordinatorState)
 @pytest.mark.parametrize("commit", [True, False])
-def test_end(state: State, commit: bool) -> None:
+def test_end(state: CoordinatorState, commit: bool) -> None:
     expected = END[state][0 if commit else 1]
     found = told(states.end(known(state), 7, 3, commit=commit, now_ms=NOW))
-    if isinstance(expected, State):
+    if isinstance(expected, CoordinatorState):
         assert found == (E.NONE, expected, 3)
     else:
         assert found == (expected, *NOTHING)
@@ -143,28 +146,31 @@ def test_end(state: State, commit: bool) -> None:
 END_WITH_EPOCH = [
     # state, epoch that is asked with (the present one is 3), to commit, expected
     *(
-        (State.ONGOING, 3, commit, (E.NONE, ENDING, 4))
-        for commit, ENDING in ((True, State.PREPARE_COMMIT), (False, State.PREPARE_ABORT))
+        (CoordinatorState.ONGOING, 3, commit, (E.NONE, ENDING, 4))
+        for commit, ENDING in (
+            (True, CoordinatorState.PREPARE_COMMIT),
+            (False, CoordinatorState.PREPARE_ABORT),
+        )
     ),
-    *((State.ONGOING, epoch, True, (E.PRODUCER_FENCED, *NOTHING)) for epoch in (1, 2, 4)),
+    *((CoordinatorState.ONGOING, epoch, True, (E.PRODUCER_FENCED, *NOTHING)) for epoch in (1, 2, 4)),
     *((state, 3, True, (E.INVALID_TXN_STATE, *NOTHING)) for state in IDLE),
-    *((state, 3, False, (E.NONE, State.PREPARE_ABORT, 4)) for state in IDLE),
-    (State.EMPTY, 2, True, (E.PRODUCER_FENCED, *NOTHING)),
-    (State.EMPTY, 2, False, (E.PRODUCER_FENCED, *NOTHING)),
-    (State.PREPARE_COMMIT, 2, True, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
-    (State.PREPARE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
-    (State.PREPARE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
-    (State.PREPARE_ABORT, 2, False, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
-    (State.COMPLETE_COMMIT, 2, True, (E.NONE, *NOTHING)),
-    (State.COMPLETE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
-    (State.COMPLETE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
-    (State.COMPLETE_ABORT, 2, False, (E.NONE, *NOTHING)),
+    *((state, 3, False, (E.NONE, CoordinatorState.PREPARE_ABORT, 4)) for state in IDLE),
+    (CoordinatorState.EMPTY, 2, True, (E.PRODUCER_FENCED, *NOTHING)),
+    (CoordinatorState.EMPTY, 2, False, (E.PRODUCER_FENCED, *NOTHING)),
+    (CoordinatorState.PREPARE_COMMIT, 2, True, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
+    (CoordinatorState.PREPARE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
+    (CoordinatorState.PREPARE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
+    (CoordinatorState.PREPARE_ABORT, 2, False, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
+    (CoordinatorState.COMPLETE_COMMIT, 2, True, (E.NONE, *NOTHING)),
+    (CoordinatorState.COMPLETE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
+    (CoordinatorState.COMPLETE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
+    (CoordinatorState.COMPLETE_ABORT, 2, False, (E.NONE, *NOTHING)),
 ]
 
 
 @pytest.mark.parametrize(("state", "epoch", "commit", "expected"), END_WITH_EPOCH)
 def test_end_with_an_epoch_for_each_transaction(
-    state: State, epoch: int, commit: bool, expected: tuple[object, ...]
+    state: CoordinatorState, epoch: int, commit: bool, expected: tuple[object, ...]
 ) -> None:
     found = states.end_with_epoch(known(state), 7, epoch, commit=commit, now_ms=NOW)
     assert told(found) == expected
@@ -174,20 +180,22 @@ def test_end_with_an_epoch_for_each_transaction(
 
 
 def test_after_its_last_epoch_a_producer_goes_on_with_a_new_id() -> None:
-    decided = states.end_with_epoch(known(State.ONGOING, LAST_EPOCH), 7, LAST_EPOCH, commit=True, now_ms=NOW)
+    decided = states.end_with_epoch(
+        known(CoordinatorState.ONGOING, LAST_EPOCH), 7, LAST_EPOCH, commit=True, now_ms=NOW
+    )
     assert decided.store is not None
     assert (decided.store.producer_id, decided.store.epoch) == (7, LAST_EPOCH + 1)
     done = states.completed(decided.store, NOW, lambda: 99)
-    assert (done.producer_id, done.epoch, done.state) == (99, 0, State.COMPLETE_COMMIT)
+    assert (done.producer_id, done.epoch, done.state) == (99, 0, CoordinatorState.COMPLETE_COMMIT)
     assert states.end_with_epoch(done, 7, LAST_EPOCH, commit=True, now_ms=NOW) == Outcome()
 
 
 def test_time_aborts_what_is_open_and_forgets_what_is_idle() -> None:
-    at = known(State.ONGOING, started_ms=NOW - 60_000)
+    at = known(CoordinatorState.ONGOING, started_ms=NOW - 60_000)
     assert states.overdue(at, NOW) == Outcome()
-    assert told(states.overdue(at, NOW + 1)) == (E.NONE, State.PREPARE_ABORT, 4)
-    for state in State:
-        if state is not State.ONGOING:
+    assert told(states.overdue(at, NOW + 1)) == (E.NONE, CoordinatorState.PREPARE_ABORT, 4)
+    for state in CoordinatorState:
+        if state is not CoordinatorState.ONGOING:
             assert states.overdue(known(state, started_ms=0), NOW) == Outcome()
         assert states.is_forgotten(known(state), 10, NOW) == (state in IDLE)
         assert not states.is_forgotten(known(state), 11, NOW)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.transactions.states import State, Transaction
+from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from kafkalog_broker.transactions.transaction_records import (
     decode_key,
     decode_value,
@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.types import TopicPartition
 
 OPEN = Transaction(
-    "id", 4, 1, 60_000, State.ONGOING, 1_700_000_000_002,
+    "id", 4, 1, 60_000, CoordinatorState.ONGOING, 1_700_000_000_002,
     frozenset({TopicPartition("b", 0), TopicPartition("a", 2), TopicPartition("a", 1)}), 1_700_000_000_001,
 )  # fmt: skip
 OPEN_BYTES = bytes.fromhex(
@@ -32,7 +32,7 @@ def test_keys_and_values_are_kafka_s() -> None:
 
 
 def test_an_empty_one_has_no_list_of_partitions() -> None:
-    empty = Transaction("id", 4, 0, 1, State.EMPTY, 5)
+    empty = Transaction("id", 4, 0, 1, CoordinatorState.EMPTY, 5)
     data = encode_value(empty)
     assert data[17:21] == b"\xff\xff\xff\xff"
     assert decode_value("id", data) == empty

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper.cluster_nodes import (
     CHANGES_KEPT,
-    Change,
     ClusterNodes,
     DeletedTopic,
+    RegistryChange,
     RegistryNode,
     TopicNode,
     read_config,
@@ -101,7 +101,7 @@ def test_changes_say_what_is_to_be_read_again_or_that_they_do_not_reach_back_far
     node = RegistryNode("r", members={1: True, 2: False})
     assert node.since(0, 0) == set()
     for version in range(1, CHANGES_KEPT + 4):
-        node = node.after(Change(version, f"t{version}", f"tag{version}"))
+        node = node.after(RegistryChange(version, f"t{version}", f"tag{version}"))
     assert read_registry(write_registry(node)) == node
     last = CHANGES_KEPT + 3
     assert node.since(last - 2, last) == {f"t{last - 1}", f"t{last}"}
@@ -111,6 +111,6 @@ def test_changes_say_what_is_to_be_read_again_or_that_they_do_not_reach_back_far
     assert node.since(last - 2, last + 1) is None
     assert [node.has(f"tag{version}") for version in (3, 4, last)] == [False, True, True]
     # A change of the members alone is of no topic.
-    arrived = node.after(Change(last + 1, "", "x"), {1: True, 2: True})
+    arrived = node.after(RegistryChange(last + 1, "", "x"), {1: True, 2: True})
     assert arrived.since(last, last + 1) == set()
     assert (node.members[2], arrived.members[2]) == (False, True)

@@ -14,12 +14,12 @@ from pyspark_kafkalog.zookeeper.paths import (
     MAX_PARTITIONS,
     WHITE_LIST,
     BrokerNode,
+    ConsumerSubscription,
     JsonLayout,
-    Layout,
     ListenerNode,
     MalformedNode,
     PartitionNode,
-    Subscription,
+    RegistryLayout,
     V07Layout,
     read_cluster_id,
     read_offset,
@@ -127,33 +127,36 @@ def test_partitions_are_read_as_brokers_wrote_them() -> None:
 
 def test_a_subscription_in_plain_text() -> None:
     for subscription, data in (
-        (Subscription({"clicks": 2}), b'{ "clicks": 2 }'),
-        (Subscription({"clicks": 2, "views": 1}), b'{ "clicks": 2,"views": 1 }'),
-        (Subscription({"cl.*": 3}, WHITE_LIST), b"*3*cl.*"),
-        (Subscription({"cl!*": 3}, BLACK_LIST), b"!3!cl!*"),
+        (ConsumerSubscription({"clicks": 2}), b'{ "clicks": 2 }'),
+        (ConsumerSubscription({"clicks": 2, "views": 1}), b'{ "clicks": 2,"views": 1 }'),
+        (ConsumerSubscription({"cl.*": 3}, WHITE_LIST), b"*3*cl.*"),
+        (ConsumerSubscription({"cl!*": 3}, BLACK_LIST), b"!3!cl!*"),
     ):
         assert PLAIN.write_subscription(subscription, NOW_MS) == data
         assert PLAIN.read_subscription(data) == subscription
-    assert PLAIN.read_subscription(b'{"clicks":2}') == Subscription({"clicks": 2})
+    assert PLAIN.read_subscription(b'{"clicks":2}') == ConsumerSubscription({"clicks": 2})
 
 
 def test_a_subscription_in_json() -> None:
-    data = JSON.write_subscription(Subscription({"cl.*": 3}, WHITE_LIST), NOW_MS)
+    data = JSON.write_subscription(ConsumerSubscription({"cl.*": 3}, WHITE_LIST), NOW_MS)
     assert json.loads(data) == {
         "version": 1, "subscription": {"cl.*": 3}, "pattern": "white_list", "timestamp": "1300000000123",
     }  # fmt: skip
-    assert JSON.read_subscription(data) == Subscription({"cl.*": 3}, WHITE_LIST)
-    assert JSON.read_subscription(b'{"version":1,"subscription":{"a":1}}') == Subscription({"a": 1})
+    assert JSON.read_subscription(data) == ConsumerSubscription({"cl.*": 3}, WHITE_LIST)
+    assert JSON.read_subscription(b'{"version":1,"subscription":{"a":1}}') == ConsumerSubscription({"a": 1})
 
 
 def test_filters_choose_topics_as_07_read_them() -> None:
     topics = ["clicks", "clicks.old", "views", "other"]
-    assert Subscription({"a": 1}).chosen(topics) == {"a": 1}, "a topic may come later"
-    assert Subscription({"clicks.*": 2}, WHITE_LIST).chosen(topics) == {"clicks": 2, "clicks.old": 2}
-    assert Subscription({"clicks, views": 1}, WHITE_LIST).chosen(topics) == {"clicks": 1, "views": 1}
-    assert Subscription({'"views|other"': 1}, BLACK_LIST).chosen(topics) == {"clicks": 1, "clicks.old": 1}
+    assert ConsumerSubscription({"a": 1}).chosen(topics) == {"a": 1}, "a topic may come later"
+    assert ConsumerSubscription({"clicks.*": 2}, WHITE_LIST).chosen(topics) == {"clicks": 2, "clicks.old": 2}
+    assert ConsumerSubscription({"clicks, views": 1}, WHITE_LIST).chosen(topics) == {"clicks": 1, "views": 1}
+    assert ConsumerSubscription({'"views|other"': 1}, BLACK_LIST).chosen(topics) == {
+        "clicks": 1,
+        "clicks.old": 1,
+    }
     with pytest.raises(InvalidConfig, match="regular expression"):
-        Subscription({"(": 1}, WHITE_LIST).chosen(topics)
+        ConsumerSubscription({"(": 1}, WHITE_LIST).chosen(topics)
 
 
 def test_a_cluster_id_is_read_in_json_and_as_text() -> None:
@@ -180,7 +183,7 @@ def test_an_offset_is_a_decimal_number() -> None:
     ],
 )
 def test_partitions_are_sorted_as_the_other_members_sort_them(
-    layout: Layout, names: list[str], in_order: list[str]
+    layout: RegistryLayout, names: list[str], in_order: list[str]
 ) -> None:
     assert sorted(names, key=layout.partition_order) == in_order
 

@@ -1,6 +1,6 @@
 """Which log is cleaned next, which part of it, and which of its segments become one. Pure.
 
-Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
+SourceSegment: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Dirt:
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-class Source(NamedTuple):
+class SourceSegment(NamedTuple):
     """A full segment: offsets ``[base_offset, next_offset)`` in the first ``size`` bytes of its file, which
     was changed last at ``modified_ms``.
     """
@@ -97,7 +97,7 @@ def dirt_of(
     return Dirt(first_dirty, end_offset, clean_bytes, dirty_bytes, overdue)
 
 
-def groups_of(sources: Sequence[Source], segment_bytes: int) -> list[tuple[int, int]]:
+def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tuple[int, int]]:
     """Which of ``sources`` become one: numbers of the first and after the last, in order. Together they have
     at most ``segment_bytes``, and offsets that an index can hold.
     """
@@ -114,7 +114,7 @@ def groups_of(sources: Sequence[Source], segment_bytes: int) -> list[tuple[int, 
     return groups
 
 
-def legacy_horizon_ms(sources: Sequence[Source], first_dirty: int, delete_retention_ms: int) -> int:
+def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete_retention_ms: int) -> int:
     """Tombstones of v0 and v1 go from segments whose files are not newer than this: they were written that
     long before the last one that was cleaned. 0 where none was.
     """

@@ -13,7 +13,7 @@ from kafkalog_broker.disk.filesystem import File, FileSystem, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.cleaning.batches import AbortedRanges, BatchFilter
 from kafkalog_broker.log.cleaning.keys import KeyOffsets
-from kafkalog_broker.log.cleaning.plan import Source, groups_of
+from kafkalog_broker.log.cleaning.plan import SourceSegment, groups_of
 from kafkalog_broker.log.family import NewestBatch
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, MAGIC, read_header, record_block, verify_crc
@@ -35,7 +35,7 @@ class CleanJob:
     ``first_dirty`` on dirty; ``legacy_horizon_ms`` as in `plan`. ``memory_bytes`` are for the map.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSegment, ...]
     first_dirty: int
     memory_bytes: int
     segment_bytes: int
@@ -139,7 +139,12 @@ def _clean_group(
 
 
 def _write(
-    sources: tuple[Source, ...], job: CleanJob, files: FileSystem, rules: BatchFilter, pace: Pace, file: File
+    sources: tuple[SourceSegment, ...],
+    job: CleanJob,
+    files: FileSystem,
+    rules: BatchFilter,
+    pace: Pace,
+    file: File,
 ) -> int:
     """Write what stays of ``sources``; returns the bytes."""
     parts: list[bytes] = []
@@ -162,7 +167,9 @@ def _write(
     return written + waiting
 
 
-def _entries(files: FileSystem, source: Source, pace: Pace) -> Generator[tuple[int, bytes], None, None]:
+def _entries(
+    files: FileSystem, source: SourceSegment, pace: Pace
+) -> Generator[tuple[int, bytes], None, None]:
     """Each entry of a segment with the offset after it. Raises `CorruptMessage`: it is cut short, or its
     offset is not one of the segment's after those before it: no checksum covers that.
     """
@@ -202,7 +209,7 @@ def _entries(files: FileSystem, source: Source, pace: Pace) -> Generator[tuple[i
         file.close()
 
 
-def _read(file: File, source: Source, position: int, wanted: int, pace: Pace) -> bytes:
+def _read(file: File, source: SourceSegment, position: int, wanted: int, pace: Pace) -> bytes:
     wanted = min(wanted, source.size - position)
     pace(wanted)
     return file.read_at(position, wanted)

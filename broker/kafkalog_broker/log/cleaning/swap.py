@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.disk.filesystem import Entry, FileSystem, OpenFile, replace_file
+from kafkalog_broker.disk.filesystem import DirectoryEntry, FileSystem, OpenFile, replace_file
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
 from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
 from kafkalog_broker.log.family import LogTools
@@ -116,10 +116,10 @@ class Decided(NamedTuple):
 
     base_offset: int
     end_offset: int
-    file: Entry
+    file: DirectoryEntry
 
 
-def decided_in(entries: Sequence[Entry]) -> list[Decided]:
+def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
     """The swaps that were decided, by offset."""
     found = []
     for entry in entries:
@@ -129,7 +129,7 @@ def decided_in(entries: Sequence[Entry]) -> list[Decided]:
     return sorted(found)
 
 
-def leftovers_in(entries: Sequence[Entry]) -> list[str]:
+def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
     """Names of files of cleanings that were not decided."""
     wanted = {(swap.base_offset, swap.end_offset) for swap in decided_in(entries)}
     found = []
@@ -155,12 +155,12 @@ def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
 
 
 def finish_decided(
-    files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, Entry]]
-) -> list[tuple[int, Entry]]:
+    files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, DirectoryEntry]]
+) -> list[tuple[int, DirectoryEntry]]:
     """Do the rest of one; the list has it already. Returns the segments that there are then, as ``found``:
     base offsets and files. Raises `OSError`.
     """
-    kept: list[tuple[int, Entry]] = []
+    kept: list[tuple[int, DirectoryEntry]] = []
     target = directory / segment_name(swap.base_offset)
     for base_offset, entry in found:
         path = directory / entry.name

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafkalog_broker.security.credentials import Change
+from kafkalog_broker.security.credentials import CredentialChange
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.logins import (
@@ -155,7 +155,7 @@ def alter_user_scram_credentials(
     wanted = [*request.deletions, *request.upsertions]
     times = Counter((each.name, each.mechanism) for each in wanted)
     refused: dict[str, KafkaError] = {}
-    changes: list[Change] = []
+    changes: list[CredentialChange] = []
     try:
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
@@ -184,7 +184,9 @@ def alter_user_scram_credentials(
     )
 
 
-def _scram_change(wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ctx: Context) -> Change:
+def _scram_change(
+    wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ctx: Context
+) -> CredentialChange:
     """Raises `_RefusedChange`, with Kafka's codes and words."""
     user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
     if not user:
@@ -196,7 +198,7 @@ def _scram_change(wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ct
             raise _RefusedChange(
                 ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
             )
-        return Change(user, mechanism, None)
+        return CredentialChange(user, mechanism, None)
     if wanted.iterations < MIN_ITERATIONS:
         raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if wanted.iterations > _MAX_ITERATIONS:
@@ -208,7 +210,7 @@ def _scram_change(wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ct
     credential = ScramCredential.of_salted(
         mechanism, bytes(wanted.salted_password), bytes(wanted.salt), wanted.iterations
     )
-    return Change(user, mechanism, credential)
+    return CredentialChange(user, mechanism, credential)
 
 
 def _altered(user: str, error: KafkaError | None, ctx: Context) -> AlterUserScramCredentialsResult:

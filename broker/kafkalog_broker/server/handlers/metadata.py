@@ -36,6 +36,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    CachedTopic,
     Coordinator,
     CoordinatorType,
     FinalizedFeatureKey,
@@ -47,7 +48,6 @@ from pyspark_kafkalog.protocol.api.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
     SupportedFeatureKey,
-    WrittenTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
@@ -142,12 +142,12 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     brokers = live_brokers(ctx)
     ids = frozenset(brokers)
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
-    topics: list[MetadataResponseTopic | WrittenTopic] = []
+    topics: list[MetadataResponseTopic | CachedTopic] = []
     if everything or request.topics is None:
         for name, topic in services.topics.all().items():
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 operations = _topic_operations(name, request, ctx)
-                topics.append(services.written_topics.of(name, topic, ctx.version, operations, ids))
+                topics.append(services.metadata_cache.of(name, topic, ctx.version, operations, ids))
     else:
         for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
             topics.append(_describe_topic(wanted, request, ctx, ids))
@@ -167,7 +167,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
 
 def _describe_topic(
     wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, brokers: frozenset[int]
-) -> MetadataResponseTopic | WrittenTopic:
+) -> MetadataResponseTopic | CachedTopic:
     try:
         name, topic = _find_topic(wanted, request, ctx)
     except KafkaError as e:
@@ -179,7 +179,7 @@ def _describe_topic(
             is_internal=wanted.name in INTERNAL_TOPICS and e.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     operations = _topic_operations(name, request, ctx)
-    return ctx.services.written_topics.of(name, topic, ctx.version, operations, brokers)
+    return ctx.services.metadata_cache.of(name, topic, ctx.version, operations, brokers)
 
 
 def _topic_operations(name: str, request: MetadataRequest, ctx: Context) -> int:
@@ -264,8 +264,8 @@ def _find_coordinator(key: str, key_type: int, ctx: Context) -> Coordinator:
         kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
         keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
-        if services.brought_offsets is not None and key_type == CoordinatorType.GROUP:
-            services.brought_offsets.check_tried(key)
+        if services.offset_migration is not None and key_type == CoordinatorType.GROUP:
+            services.offset_migration.check_tried(key)
         try:
             if not keeper.opened:
                 keeper.open()  # in a cluster it asks ZooKeeper

@@ -31,7 +31,7 @@ from kafkalog_broker.groups.group_offsets import encode_offsets
 from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
-from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, State
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.transactions import (
     AddOffsetsToTxnRequest,
@@ -486,7 +486,7 @@ def _describe_transaction(transactional_id: str, ctx: Context) -> TransactionSta
 
 # --- ListTransactions
 
-_OPEN_STATES = (State.ONGOING, *PREPARED)
+_OPEN_STATES = (CoordinatorState.ONGOING, *PREPARED)
 
 
 @handles(

@@ -26,7 +26,7 @@ from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.v07 import encode_message, encode_set
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.client.broker07 import Broker07
 from tests.support.datasource.source07 import QUICK, Row, reader07, rows, tasks
 from tests.support.protocol.raw_client import RawClient
@@ -293,7 +293,7 @@ def test_zookeeper_is_asked_by_the_planner_alone(zookeeper_connect: str, topic_n
 
 
 def test_a_broker_that_has_gone_with_its_partitions_left_behind_is_named(
-    session: Session, zookeeper_connect: str
+    session: ZooKeeperSession, zookeeper_connect: str
 ) -> None:
     session.create("/kept/brokers/topics/t/9", b"2")
     place = {"zookeeper.connect": zookeeper_connect, "kafka.zookeeper.prefix.07": "/kept"}

@@ -19,7 +19,7 @@ from pyspark_kafkalog.datasource.stream.stream_batches import OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
-from pyspark_kafkalog.zookeeper.session import Session
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.datasource.spark_stream import Checkpoint, Died, Run
 from tests.support.datasource.spark_topics import Topic
 
@@ -303,7 +303,7 @@ def test_a_group_commit_that_fails_does_not_stop_the_query(
 
 
 def test_a_groups_offsets_may_be_in_zookeeper(
-    new_topic: NewTopic, start: Start, topic_name: str, session: Session, zookeeper_connect: str
+    new_topic: NewTopic, start: Start, topic_name: str, session: ZooKeeperSession, zookeeper_connect: str
 ) -> None:
     topic = new_topic()
     topic.add(*range(5))

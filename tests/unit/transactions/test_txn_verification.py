@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from kafkalog_broker.transactions.txn_verification import VerifiedTransactions
+from kafkalog_broker.transactions.txn_verification import TxnVerification
 from pyspark_kafkalog.errors import InvalidTxnState
 from pyspark_kafkalog.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def may_write(known: VerifiedTransactions, partition: TopicPartition, producer: int, epoch: int) -> bool:
+def may_write(known: TxnVerification, partition: TopicPartition, producer: int, epoch: int) -> bool:
     try:
         with known.writing(partition, producer, epoch):
             return True
@@ -23,7 +23,7 @@ def may_write(known: VerifiedTransactions, partition: TopicPartition, producer: 
 
 
 def test_only_what_the_coordinator_has_confirmed_is_written() -> None:
-    known = VerifiedTransactions()
+    known = TxnVerification()
     assert known.unknown(1, 0, [A, B]) == [A, B]
     asked = known.asking(1, 0, [A, B])
     assert not may_write(known, A, 1, 0)
@@ -36,7 +36,7 @@ def test_only_what_the_coordinator_has_confirmed_is_written() -> None:
 
 
 def test_an_answer_that_comes_after_the_marker_counts_no_more() -> None:
-    known = VerifiedTransactions()
+    known = TxnVerification()
     late = known.asking(1, 0, [A])[A]
     with known.ending(A, 1):
         pass
@@ -48,7 +48,7 @@ def test_an_answer_that_comes_after_the_marker_counts_no_more() -> None:
 
 
 def test_two_questions_at_once_are_one() -> None:
-    known = VerifiedTransactions()
+    known = TxnVerification()
     first, second = (known.asking(1, 0, [A])[A] for _ in range(2))
     known.answered(first)
     assert first is second
@@ -56,7 +56,7 @@ def test_two_questions_at_once_are_one() -> None:
 
 
 def test_a_marker_waits_for_the_batch_that_is_being_written() -> None:
-    known = VerifiedTransactions()
+    known = TxnVerification()
     known.answered(known.asking(1, 0, [A])[A])
     order: list[str] = []
 
@@ -74,7 +74,7 @@ def test_a_marker_waits_for_the_batch_that_is_being_written() -> None:
 
 
 def test_the_oldest_are_forgotten_and_asked_about_again() -> None:
-    known = VerifiedTransactions(remembered=2)
+    known = TxnVerification(remembered=2)
     for producer in (1, 2, 3):
         known.answered(known.asking(producer, 0, [A])[A])
     assert [known.unknown(producer, 0, [A]) for producer in (1, 2, 3)] == [[A], [], []]

@@ -13,10 +13,10 @@ import pytest
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from kafkalog_broker.config.broker import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.groups import brought_offsets
-from kafkalog_broker.groups.consumer_group import Settings
+from kafkalog_broker.groups import offset_migration
+from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
-from kafkalog_broker.groups.offset_migration import FILE_NAME, BroughtOffsets
+from kafkalog_broker.groups.offset_migration import FILE_NAME, OffsetMigration
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.logs.topic_store import StoredTopic
@@ -127,7 +127,7 @@ class Bench:
             self.clock,
             Scheduler(self.clock),
             GroupSettings(6_000, 1_800_000, 0, 100, 1 << 40),
-            Settings(),
+            ConsumerGroupSettings(),
             create=lambda: logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {}),
             appended=lambda *_: None,
         )
@@ -142,9 +142,9 @@ class Bench:
         self.ownership.see(ClusterView(version + 1, "registry", found))
         self.ownership.serve()
 
-    def brought(self) -> BroughtOffsets:
+    def brought(self) -> OffsetMigration:
         """As a start has it."""
-        made = BroughtOffsets(
+        made = OffsetMigration(
             [self.directory], OsFileSystem(), self.logs, self.ownership, self.peer, self.here.offsets
         )
         made.find()
@@ -163,7 +163,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(brought_offsets, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(offset_migration, "_AGAIN_SECONDS", 0.01)
     made = Bench(tmp_path)
     yield made
     made.logs.close()

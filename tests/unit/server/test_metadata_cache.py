@@ -9,8 +9,8 @@ import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.server import written_topics
-from kafkalog_broker.server.metadata_cache import WrittenTopics
+from kafkalog_broker.server import metadata_cache
+from kafkalog_broker.server.metadata_cache import MetadataCache
 from pyspark_kafkalog.protocol.api.metadata import (
     NOT_ASKED,
     MetadataResponse,
@@ -30,13 +30,13 @@ def answer(topic: object, version: int) -> bytes:
     return b"".join(bytes(part) for part in encode_response(response, version=version, correlation_id=7))
 
 
-def described_by(topics: WrittenTopics, brokers: frozenset[int] = THERE) -> MetadataResponseTopic:
-    return written_topics._described("t", TOPIC, NOT_ASKED, topics._owners("t", TOPIC, brokers))
+def described_by(topics: MetadataCache, brokers: frozenset[int] = THERE) -> MetadataResponseTopic:
+    return metadata_cache._described("t", TOPIC, NOT_ASKED, topics._owners("t", TOPIC, brokers))
 
 
 @pytest.mark.parametrize("version", range(13))
 def test_a_written_topic_is_sent_as_the_same_bytes(version: int) -> None:
-    topics = WrittenTopics(3)
+    topics = MetadataCache(3)
     described = described_by(topics)
     sent = answer(topics.of("t", TOPIC, version, NOT_ASKED, THERE), version)
     assert sent == answer(described, version)
@@ -49,9 +49,9 @@ def test_a_topic_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatc
         written.append((topic.name, len(topic.partitions), version))
         return write(topic, version)
 
-    write = written_topics.written_topic
-    monkeypatch.setattr(written_topics, "written_topic", note)
-    topics = WrittenTopics(0)
+    write = metadata_cache.written_topic
+    monkeypatch.setattr(metadata_cache, "written_topic", note)
+    topics = MetadataCache(0)
     for _ in range(3):
         assert topics.of("t", TOPIC, 4, NOT_ASKED, THERE) is topics.of("t", TOPIC, 4, NOT_ASKED, THERE)
         topics.of("t", TOPIC, 9, NOT_ASKED, THERE)
@@ -62,7 +62,7 @@ def test_a_topic_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_kept_is_bounded() -> None:
-    topics = WrittenTopics(0, max_bytes=5000)
+    topics = MetadataCache(0, max_bytes=5000)
     for number in range(100):
         topics.of(f"t{number}", TOPIC, 4, NOT_ASKED, THERE)
     assert topics._size <= 5000
@@ -73,7 +73,7 @@ def test_what_is_kept_is_bounded() -> None:
 def test_what_is_known_of_the_owners_is_reported_at_once() -> None:
     clock = ManualClock()
     ownership = Ownership(0, pulse := Pulse(3.0, clock))
-    topics = WrittenTopics(0, ownership)
+    topics = MetadataCache(0, ownership)
 
     def leaders(brokers: frozenset[int] = THERE) -> list[int]:
         described = described_by(topics, brokers)
