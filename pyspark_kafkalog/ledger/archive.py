@@ -298,8 +298,8 @@ _NUMBER_MAX = (1 << 63) - 1
 
 
 class Hint(NamedTuple):
-    """What ``HEAD.json`` says: the number of the newest commit, 0 if it names none, and the places of files;
-    None in those of older releases.
+    """What ``HEAD.json`` says: the number of the newest commit, 0 if it names none, and the places of files,
+    None if it is damaged.
     """
 
     newest: int

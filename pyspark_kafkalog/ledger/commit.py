@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.ledger.plan import Position, unsorted
-from pyspark_kafkalog.ledger.records import ADDED, OF_REPLACING, SEAL, LedgerRecord, at_least, only_if
+from pyspark_kafkalog.ledger.records import OF_REPLACING, OPTIONAL, SEAL, LedgerRecord, at_least, only_if
 from pyspark_kafkalog.types import TopicPartition
 
 LOAD_MODES = ("job", "dir", "stage", "sql", "sink")
@@ -50,7 +50,7 @@ class LoadOutput(LedgerRecord):
     path: str
     directory: str = field(default="", metadata=only_if("format", FILE_FORMATS))
     files: tuple[OutputFile, ...] = field(default=(), metadata=only_if("format", FILE_FORMATS))
-    format: str = field(default=PARQUET, metadata=ADDED)
+    format: str = field(default=PARQUET, metadata=OPTIONAL)
     evidence: Mapping[str, str | int] = field(
         default_factory=dict, metadata=only_if("format", FILE_FORMATS, holds=False)
     )
@@ -98,8 +98,8 @@ class Commit(LedgerRecord):
     outputs: tuple[LoadOutput, ...] = ()
     note: str = ""
     sha256: str = field(default="", metadata=SEAL)
-    skipped: int = field(default=0, metadata=ADDED)
-    missing: int | None = field(default=None, metadata=ADDED)
+    skipped: int = field(default=0, metadata=OPTIONAL)
+    missing: int | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def is_load(self) -> bool:

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.ledger.plan import OfPartition, Plan, PlannedRange, unsorted
-from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, at_least
+from pyspark_kafkalog.ledger.records import OPTIONAL, LedgerRecord, at_least
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class RangeFacts(OfPartition):
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
     lost: tuple[tuple[int, int], ...]
-    skipped: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED)
-    missing: int | None = field(default=None, metadata=ADDED)
-    gaps: tuple[tuple[int, int], ...] = field(default=(), metadata=ADDED)
+    skipped: tuple[tuple[int, int], ...] = field(default=(), metadata=OPTIONAL)
+    missing: int | None = field(default=None, metadata=OPTIONAL)
+    gaps: tuple[tuple[int, int], ...] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Receipt(RangeFacts):
     attempt: int
     host: str
     duration_ms: int
-    run: str = field(default="", metadata=ADDED)
+    run: str = field(default="", metadata=OPTIONAL)
 
     def flaw(self) -> str | None:
         """Offsets that were not read to the end."""
@@ -286,7 +286,7 @@ _COMPARED = (
     "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
     "skipped",
 )  # fmt: skip
-"""Not ``missing``: the digest covers the offsets, and older receipts lack it."""
+"""Not ``missing``: the digest covers the offsets."""
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:

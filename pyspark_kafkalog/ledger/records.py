@@ -102,13 +102,13 @@ def number_of(name: str) -> int | None:
 
 # ---- dataclasses as records
 
-ADDED = {"added": FORMAT_VERSION}
-"""Metadata of a field that older records lack: omitted if it has its default."""
+OPTIONAL = {"since": FORMAT_VERSION}
+"""Metadata of a field that is omitted if it has its default."""
 
-OF_BROKERS = {"added": BROKERS_VERSION}
+OF_BROKERS = {"since": BROKERS_VERSION}
 """The same; a record that has the field is of `BROKERS_VERSION`."""
 
-OF_REPLACING = {"added": REPLACING_VERSION}
+OF_REPLACING = {"since": REPLACING_VERSION}
 """The same; a record that has the field is of `REPLACING_VERSION`."""
 
 SEAL = {"seal": True}
@@ -176,10 +176,10 @@ def _to_json(record: LedgerRecord) -> tuple[dict[str, object], int]:
         if field.is_seal or (field.condition and not field.applies(getattr(record, field.condition[0]))):
             continue
         value = getattr(record, field.name)
-        if field.added is not None:
+        if field.since is not None:
             if value == field.default:
                 continue
-            version = max(version, field.added)
+            version = max(version, field.since)
         if field.entries is not None:
             entries = [_to_json(one) for one in value]
             version = max([version, *(needed for _, needed in entries)])
@@ -193,7 +193,7 @@ def _from_json(cls: type[R], values: Mapping[str, object], where: str) -> R:
     for field in _fields_of(cls):
         if field.condition and not field.applies(found[field.condition[0]]):
             continue
-        if field.added is not None and field.name not in values:
+        if field.since is not None and field.name not in values:
             found[field.name] = field.default
             continue
         value = values.get(field.name)
@@ -218,7 +218,7 @@ class _Field(NamedTuple):
     read: Callable[[object], object]
     entries: type[LedgerRecord] | None
     default: object
-    added: int | None
+    since: int | None
     condition: tuple[str, tuple[str, ...], bool] | None
     is_seal: bool
 
@@ -248,7 +248,7 @@ def _field(field: Field[Any], hint: Any) -> _Field:
     )
     read = partial(_number, about.get("minimum", 0)) if hint is int or entries else _READERS[hint]
     default = None if field.default is MISSING else field.default
-    return _Field(field.name, read, entries, default, about.get("added"), about.get("if"), "seal" in about)
+    return _Field(field.name, read, entries, default, about.get("since"), about.get("if"), "seal" in about)
 
 
 class _Unfit(Exception):

@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
-from pyspark_kafkalog.ledger.records import ADDED, LedgerRecord, decode, encode
+from pyspark_kafkalog.ledger.records import OPTIONAL, LedgerRecord, decode, encode
 from pyspark_kafkalog.ledger.stores.locations import is_remote, is_same_store, open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile
 from pyspark_kafkalog.loads.store_keys import give_spark_keys
@@ -54,7 +54,7 @@ class Claim(LedgerRecord):
     offsets: str
     ledger: str
     path: str
-    format: str = field(default=PARQUET, metadata=ADDED)
+    format: str = field(default=PARQUET, metadata=OPTIONAL)
 
 
 def table_store(path: str | os.PathLike[str]) -> FileStore:

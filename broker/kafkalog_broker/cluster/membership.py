@@ -221,7 +221,7 @@ class Membership:
             own, there = self._logs.topics().get(name), view.topics.get(name)
             if own is None:
                 continue
-            if there is None:  # of a release that kept it to itself
+            if there is None:  # from before this broker joined a cluster
                 self.registry.offer(name, own, self._me)
             elif there.stored.topic_id != own.topic_id:
                 self._bring(name)

@@ -37,7 +37,7 @@ def read_note(directory: DataDirectory) -> RegistryNote | None:
     meta = _meta(directory)
     if _ID not in meta:
         return None
-    brokers, version = meta.get(_BROKERS, ""), meta.get(_VERSION, "0")
+    brokers, version = meta.get(_BROKERS, "missing"), meta.get(_VERSION, "missing")
     try:
         members = frozenset(int(each) for each in brokers.split(",") if each)
         return RegistryNote(meta[_ID], int(version), members)

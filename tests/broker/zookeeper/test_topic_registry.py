@@ -181,7 +181,7 @@ def test_a_registry_that_was_removed_is_made_again_with_another_id_and_its_broke
         empty(session, "/kafka/brokers/topics")
         with pytest.raises(ServerError, match="there is no registry of topics"):
             create(one, "u")
-        # What an older release, or a partition's ephemeral node, needs as a parent is no registry yet.
+        # What a partition's ephemeral node needs as a parent is no registry yet.
         session.create("/kafka/brokers/topics", b"")
     view = one.open([note])
     assert (view.registry != old.registry, view.members) == (True, {1: False, 2: False})

@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import DamagedRecord, LoadError, NewerFormat
 from pyspark_kafkalog.ledger.records import (
-    ADDED,
+    OPTIONAL,
     SEAL,
     LedgerRecord,
     at_least,
@@ -117,7 +117,7 @@ class Sample(LedgerRecord):
     texts: Mapping[str, str] = field(default_factory=dict)
     pairs: tuple[tuple[int, int], ...] = ()
     parts: tuple[Part, ...] = ()
-    added: int = field(default=7, metadata=ADDED)
+    added: int = field(default=7, metadata=OPTIONAL)
     sha256: str = field(default="", metadata=SEAL)
 
 

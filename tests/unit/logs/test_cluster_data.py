@@ -30,14 +30,14 @@ def test_what_is_noted_of_a_registry_is_there_after_a_crash_in_every_directory(t
     assert again.meta == manager.meta
 
 
-@pytest.mark.parametrize("damaged", ["registry.version=1x", "registry.brokers=1,?"])
-def test_a_damaged_note_is_named(tmp_path: Path, damaged: str) -> None:
+@pytest.mark.parametrize("name", ["registry.version", "registry.brokers"])
+@pytest.mark.parametrize("damaged", ["{}=1,?", ""])
+def test_a_damaged_note_is_named(tmp_path: Path, name: str, damaged: str) -> None:
     logs = open_manager(tmp_path)
     logs.note_registry(RegistryNote("r", 3, frozenset({1})))
     meta = tmp_path / "meta.properties"
-    name = damaged.partition("=")[0]
     kept = [line for line in meta.read_text().splitlines() if not line.startswith(name)]
-    meta.write_text("\n".join([*kept, damaged, ""]))
+    meta.write_text("\n".join([*kept, damaged.format(name), ""]))
     with pytest.raises(StorageError, match=r"meta\.properties: .* the file is damaged"):
         logs.registry_notes()
     logs.close()

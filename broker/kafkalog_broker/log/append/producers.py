@@ -43,8 +43,7 @@ MAX_SEQUENCE = (1 << 31) - 1
 _NONE_OPEN = -1
 _SNAPSHOT_VERSION = 2
 _SNAPSHOT_HEAD = struct.Struct(">bI")
-_SNAPSHOT_PRODUCER = {1: struct.Struct(">qhqB"), 2: struct.Struct(">qhqBq")}
-"""By version; before 2 there were no transactions."""
+_SNAPSHOT_PRODUCER = struct.Struct(">qhqBq")
 _SNAPSHOT_BATCH = struct.Struct(">iiqq")
 
 
@@ -212,13 +211,13 @@ class ProducerState:
 
         A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first,
         each ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``; ``open`` is the first offset of
-        its open transaction, else -1, and not there in version 1. The log adds a checksum.
+        its open transaction, else -1. The log adds a checksum.
         """
         if not self._producers:
             return b""
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
         for producer_id, producer in self._producers.items():
-            out += _SNAPSHOT_PRODUCER[_SNAPSHOT_VERSION].pack(
+            out += _SNAPSHOT_PRODUCER.pack(
                 producer_id,
                 producer.epoch,
                 producer.last_timestamp_ms,
@@ -248,16 +247,16 @@ def next_sequence(sequence: int) -> int:
 
 def _parse(data: bytes) -> tuple[dict[int, _Producer], dict[int, int]]:
     version, count = _SNAPSHOT_HEAD.unpack_from(data)
-    layout = _SNAPSHOT_PRODUCER.get(version)
-    if layout is None:
-        raise CorruptMessage(f"producer snapshot of version {version}; known are 1 to {_SNAPSHOT_VERSION}")
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptMessage(f"producer snapshot of version {version}, not {_SNAPSHOT_VERSION}")
     producers: dict[int, _Producer] = {}
     opened: list[tuple[int, int]] = []
     pos = _SNAPSHOT_HEAD.size
     for _ in range(count):
-        producer_id, epoch, timestamp, batches, *first_open = layout.unpack_from(data, pos)
-        pos += layout.size
-        opened += [(offset, producer_id) for offset in first_open if offset != _NONE_OPEN]
+        producer_id, epoch, timestamp, batches, first_open = _SNAPSHOT_PRODUCER.unpack_from(data, pos)
+        pos += _SNAPSHOT_PRODUCER.size
+        if first_open != _NONE_OPEN:
+            opened.append((first_open, producer_id))
         producer = producers[producer_id] = _Producer(epoch, timestamp)
         for _ in range(batches):
             producer.batches.append(_Batch(*_SNAPSHOT_BATCH.unpack_from(data, pos)))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 
 import pytest
@@ -160,7 +159,7 @@ def test_a_dump_of_another_version_or_with_trailing_bytes_is_refused() -> None:
     log = Log()
     log.append(header(0))
     data = log.state.dump()
-    for bad in (b"\x03" + data[1:], data + b"\x00"):
+    for bad in (b"\x01" + data[1:], b"\x03" + data[1:], data + b"\x00"):
         with pytest.raises(CorruptMessage, match="snapshot"):
             ProducerState(DAY_MS).restore(bad)
 
@@ -221,11 +220,3 @@ def test_open_transactions_are_dumped_and_restored_in_their_order() -> None:
     assert restored.known() == log.state.known()
     assert restored.first_open == 0
     assert restored.end(replace(marker(), producer_id=9), ControlType.ABORT, 3, 1000) == (9, 0, 3, 1)
-
-
-def test_a_dump_of_version_1_is_read() -> None:
-    dump = struct.pack(">bIqhqBiiqq", 1, 1, 7, 2, 1000, 1, 5, 6, 10, 11)
-    state = ProducerState(DAY_MS)
-    state.restore(dump)
-    assert state.known() == [KnownProducer(7, 2, 6, 1000, -1)]
-    assert state.check(header(5, 2, epoch=2)) == (10, 11)
