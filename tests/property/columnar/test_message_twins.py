@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import decoder, message_walk
-from pyspark_kafkalog.columnar import engine as m
 from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar import types as m
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT

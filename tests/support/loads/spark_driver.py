@@ -206,7 +206,7 @@ def _install() -> None:
     from pyspark_kafkalog.ledger.stores.local_store import LocalStore
     from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
     from pyspark_kafkalog.loads import output_files
-    from pyspark_kafkalog.loads.sql.database import Session
+    from pyspark_kafkalog.loads.sql.database import DatabaseSession
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, name: str, data: bytes) -> Any:
@@ -228,7 +228,7 @@ def _install() -> None:
         for method in ("create", "replace"):
             setattr(store, method, surrounded(getattr(store, method)))
         store.hold = unless_lockless(store.hold)  # type: ignore[assignment,method-assign]
-    link, listing, commit = os.link, output_files.written_files, Session.commit
+    link, listing, commit = os.link, output_files.written_files, DatabaseSession.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -240,12 +240,12 @@ def _install() -> None:
         _come_to("before listing files")
         return listing(*args)
 
-    def faulty_commit(self: Session) -> None:
+    def faulty_commit(self: DatabaseSession) -> None:
         _come_to("before sql commit")
         commit(self)
         _come_to("after sql commit")
 
-    Session.commit = faulty_commit  # type: ignore[method-assign]
+    DatabaseSession.commit = faulty_commit  # type: ignore[method-assign]
     os.link = faulty_link
     output_files.written_files = faulty_listing
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.columnar import arena
+from pyspark_kafkalog.columnar import numba_engine
 from pyspark_kafkalog.columnar.decoder import SINCE_08, EngineChoice, RecordBatchDecoder
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord
@@ -25,7 +25,7 @@ def address(batch: pa.RecordBatch) -> int:
 
 
 def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "arenas", arena.Pool())
+    monkeypatch.setattr(numba_engine, "arenas", numba_engine.Pool())
     first = decode(answer(0), "numba").batches[0]
     place = address(first)
     kept = first.column("value").slice(50, 2)
@@ -38,14 +38,14 @@ def test_an_arena_is_used_again_once_nothing_refers_to_it(monkeypatch: pytest.Mo
 
 
 def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
-    arenas = arena.Pool()
+    arenas = numba_engine.Pool()
     leases = [arenas.take(1) for _ in range(40)]
     assert len({lease.ctypes.data for lease in leases}) == 40
     assert all(lease.ctypes.data % 64 == 0 for lease in leases)
     leases.clear()
-    assert 0 < sum(map(len, arenas._free)) <= arena._KEPT_BYTES
-    large = arenas.take(2 * arena._KEPT_BYTES)
-    assert len(large) >= 2 * arena._KEPT_BYTES
+    assert 0 < sum(map(len, arenas._free)) <= numba_engine._KEPT_BYTES
+    large = arenas.take(2 * numba_engine._KEPT_BYTES)
+    assert len(large) >= 2 * numba_engine._KEPT_BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES)

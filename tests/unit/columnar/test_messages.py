@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.columnar import arena, message_walk
+from pyspark_kafkalog.columnar import message_walk, numba_engine
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
 from pyspark_kafkalog.columnar.types import Answer
 from pyspark_kafkalog.errors import (
@@ -178,7 +178,7 @@ def test_where_the_kernels_for_messages_cannot_be_had_plain_python_serves(
 ) -> None:
     data = stored(0, 3, 0) + encode_batch(numbered(3, 3), base_offset=3) + stored(6, 3, 1, Codec.GZIP)
     expected = decode(data, engine)
-    monkeypatch.setattr(arena, "kernel", lambda name: (None, f"no {name}"))
+    monkeypatch.setattr(numba_engine, "kernel", lambda name: (None, f"no {name}"))
     assert decode(data, engine) == expected
     assert offsets(expected) == list(range(9))
 
