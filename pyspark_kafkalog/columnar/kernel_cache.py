@@ -45,7 +45,7 @@ _MODULES: dict[KernelName, str] = {
     "choose_partitions": "encode_kernels",
 }
 
-_DEPENDED_ON = ("engine", "intrinsics", "kernel_columns")
+_DEPENDED_ON = ("types", "intrinsics", "kernel_columns")
 """What kernels are made of beside their own module."""
 
 _lock = threading.Lock()
