@@ -16,6 +16,7 @@ from contextlib import suppress
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.server import handlers
 from kafkalog_broker.server.dispatch import REGISTRY
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
@@ -308,6 +309,7 @@ def newer_requests() -> dict[ApiKey, tuple[int, object]]:
 def good_frames(rng: random.Random) -> Iterator[bytearray]:
     """Frames of every API in every version that is served, without end; every third is a Produce."""
     requests, newer = good_requests(), newer_requests()
+    assert handlers.__all__  # they fill the registry
     assert {*requests, ApiKey.PRODUCE} == set(REGISTRY)
     kinds = [(key, version) for key in requests for version in _served(key)]
     while True:
