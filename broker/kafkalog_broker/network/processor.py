@@ -151,11 +151,11 @@ class Processor:
 
     def work_on(self, reply: Reply) -> None:
         """Have ``reply.work`` done by a worker. Called by any thread."""
-        if not reply.closed:
-            self._workers.submit(self._work, reply)
+        self._workers.submit(self._work, reply)
 
     def _work(self, reply: Reply) -> None:  # in a worker's thread
-        work = reply.work
+        with self.reply_lock:
+            work = reply.work
         if work is None:
             return  # its connection was closed
         try:
@@ -165,7 +165,9 @@ class Processor:
             if reply.outcome is Outcome.PENDING:
                 reply.close()
         finally:
-            reply.work = None
+            with self.reply_lock:
+                if reply.work is work:  # else another thread has given it more meanwhile
+                    reply.work = None
         if reply.outcome is Outcome.PENDING:  # it waits for something else: not for a client that has left
             self._unsettled.append(cast("Connection", reply.token))
             self._wakeup.wake()

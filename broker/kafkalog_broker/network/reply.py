@@ -93,7 +93,10 @@ class Reply:
         as its last act, or leaves that to another thread; what it raises closes the connection. It is not
         begun if the connection is closed first.
         """
-        self.work = work
+        with self._owner.reply_lock:
+            if self.closed:
+                return
+            self.work = work
         self._owner.work_on(self)
 
     def send_last(self, parts: Sequence[Part]) -> None:

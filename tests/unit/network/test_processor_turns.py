@@ -285,6 +285,25 @@ def test_a_request_that_was_put_off_may_go_to_a_worker_later(worked: Worked) -> 
         assert received(one) == [b"parked", b"after"]
 
 
+def test_more_work_that_is_given_before_the_first_has_returned_is_done() -> None:
+    """What a fetch waits for may come while the worker that parked it is not done yet."""
+
+    def handler(request: bytearray, reply: Reply) -> None:
+        def again() -> None:
+            reply.send(answered(bytes(request)))
+
+        reply.work_on(lambda: reply.work_on(again))
+
+    with rounds(handler) as running:
+        one = running.connect()
+        running.run()
+        one.sendall(frame(b"fetch"))
+        running.run()
+        running.workers.run()
+        running.run(2)
+        assert received(one) == [b"fetch"]
+
+
 def test_a_stop_waits_for_a_worker_within_its_grace_and_not_beyond(worked: Worked) -> None:
     for seconds, expected in ((0.5, [b"slow"]), (1.5, [])):
         with rounds(worked) as running:
