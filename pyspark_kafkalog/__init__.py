@@ -229,7 +229,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "config.properties": ("load_properties",),
     "consumer.consumer": ("Consumer",),
     "consumer.record_fetcher": ("ConsumerRecord",),
-    "datasource.load.load_planning": ("PendingPlan",),
+    "datasource.batch.load_planning": ("PendingPlan",),
     "datasource.read_arrow": ("read_arrow",),
     "datasource.sink.sink_transactions": ("WrittenOtherwise",),
     "datasource.source": ("DefaultSource",),

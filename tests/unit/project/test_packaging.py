@@ -60,7 +60,11 @@ def test_the_design_says_why_each_dependency_is_there() -> None:
     text = (ROOT / "docs" / "design.md").read_text()
     table = text[text.index("## Dependencies") :].splitlines()
     cells = " ".join(line.split("|")[1] for line in table if line.startswith("| "))
-    named = {name for name in REQUIRED.values() if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", cells)}
+    named = {
+        name
+        for name in REQUIRED.values()
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", cells, re.IGNORECASE)
+    }
     assert named == set(REQUIRED.values())
 
 
