@@ -35,7 +35,7 @@ def created(name: str, partitions: int = 1, factor: int = 1, **configs: str | No
 
 
 @script(ApiKey.CREATE_TOPICS)
-def create_topics(session: Session) -> None:
+def creating_topics(session: Session) -> None:
     def ask(step: str, *topics: CreatableTopic, validate_only: bool = False) -> None:
         if validate_only and not session.version:
             return
@@ -68,7 +68,7 @@ def create_topics(session: Session) -> None:
 
 
 @script(ApiKey.DELETE_TOPICS)
-def delete_topics(session: Session) -> None:
+def deleting_topics(session: Session) -> None:
     topic, other = session.topic(), session.topic("-other")
     by_id = session.version >= 6
 
