@@ -353,7 +353,6 @@ class ClassicMember:
             self._member_id = ""
 
     def _lose(self) -> None:
-        """Drops all partitions and pending changes; the member rejoins after that."""
         something = bool(self._owned or self.pending) or self._state is _State.EXPIRED
         self.pending.clear()
         self._again = False

@@ -163,7 +163,6 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions assigned now."""
         return frozenset(self._fetcher.readings)
 
     @property
@@ -280,7 +279,6 @@ class Consumer:
         return {tp: one if one.offset >= 0 else None for tp, one in found.items()}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset in each partition's log."""
         found = self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
         return {tp: one.offset for tp, one in found.items()}
 
@@ -348,7 +346,6 @@ class Consumer:
             last = deadline.passed
 
     def _upkeep(self) -> None:
-        """Work before records are returned: rebalances, due commits, unknown positions."""
         self._news = False
         while self._group is not None and (rebalance := self._group.pending()) is not None:
             try:
@@ -401,7 +398,6 @@ class Consumer:
             self._committed.pop(tp, None)
 
     def _leave(self, deadline: Deadline) -> None:
-        """Gives up all partitions; runs the callback even if the group does not know yet."""
         try:
             self._auto_commit(min(deadline.left, _COMMIT_SECONDS))
             callback, gone = self._callbacks.get(PartitionChange.REVOKED), sorted(self._fetcher.readings)
@@ -414,7 +410,6 @@ class Consumer:
                 group.stop(deadline)
 
     def _auto_commit(self, seconds: float) -> None:
-        """Commits the positions if enabled; logs a failure, and the next commit retries."""
         if not self._commits:
             return
         changed = {

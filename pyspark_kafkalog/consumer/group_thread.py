@@ -194,7 +194,6 @@ class GroupThread:
             raise RequestTimedOut(f"{flight.connection.peer}: no answer to {flight.ticket.key.name} in time")
 
     def _expired(self, now: float) -> Any | None:
-        """If the program stopped polling: leaves the group and returns the request that says so, if any."""
         most = self._config.max_poll_interval_ms / 1000
         with self._lock:
             if self._polling or not self._member.joined or now < self._polled_at + most:
@@ -251,7 +250,6 @@ class GroupThread:
             self._notify()
 
     def _look_up(self) -> None:
-        """Looks up the subscribed topics, and for a leader their partition counts."""
         deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
         topics = self._topics(self._cluster, deadline)
         with self._lock:
@@ -313,7 +311,6 @@ class GroupThread:
         self._coordinator = None
 
     def _lost_coordinator(self, error: KafkaError) -> None:
-        """The connection failed, or no broker can be asked: retries after a backoff."""
         logger.info("group %r: %s", self._config.group_id, error)
         flight, self._in_flight = self._in_flight, None
         self._failures += 1
@@ -344,7 +341,6 @@ class GroupThread:
             logger.info("group %r: leaving it failed: %s", self._config.group_id, e)
 
     def _say_goodbye(self, goodbye: Any) -> None:
-        """Sends the request and waits for the answer, so that the group knows."""
         if self._in_flight is not None:
             self._in_flight.connection.drop(self._in_flight.ticket)
             self._in_flight = None

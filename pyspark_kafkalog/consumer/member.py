@@ -107,7 +107,6 @@ class Backoff:
         self._wait = self._first
 
     def next(self) -> float:
-        """Seconds until the next attempt."""
         wait, self._wait = self._wait, min(2 * self._wait, max(self._most, self._first))
         return wait
 
@@ -116,7 +115,6 @@ class Backoff:
 
 
 def refused(group: str, code: ErrorCode, why: str | None = None) -> KafkaError:
-    """The error for a code that ends the membership."""
     return error_for(code, f"group {group!r}: {why or _WHY.get(code, code.name)}")
 
 

@@ -202,8 +202,6 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A fetch in flight."""
-
     node_id: int
     connection: Connection
     ticket: Ticket
@@ -280,7 +278,6 @@ class RecordFetcher:
             self._lost(flight, RequestTimedOut(f"{flight.connection.peer}: no answer to a fetch in time"))
 
     def send_ahead(self) -> None:
-        """Sends the next fetches before the program processes its records."""
         self._send(self._clock.monotonic())
 
     def close(self) -> None:
@@ -430,7 +427,6 @@ class RecordFetcher:
         reading.size = min(2 * reading.size, limit)
 
     def _postpone(self, readings: list[Reading], error: KafkaError) -> None:
-        """Retries these later if that may help, else raises ``error``."""
         if not (error.retriable or error.code in _LOST_LEADER):
             raise error
         logger.info("%s: %s; trying again", ", ".join(str(reading.tp) for reading in readings), error)

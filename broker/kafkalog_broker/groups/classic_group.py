@@ -183,7 +183,6 @@ class ClassicGroup:
         return step
 
     def _supports(self, request: JoinRequest) -> bool:
-        """Whether the protocol type matches and some protocol is common to all members."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         if request.protocol_type != self.protocol_type:
@@ -316,7 +315,6 @@ class ClassicGroup:
         self._complete_if_all_joined(now, step)
 
     def _put_off(self) -> float:
-        """Seconds to delay the first rebalance of an empty group."""
         seconds = min(self._initial_seconds, self._initial_left)
         self._initial_left -= seconds
         return seconds
@@ -364,7 +362,6 @@ class ClassicGroup:
         step.sooner = True
 
     def _generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinAnswer:
-        """The join answer that describes the current generation."""
         members: tuple[JoinedMember, ...] = ()
         if member.member_id == self.leader:
             members = tuple(
@@ -462,7 +459,6 @@ class ClassicGroup:
         )
 
     def tick(self, now: Moment) -> GroupOutcome:
-        """Expires sessions and ends rebalances that are due."""
         step, at = GroupOutcome(sooner=True), now.monotonic
         self._pending = {member_id: due for member_id, due in self._pending.items() if due > at}
         self._remove([m for m in self.members.values() if m.expires <= at], now, step)
@@ -490,7 +486,7 @@ class ClassicGroup:
         )
 
     def not_stored(self, step: GroupOutcome, code: ErrorCode, now: Moment) -> GroupOutcome:
-        """Turns the answers of ``step`` into errors, because the log refused its record.
+        """Turns successes in ``step`` into errors, because the log refused its record.
 
         A generation whose assignments were not stored rebalances again; other changes stay in memory and are
         part of the next record.
@@ -530,7 +526,6 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has neither members nor clients about to join."""
         return self.phase is Phase.EMPTY and not self._pending
 
     def subscribed_topics(self) -> frozenset[str] | None:

@@ -38,7 +38,6 @@ class ClassicMember:
 
     @classmethod
     def restored(cls, stored: StoredMember, protocol: str | None) -> ClassicMember:
-        """Restores a stored member; only its metadata for ``protocol`` was stored."""
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
         return cls(
             stored.member_id,

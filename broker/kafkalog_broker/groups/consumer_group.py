@@ -47,8 +47,6 @@ class MemberState(IntEnum):
 
 
 class GroupState:
-    """Kafka's names of group states."""
-
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
@@ -118,8 +116,6 @@ class ConsumerGroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Sender and version of a heartbeat."""
-
     client_id: str
     host: str
     version: int
@@ -148,7 +144,6 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """One of `GroupState`."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -169,13 +164,11 @@ class ConsumerGroup:
         return max(settings.assignors, key=lambda name: votes[name])
 
     def subscribed_names(self, member_id: str) -> frozenset[str]:
-        """Subscribed topic names, including topics that do not exist."""
         member = self.members[member_id]
         matched = self.patterns.get(member.pattern)
         return frozenset(member.names if matched is None else (*member.names, *matched.names))
 
     def all_subscribed(self) -> frozenset[str]:
-        """Topic names any member subscribes to."""
         # Most members have the same subscription.
         unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
         return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
@@ -261,7 +254,6 @@ def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
 
 
 def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) -> ConsumerGroup:
-    """Restarts all timers of a group that was loaded."""
     return replace(
         group,
         sessions=dict.fromkeys(group.members, now_ms + settings.session_timeout_ms),
@@ -405,7 +397,6 @@ def _check_epoch(progress: MemberProgress, epoch: int, owned: Assignment | None,
 
 
 def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | None:
-    """The member with this instance id; checks ``likely`` first."""
     known = group.members.get(likely)
     if known is not None and known.instance_id == instance_id:
         return likely
@@ -433,7 +424,6 @@ def _updated(
 
 
 def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -> ConsumerGroup:
-    """Sets the member's subscription; bumps the epoch if its topics changed."""
     old = group.members.get(member_id)
     if old is new:
         return group
@@ -445,7 +435,6 @@ def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -
 
 
 def _looked_at(group: ConsumerGroup, topics: TopicSnapshot) -> ConsumerGroup:
-    """Updates the subscribed topics; bumps the epoch if they changed."""
     if topics is group.seen:
         return group
     found = {
@@ -477,7 +466,6 @@ def _retargeted(group: ConsumerGroup, settings: ConsumerGroupSettings) -> Consum
 
 
 def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, now_ms: int) -> ConsumerGroup:
-    """Moves the member towards its target as far as it and the others allow."""
     before = group.progress[member_id]
     if _is_reconciled(before, group.target_epoch):
         return group
@@ -549,7 +537,6 @@ def _without_unused_patterns(group: ConsumerGroup) -> ConsumerGroup:
 
 
 def _renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
-    """Moves a static member's state to its new member id."""
     return replace(
         group,
         members=_renaming(group.members, old_id, new_id),

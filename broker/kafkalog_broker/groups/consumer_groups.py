@@ -131,7 +131,6 @@ class ConsumerGroups:
         group.consumer = None
 
     def load(self, shard: _Shard, stored: Stored) -> None:
-        """Loads the stored groups into the shard and starts their timers."""
         found: dict[str, dict[RecordKey, bytes]] = {}
         for offset, key_bytes, value in stored.values():
             try:

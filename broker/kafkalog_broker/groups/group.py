@@ -64,7 +64,6 @@ class Group:
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state."""
         if self.consumer is not None:
             return self.consumer.state
         return Phase.EMPTY.value if self.classic is None else self.classic.phase.value
@@ -83,7 +82,6 @@ class Group:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has neither members nor clients about to join."""
         if self.consumer is not None:
             return not self.consumer.members
         return self.classic is None or self.classic.is_idle
@@ -112,7 +110,6 @@ class GroupTopic(StateTopic[GroupShard]):
     """*Thread-safe.* The offsets topic; each partition stores its groups."""
 
     def shard_for(self, name: str) -> Shard[GroupShard]:
-        """`shard_of`, with error codes of a coordinator."""
         try:
             return self.shard_of(name)
         except KafkaError as e:
@@ -142,5 +139,4 @@ def known_group(shard: Shard[GroupShard], name: str) -> Group:
 
 
 def as_coordinator(error: KafkaError) -> ServerError:
-    """A log error with the code clients expect from a coordinator."""
     return ServerError(_LOG_CODES.get(error.code, error.code), str(error))

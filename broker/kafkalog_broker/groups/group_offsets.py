@@ -284,7 +284,6 @@ def encode_offsets(
     now_ms: int,
     producer: tuple[int, int] | None = None,
 ) -> bytearray:
-    """Encodes offsets for `GroupOffsets.commit`."""
     records = []
     for partition, value in offsets.items():
         records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))

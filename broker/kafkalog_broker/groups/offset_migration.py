@@ -133,7 +133,6 @@ class OffsetMigration:
         _log.info("this broker brings the offsets of %d groups to its cluster", len(found))
 
     def go_on(self) -> None:
-        """Starts committing what is left, in the background."""
         is_on_it = self._thread is not None and self._thread.is_alive()
         if self._left and not is_on_it and not self._closed.is_set():
             self._thread = threading.Thread(target=self._run, name="brought-offsets", daemon=True)
@@ -170,7 +169,6 @@ class OffsetMigration:
         _log.info("offsets that this broker brought are with the cluster's coordinators: %s", counts)
 
     def try_once(self) -> None:
-        """Tries all groups once, and an unreachable coordinator once."""
         left: dict[str, _Offsets] = {}
         silent: dict[int, KafkaError] = {NOBODY: ConnectionLost("no broker coordinates it now")}
         for group, offsets in self._left.items():
@@ -258,7 +256,7 @@ class OffsetMigration:
     def _committed(
         self, coordinator: int, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commits from outside the group, which fails while it has members; returns a code each."""
+        """Commits from outside the group, which is refused while it has members."""
         if coordinator == self._ownership.node_id:
             try:
                 self._here.commit(group, offsets)
@@ -304,7 +302,6 @@ class OffsetMigration:
             )  # fmt: skip
 
     def _keep(self) -> None:
-        """Updates the file. Raises `StorageError`."""
         data = _encode(self._left)
         refusal: OSError | None = None
         kept = False
@@ -354,7 +351,6 @@ def _encode(left: Mapping[str, _Offsets]) -> bytes:
 
 
 def _decode(data: bytes, path: Path) -> dict[str, dict[TopicPartition, _Brought]]:
-    """Raises `StorageError`: the file is damaged."""
     left: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
     try:
         for group, topic, topic_id, number, *value in json.loads(data)["offsets"]:

@@ -231,14 +231,12 @@ def check_writable(
 
 
 def overdue(known: Transaction, now_ms: int) -> Outcome:
-    """Aborts a transaction past its timeout and fences its producer."""
     if known.state is CoordinatorState.ONGOING and known.started_ms + known.timeout_ms < now_ms:
         return Outcome(_aborting(known, now_ms))
     return _SAME
 
 
 def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
-    """Whether the id was unused for so long that its record is deleted."""
     idle = known.state is not CoordinatorState.ONGOING and known.state not in PREPARED
     return idle and known.changed_ms + expiration_ms <= now_ms
 

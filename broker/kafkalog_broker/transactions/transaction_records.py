@@ -97,7 +97,6 @@ class _Reader:
         self._flexible = flexible
 
     def count(self) -> int:
-        """Length of an array; 0 for null."""
         if self._flexible:
             count, self.position = read_uvarint(self._data, self.position)
             return max(0, count - 1)

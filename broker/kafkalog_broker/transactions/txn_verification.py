@@ -47,7 +47,6 @@ class TxnVerification:
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """The ``partitions`` to ask the coordinator about."""
         with self._table:
             found = [(each, self._questions.get((each, producer_id))) for each in partitions]
         return [each for each, known in found if known is None or known.epoch != epoch or not known.is_in]

@@ -78,7 +78,6 @@ class BrokerFetcher:
             self._thread.join(wait_seconds)
 
     def end_offset(self, partition: OwnedPartition) -> int:
-        """The current end of a partition's log."""
         key = partition.key
         try:
             found = self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1)
@@ -109,7 +108,6 @@ class BrokerFetcher:
         self._consumer.close()
 
     def _fetch(self) -> bool:
-        """One round; returns whether it fetched anything."""
         with self._lock:
             partitions = [one for one in self._partitions if not one.failed and one.stream.room()]
         wanted = []

@@ -170,7 +170,6 @@ class OwnedPartitions:
         partition.committed = offset
 
     def commit(self, partitions: Collection[OwnedPartition]) -> None:
-        """Stores the changed offsets of processed messages."""
         with self._committing:
             done = [(one, one.done) for one in partitions]
             offsets = {

@@ -325,7 +325,6 @@ class MessageStream:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the iteration; drops queued messages."""
         with self._changed:
             self._closed = True
             self._chunks.clear()

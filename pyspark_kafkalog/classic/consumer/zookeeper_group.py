@@ -42,7 +42,6 @@ def range_assign(
 
 
 def thread_id(consumer: str, stream: int) -> str:
-    """A consumer thread's name, as in the owners' znodes."""
     return f"{consumer}-{stream}"
 
 
@@ -210,7 +209,6 @@ class GroupMember:
         return registries.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
 
     def _release(self, keys: Collection[PartitionKey]) -> None:
-        """Stops reading, commits, and deletes the claims."""
         read = self.taken.intersection(keys)
         if read:
             self._holder.release(sorted(read))

@@ -100,7 +100,6 @@ class Mirror:
 
     @property
     def lost_count(self) -> int:
-        """Number of messages not delivered."""
         return self._lost_count
 
     @property

@@ -309,7 +309,6 @@ class _Member:
 
 
 def _numbered(config: BrokersSourceConfig, number: int, streams: int) -> BrokersSourceConfig:
-    """Gives each static member its own instance id."""
     if config.group_instance_id is None or streams == 1:
         return config
     return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")

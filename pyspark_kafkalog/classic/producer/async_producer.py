@@ -123,7 +123,6 @@ class EventQueue:
             )
 
     def close(self) -> None:
-        """Refuses new events; queued ones can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -429,7 +428,6 @@ class AsyncProducer:
     def _call_hook(
         self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
     ) -> Sequence[QueueItem]:
-        """The hook's result; ``otherwise`` without a hook, or if it fails, which is logged."""
         if self._callbacks is None:
             return otherwise
         try:

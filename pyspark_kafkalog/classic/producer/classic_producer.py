@@ -153,7 +153,6 @@ class ClassicProducer:
         return route.broker, replace(item, partition=route.partition)
 
     def _deliver(self, rows: Sequence[tuple[BrokerNode, QueueItem]]) -> list[QueueItem]:
-        """Sends each broker its part; returns items whose broker has just disappeared."""
         parts: dict[BrokerNode, list[QueueItem]] = defaultdict(list)
         for broker, item in rows:
             parts[broker].append(item)

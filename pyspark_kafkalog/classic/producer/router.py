@@ -195,7 +195,6 @@ class ZooKeeperDirectory:
         self._session.close()
 
     def _order(self, row: BrokerPartition) -> tuple[int, int]:
-        """By broker and number if each broker owns its partitions, else by number."""
         return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
 
     def _topic_changed(self, topic: str) -> None:
@@ -204,7 +203,6 @@ class ZooKeeperDirectory:
             self._partitions.pop(topic, None)
 
     def _look(self) -> None:
-        """Reads the live brokers; calls back if they changed."""
         # Held for both reading and calling back, so that the latest data is reported last.
         with self._looking:
             live = brokers(self._session, self._layout)
@@ -385,7 +383,6 @@ class DefaultEncoder:
     """*Thread-safe.* Events are bytes, used unchanged."""
 
     def to_message(self, event: Any) -> bytes:
-        """Raises `TypeError` if ``event`` is not bytes."""
         if isinstance(event, bytes):
             return event
         if isinstance(event, (bytearray, memoryview)):

@@ -63,9 +63,7 @@ class BrokerWriter(Protocol):
     def broken(self) -> bool: ...
 
     @property
-    def unconfirmed(self) -> int:
-        """Number of unconfirmed requests."""
-        ...
+    def unconfirmed(self) -> int: ...
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         """Sends the requests; with ``request.required.acks`` waits until the broker has them."""
