@@ -188,6 +188,7 @@ class GroupOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """Deletes all offsets of a deleted ``topic``, so that a new topic of its name starts without any.
+        Call once nobody can commit for it any more.
 
         If an append fails, logs a warning and keeps the offsets.
         """

@@ -266,7 +266,8 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> None:
         """Adds ``partitions`` to the id's transaction, and begins one if needed.
-        Raises as `writing` with ``adding``, but `ProducerFenced` for a stale epoch.
+        Raises `InvalidProducerIdMapping`, `ProducerFenced`, `CoordinatorLoading`, or
+        `ConcurrentTransactions`: the previous transaction is being ended.
         """
         with self._entry(transactional_id) as entry:
             outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())

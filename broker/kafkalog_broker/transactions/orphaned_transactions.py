@@ -112,5 +112,5 @@ def _log_abort(partition: TopicPartition, producer_id: int) -> None:
 
 
 def _fence_of(epoch: int) -> int:
-    """The marker's epoch: higher, because the log would take the producer's next batches for known ones."""
+    """An epoch above the producer's, so that its next batches are not taken for ones the log already has."""
     return min(epoch + 1, states.LAST_EPOCH + 1)

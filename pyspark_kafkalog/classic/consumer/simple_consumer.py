@@ -155,8 +155,8 @@ class BrokerReader08:
             <= high_watermark
             < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
         ):
-            # Apache Kafka notes it before reading, so newer records may lie above it. LATEST returns the
-            # last stable offset with read_committed, where such an answer ends.
+            # Apache Kafka reads the high watermark before the data, so newer records may lie above it. With
+            # read_committed the data ends at the last stable offset, which LATEST then returns.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
             high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
         aborted = None
@@ -283,7 +283,7 @@ class SimpleConsumer:
         returns an empty set for an unknown topic.
 
         Raises:
-            OffsetOutOfRange: the offset is not in the log; has the range.
+            OffsetOutOfRange: the offset is not in the log, whose range it names.
             UnknownTopicOrPartition: no such partition.
             MessageTooLarge: the message at ``offset`` exceeds ``max.message.size``.
             CorruptMessage: no message begins at ``offset``.
