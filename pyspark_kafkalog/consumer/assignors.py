@@ -1,4 +1,4 @@
-"""How the leader of a classic group shares partitions among the members. Pure.
+"""Partition assignment strategies, applied by the leader of a classic group. Pure.
 
 Source: Kafka's RangeAssignor, RoundRobinAssignor; KIP-54 (sticky), KIP-429 (cooperative).
 """
@@ -14,15 +14,15 @@ from pyspark_kafkalog.config.group_consumer import COOPERATIVE, RANGE, ROUNDROBI
 from pyspark_kafkalog.types import TopicPartition
 
 Counts = Mapping[str, int]
-"""The number of partitions of each topic that exists."""
+"""Partition counts of the existing topics."""
 
 Shares = dict[str, list[TopicPartition]]
-"""Partitions by member id; each member is there."""
+"""Partitions by member id; includes members without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as the leader sees it. ``owned`` is what it had in ``generation``."""
+    """A member as the leader sees it. ``owned`` is its assignment in ``generation``."""
 
     member_id: str
     topics: frozenset[str]
@@ -32,12 +32,12 @@ class Subscriber:
 
     @property
     def place(self) -> tuple[bool, str]:
-        """Static members first, by instance, so that a restart does not change their order."""
+        """Sort key: static members first, by instance, so that a restart does not change the order."""
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
 def range_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """Of each topic neighbouring partitions, n/k each; the first n%k members get one more."""
+    """Contiguous ranges of n/k partitions per topic; the first n%k members get one more."""
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
     for topic, count in sorted(counts.items()):
@@ -51,7 +51,7 @@ def range_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def roundrobin_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """All partitions, one after the other, to the members in turn, past those that do not subscribe."""
+    """All partitions in turn to the members that subscribe to their topics."""
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
     turns = cycle(ordered)
@@ -63,10 +63,10 @@ def roundrobin_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """Evenly, and what a member owned stays with it unless that is in the way.
+    """Balances the partitions and otherwise keeps each member's own.
 
-    Evenly: no partition's holder has two more than another subscriber of its topic. With equal subscriptions
-    all members are within one.
+    No member has two partitions more than another subscriber of one of its topics. With equal subscriptions,
+    counts differ by at most one.
     """
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
@@ -78,7 +78,7 @@ def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
             shares[owners[tp]].append(tp)
         elif takers[tp.topic]:
             free.append(tp)
-    # Those that few members may have come first: the others even it out.
+    # Topics with few subscribers first; the others can even it out.
     for tp in sorted(free, key=lambda tp: len(takers[tp.topic])):
         shares[min(takers[tp.topic], key=lambda m: len(shares[m]))].append(tp)
     _even_out(shares, takers)
@@ -86,9 +86,9 @@ def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def cooperative_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """As `sticky_assign`, less the partitions that another member has to give up first.
+    """`sticky_assign` without partitions that another member must give up first.
 
-    Their owners revoke them and join again, and the next round gives them away: nobody else stops.
+    Their owners revoke them and rejoin, and the next round assigns them; the other members keep reading.
     """
     members = list(members)
     owners = _owners(members, counts)
@@ -104,7 +104,7 @@ ASSIGNORS: dict[str, Callable[[Iterable[Subscriber], Counts], Shares]] = {
     STICKY: sticky_assign,
     COOPERATIVE: cooperative_assign,
 }
-"""By the name that the members agree on."""
+"""By strategy name."""
 
 
 def _partitions(counts: Counts) -> list[TopicPartition]:
@@ -112,9 +112,9 @@ def _partitions(counts: Counts) -> list[TopicPartition]:
 
 
 def _owners(members: Sequence[Subscriber], counts: Counts) -> dict[TopicPartition, str]:
-    """Who owned each partition that still exists and is subscribed to; nobody if two say so.
+    """Owners of subscribed partitions, except where two members claim one.
 
-    A member of an older generation missed a rebalance: others may have had its partitions since.
+    Ignores members of an older generation: others may have owned their partitions since.
     """
     latest = max((m.generation for m in members), default=-1)
     claims: dict[TopicPartition, list[str]] = defaultdict(list)
@@ -127,16 +127,13 @@ def _owners(members: Sequence[Subscriber], counts: Counts) -> dict[TopicPartitio
 
 
 def _even_out(shares: Shares, takers: Mapping[str, Sequence[str]]) -> None:
-    """Move partitions from members with more to subscribers with at least two fewer, until there are none.
-
-    It ends: each move makes the sum of the squares of the sizes smaller.
-    """
+    """Evens out the shares; ends because each move lowers the sum of squared sizes."""
     while _move_one(shares, takers):
         pass
 
 
 def _move_one(shares: Shares, takers: Mapping[str, Sequence[str]]) -> bool:
-    """One partition at a time, from the fullest member: several could leave it below its even part."""
+    """Moves one partition from the fullest member possible; several could leave it below its even share."""
     for giver in sorted(shares, key=lambda m: -len(shares[m])):
         fewest: dict[str, str] = {}
         for tp in reversed(shares[giver]):

@@ -1,7 +1,7 @@
 """A member of a classic group: join, sync, heartbeat. Pure.
 
-Eager strategies give up all partitions before they join, cooperative ones only what goes elsewhere, after
-the sync, and then join again. Source: protocol guide, Group membership; KIP-62, 345, 394, 429.
+Eager strategies revoke all partitions before joining. Cooperative ones revoke after the sync what moves
+elsewhere, and then rejoin. Source: protocol guide, Group membership; KIP-62, 345, 394, 429.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ logger = logging.getLogger(__name__)
 
 class _State(Enum):
     OUTSIDE = "outside"
-    """No subscription, or failed."""
+    """Not subscribed, or failed."""
     REVOKING = "revoking"
-    """The program gives up partitions before the next join."""
+    """Waits for the program to give up partitions before it joins."""
     JOINING = "joining"
     ASSIGNING = "assigning"
-    """The leader waits for the topics' metadata."""
+    """As leader, waits for the topics' metadata."""
     SYNCING = "syncing"
     STABLE = "stable"
     EXPIRED = "expired"
-    """The program does not poll."""
+    """The program stopped polling."""
 
 
 class ClassicMember:
-    """See `member.Member`. Its partitions are `_owned`: what the program was told, not what is pending."""
+    """See `member.Member`. `_owned` are the partitions the program knows of, without pending changes."""
 
     def __init__(self, config: GroupConsumerConfig) -> None:
         assert config.group_id is not None
@@ -81,17 +81,16 @@ class ClassicMember:
         self._state = _State.OUTSIDE
         self._topics: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
-        """The topics of the last JoinGroup."""
         self._member_id, self._generation, self._protocol = "", -1, ""
         self._owned: frozenset[TopicPartition] = frozenset()
         self._previous: tuple[frozenset[TopicPartition], int] = frozenset(), -1
-        """The last assignment and its generation: what `sticky` keeps although it was revoked."""
+        """The last assignment and its generation; `sticky` keeps it although it was revoked."""
         self._join: JoinGroupResponse | None = None
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         self._again = False
-        """Whether to join again as soon as the program has done what is pending."""
+        """Whether to rejoin once the program has handled ``pending``."""
         self._led: dict[str, int] | None = None
-        """As leader: the number of partitions of each topic of the group at the assignment."""
+        """As leader: partition counts of the group's topics at the assignment."""
         self._not_before = self._heartbeat_at = 0.0
         self._backoff = Backoff(config)
 
@@ -105,7 +104,7 @@ class ClassicMember:
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """As leader: the topics whose new partitions make a rebalance."""
+        """As leader: topics whose new partitions require a rebalance."""
         return frozenset(self._led or ())
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
@@ -167,7 +166,7 @@ class ClassicMember:
 
     def done(self, rebalance: Rebalance, now: float) -> None:
         if not self.pending or self.pending[0] is not rebalance:
-            return  # all was lost meanwhile, and that is pending
+            return  # all partitions were lost meanwhile; that is pending
         self._owned = self.pending.popleft().owned
         if self.pending:
             return
@@ -196,7 +195,7 @@ class ClassicMember:
         return LeaveGroupRequest(self._group, self._member_id, (Leaver(self._member_id),))
 
     def _rejoin(self, now: float) -> None:
-        """Give up what must be given up, then join. Waits until the program has done what is pending."""
+        """Revokes what must be given up, then joins; first waits for the program to handle ``pending``."""
         self._again = False
         if self.pending:
             self._again = True
@@ -292,7 +291,7 @@ class ClassicMember:
         subscribers = self._subscribers(join.members)
         wanted = {name for one in subscribers for name in one.topics}
         self._led = {name: counts.get(name, 0) for name in wanted | self._topics}
-        # v9: a static leader that came back; what was assigned before stays, and the broker has it.
+        # v9: a static leader came back; the broker keeps the previous assignment.
         if not join.skip_assignment:
             shares = assignor(subscribers, {name: n for name, n in counts.items() if name in wanted})
             self._assignments = tuple(
@@ -329,7 +328,7 @@ class ClassicMember:
         self._previous = assigned, self._generation
         revoked = tuple(sorted(self._owned - assigned))
         if revoked:
-            # The partitions go to others in the next round.
+            # The next round assigns these to others.
             self.pending.append(Rebalance(PartitionChange.REVOKED, revoked, self._owned & assigned))
         self._again = bool(revoked) or self._joined_for != self._topics
         self.pending.append(
@@ -354,7 +353,6 @@ class ClassicMember:
             self._member_id = ""
 
     def _lose(self) -> None:
-        """All partitions are lost, also those that the program was yet to get. It joins again after that."""
         something = bool(self._owned or self.pending) or self._state is _State.EXPIRED
         self.pending.clear()
         self._again = False

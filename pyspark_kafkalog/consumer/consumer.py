@@ -1,4 +1,4 @@
-"""`Consumer`: reads topics as a member of a group, or partitions that the program chooses."""
+"""`Consumer`: reads topics as a group member, or partitions chosen by the program."""
 
 from __future__ import annotations
 
@@ -45,48 +45,48 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Isolati
 logger = logging.getLogger(__name__)
 
 OnPartitions = Callable[[list[TopicPartition]], object]
-"""Called in `Consumer.poll` with partitions that come or go."""
+"""Called in `Consumer.poll` with assigned, revoked or lost partitions."""
 
 T = TypeVar("T")
 
 _RESETS = {EARLIEST: EARLIEST_TIMESTAMP, LATEST: LATEST_TIMESTAMP}
 
 _STEP_SECONDS = 1.0
-"""Most time for a look-up or a commit within a poll(); the next one tries again."""
+"""Limit for a look-up or commit within a poll(); the next one retries."""
 
 _UPKEEP_SECONDS = 0.1
-"""How often a loop over records looks after the group."""
+"""How often iteration over records polls for group changes and due commits."""
 
 _COMMIT_SECONDS = 5.0
-"""Most time for the commit before partitions are revoked: the group waits for it."""
+"""Limit for the commit before a revocation, which delays the whole group."""
 
 _NEW_EPOCH_SECONDS = 0.05
-"""Wait for the member's next epoch or generation, after a commit with the one before."""
+"""Wait for the member's next epoch or generation after a commit with the previous one."""
 
 _OLD_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
 _OLD_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-"""Refused commits of a member whose next epoch or generation is on its way. Only a cooperative member of a
-classic group still has its partitions then.
+"""Commit errors of a member that is about to get its next epoch or generation. Of a classic group, only a
+cooperative member still owns its partitions then.
 """
 
 
 class Consumer:
-    """*Not thread-safe: one thread at a time.* Reads records, and commits how far it has read.
+    """*Not thread-safe: one thread at a time.* Reads records and commits positions.
 
         with Consumer({"bootstrap.servers": "localhost:9092", "group.id": "dashboard"}) as consumer:
             consumer.subscribe(["flights"])
             for record in consumer:
                 print(record.partition, record.offset, record.value)
 
-    A thread sends the heartbeats; all else happens in the calls, callbacks too. So call `poll` at least every
-    ``max.poll.interval.ms``. Positions are committed when a later `poll` shows that the records were
-    processed (``enable.auto.commit``), or by `commit`: after a failure, records since then are read again.
+    A thread sends heartbeats; everything else, including callbacks, happens in method calls. So call `poll`
+    at least every ``max.poll.interval.ms``. A later `poll` commits the records returned before it
+    (``enable.auto.commit``), or call `commit`. After a failure, uncommitted records are read again.
     """
 
     def __init__(
         self, config: Mapping[str, object] | GroupConsumerConfig, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """Connects with the first call that needs it. Raises `InvalidConfig`."""
+        """Connects on first use. Raises `InvalidConfig`."""
         if not isinstance(config, GroupConsumerConfig):
             config = parse(GroupConsumerConfig, config, source="consumer")
         self.config = config
@@ -98,7 +98,7 @@ class Consumer:
         self._subscribed: frozenset[str] | re.Pattern[str] | None = None
         self._callbacks: dict[PartitionChange, OnPartitions | None] = {}
         self._ready: deque[ConsumerRecord] = deque()
-        """Records that a loop over the consumer was not given yet."""
+        """Fetched records not yet returned by iteration."""
         self._committed: dict[TopicPartition, int] = {}
         self._news = self._closed = False
         self._upkeep_at = self._commit_at = self._look_at = 0.0
@@ -116,16 +116,16 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """Share the partitions of ``topics``, or of all whose whole names match ``pattern``, with the group.
+        """Subscribes to ``topics``, or to all whose full names match ``pattern``, as a member of the group.
 
-        The first `poll` joins the group; a later call replaces the topics. The callbacks run in `poll` (and
-        `close`): ``on_assigned`` with partitions that have come, before their first record; ``on_revoked``
-        before they go to others, when offsets can still be committed; ``on_lost`` where others may have them
-        already (default: ``on_revoked``).
+        The first `poll` joins the group; a later call replaces the topics. Callbacks run in `poll` and
+        `close`: ``on_assigned`` before the first record of new partitions; ``on_revoked`` before partitions
+        move, while their offsets can still be committed; ``on_lost`` (default: ``on_revoked``) when others
+        may already have them.
 
         Raises:
             InvalidConfig: ``group.id`` is not set.
-            InvalidRequest: neither topics nor a pattern, or both; or partitions were chosen by `assign`.
+            InvalidRequest: neither or both of topics and pattern are given, or `assign` was called before.
         """
         self._check_open()
         names = frozenset([topics] if isinstance(topics, str) else topics)
@@ -145,14 +145,14 @@ class Consumer:
             self._group.resubscribe(self._topics())
 
     def unsubscribe(self) -> None:
-        """Leave the group, or give up the partitions that `assign` chose."""
+        """Leaves the group, or drops the partitions given to `assign`."""
         self._check_open()
         self._leave(Deadline.after(_COMMIT_SECONDS, self._clock))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, in no group; positions of partitions that it has already stay.
+        """Reads these partitions without joining a group; positions of partitions already assigned stay.
 
-        Offsets are still those of ``group.id``, if that is set. Raises `InvalidRequest` after `subscribe`.
+        Offsets still belong to ``group.id``, if set. Raises `InvalidRequest` after `subscribe`.
         """
         self._check_open()
         if self._subscribed is not None:
@@ -163,38 +163,36 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that it reads now."""
         return frozenset(self._fetcher.readings)
 
     @property
     def subscription(self) -> frozenset[str] | re.Pattern[str] | None:
-        """The topics or the pattern of `subscribe`."""
         return self._subscribed
 
     @property
     def member_id(self) -> str:
-        """Its id in the group; empty while it is not a member."""
+        """Its id in the group; empty if it is not a member."""
         return self._identity().member_id
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """The group and this member of it, for `Producer.send_offsets_to_transaction`."""
+        """Group and member id, for `Producer.send_offsets_to_transaction`."""
         return GroupMetadata(self._group_id(), self._identity())
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each assigned partition whose position is known."""
+        """The next offset of each assigned partition, as far as known."""
         return dict(self._positions())
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most ``max.poll.records``; waits up to ``timeout`` seconds for the first.
 
-        Records of a partition come in the order of their offsets. Joins the group, runs the callbacks, and
-        commits what the previous calls returned, when that is due.
+        Records of a partition are in offset order. Also joins the group, runs callbacks, and commits records
+        of previous calls when due.
 
         Raises:
             NoOffset: no committed offset, and ``auto.offset.reset`` is none.
-            OffsetOutOfRange: the log does not have the position, and ``auto.offset.reset`` is none.
-            CorruptMessage, MessageTooLarge, UnsupportedCompression: the data at the position, until `seek`.
+            OffsetOutOfRange: the position is not in the log, and ``auto.offset.reset`` is none.
+            CorruptMessage, MessageTooLarge, UnsupportedCompression: bad data at the position, until `seek`.
             ServerError: the group refuses this member, such as FENCED_INSTANCE_ID.
             BrokersUnreachable: no broker has ever answered.
         """
@@ -215,7 +213,7 @@ class Consumer:
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """The next record, waited for without limit. A record counts as processed when the next is taken."""
+        """The next record; waits without limit. A record counts as processed when the next one is taken."""
         if self._ready and not self._news and self._clock.monotonic() < self._upkeep_at:
             return self._ready.popleft()
         while not self._closed:
@@ -226,19 +224,19 @@ class Consumer:
         raise StopIteration
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit the positions, or the given offsets: the next to read, perhaps with metadata.
+        """Commits the positions, or ``offsets``: the next offset to read, optionally with metadata.
 
         Raises:
-            CommitFailed: the group has rebalanced without this member; records may be read again.
+            CommitFailed: the group rebalanced without this member; records may be read again.
             InvalidConfig: ``group.id`` is not set.
-            RequestTimedOut, ...: it could not be committed within ``default.api.timeout.ms``.
+            RequestTimedOut, ...: not committed within ``default.api.timeout.ms``.
         """
         self._check_open()
         wanted = dict(self._positions() if offsets is None else offsets)
         self._commit(wanted, self._api_deadline())
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """The group's offsets; partitions without one are left out."""
+        """The group's committed offsets; omits partitions without one."""
         self._check_open()
         return committed_offsets(
             self._cluster,
@@ -249,7 +247,7 @@ class Consumer:
         )
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset that the program gets. Looked up if it is not known yet; errors as in `poll`."""
+        """The offset of the next record; looked up if unknown. Raises as `poll`."""
         reading = self._reading(partition)
         deadline = self._api_deadline()
         if reading.position is None:
@@ -258,7 +256,7 @@ class Consumer:
         return self._positions()[TopicPartition(*partition)]
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading at ``offset``."""
+        """Continues reading at ``offset``."""
         if offset < 0:
             raise InvalidRequest(f"{partition}: offset {offset} is below 0")
         reading = self._reading(partition)
@@ -266,38 +264,37 @@ class Consumer:
         reading.seek(offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at the first offset of these partitions, or of all."""
+        """Continues at the first offset of these partitions, or of all assigned ones."""
         self._seek_time(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at the end of these partitions, or of all, as it is at the next `poll`."""
+        """Continues at the end, as of the next `poll`, of these partitions, or of all assigned ones."""
         self._seek_time(partitions, LATEST_TIMESTAMP)
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Of each partition the first record at or after a time in milliseconds; None if there is none."""
+        """For each partition the first record at or after a time in milliseconds; None if there is none."""
         found = self._list(times_ms)
         return {tp: one if one.offset >= 0 else None for tp, one in found.items()}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
         found = self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
         return {tp: one.offset for tp, one in found.items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each partition ends: with read_committed, before its first open transaction."""
+        """The end of each partition; with read_committed, the start of its first open transaction."""
         found = self._list(dict.fromkeys(partitions, LATEST_TIMESTAMP))
         return {tp: one.offset for tp, one in found.items()}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic; none if it does not exist."""
+        """The partitions of a topic; empty if it does not exist."""
         self._check_open()
         found = self._cluster.metadata([topic], refresh=True, deadline=self._api_deadline()).topics[topic]
         return [TopicPartition(topic, number) for number in found.partitions]
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; they stay assigned."""
+        """Returns no records of these partitions until `resume`; they stay assigned."""
         for tp in partitions:
             reading = self._reading(tp)
             held = next((r.offset for r in self._ready if r.topic_partition == reading.tp), None)
@@ -315,10 +312,10 @@ class Consumer:
         return frozenset(tp for tp, reading in self._fetcher.readings.items() if reading.paused)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Commit (``enable.auto.commit``), leave the group, and close the connections.
+        """Commits (``enable.auto.commit``), calls ``on_revoked``, leaves the group and closes connections.
 
-        ``on_revoked`` is called before. A static member does not leave: its partitions wait for it until
-        ``session.timeout.ms`` has passed. A second call does nothing.
+        A static member does not leave: its partitions stay reserved until ``session.timeout.ms`` has passed.
+        Closing again does nothing.
         """
         if self._closed:
             return
@@ -349,7 +346,6 @@ class Consumer:
             last = deadline.passed
 
     def _upkeep(self) -> None:
-        """What comes before records: changes of the assignment, commits that are due, positions to find."""
         self._news = False
         while self._group is not None and (rebalance := self._group.pending()) is not None:
             try:
@@ -402,7 +398,6 @@ class Consumer:
             self._committed.pop(tp, None)
 
     def _leave(self, deadline: Deadline) -> None:
-        """Give up all partitions; the callback is called although the group may not know yet."""
         try:
             self._auto_commit(min(deadline.left, _COMMIT_SECONDS))
             callback, gone = self._callbacks.get(PartitionChange.REVOKED), sorted(self._fetcher.readings)
@@ -415,7 +410,6 @@ class Consumer:
                 group.stop(deadline)
 
     def _auto_commit(self, seconds: float) -> None:
-        """Commit the positions if that is wanted; a failure is logged, and the next commit tries again."""
         if not self._commits:
             return
         changed = {
@@ -454,7 +448,7 @@ class Consumer:
         return OUTSIDE if self._group is None else self._group.identity
 
     def _find_positions(self, deadline: Deadline) -> None:
-        """The positions of new partitions: as committed, else by ``auto.offset.reset``."""
+        """Finds positions of new partitions: committed offset, else ``auto.offset.reset``."""
         unknown = {tp: r for tp, r in self._fetcher.readings.items() if r.position is None}
         fresh = [tp for tp, r in unknown.items() if r.reset is None]
         if fresh and self.config.group_id is not None:
@@ -505,7 +499,7 @@ class Consumer:
         return list_offsets(self._cluster, wanted, isolation=isolation, deadline=self._api_deadline())
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """The position of each partition that has one: what the program was not given is not passed."""
+        """Positions of the partitions; records the program has not seen yet are not passed."""
         found = {tp: r.position for tp, r in self._fetcher.readings.items() if r.position is not None}
         for record in reversed(self._ready):
             found[record.topic_partition] = record.offset
@@ -529,7 +523,6 @@ class Consumer:
         return self.config.group_id
 
     def _topics(self) -> TopicLookUp:
-        """What the group's thread looks up again and again."""
         subscribed, all_of_them = self._subscribed, not self.config.exclude_internal_topics
 
         def found(cluster: Cluster, deadline: Deadline) -> frozenset[str]:
@@ -545,7 +538,7 @@ class Consumer:
         return found
 
     def _notify(self) -> None:
-        """Called by the group's thread."""
+        """Called from the group thread."""
         self._news = True
         self._fetcher.wake()
 

@@ -1,7 +1,7 @@
-"""A member of a group of the newer protocol: one kind of heartbeat, by which the broker assigns. Pure.
+"""A member of a group of the new protocol: a heartbeat, with which the broker assigns partitions. Pure.
 
-The broker says what the member may use at once. The program gives up what is not in that, gets what is new,
-and the next heartbeat says what it has. Source: KIP-848.
+The broker sends what the member may use. The program revokes and adds the differences, and the next
+heartbeat reports what it owns. Source: KIP-848.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 _FENCED = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND}
 )
-"""The broker does not have this member, at this epoch: it has lost all partitions, and may join again."""
+"""The broker does not know the member at this epoch: it has lost its partitions, and may rejoin."""
 
 _LOOK_AGAIN_SECONDS = 1.0
-"""How soon topics are looked up again whose ids are not known."""
+"""Interval of look-ups for topics with unknown ids."""
 
 Ids = frozenset[tuple[uuid.UUID, int]]
-"""Partitions by the ids of their topics."""
+"""Partitions by topic id."""
 
 
 class EpochMember:
-    """See `member.Member`. Its partitions are `_owned`: what the program was told, not what is pending."""
+    """See `member.Member`. `_owned` are the partitions the program knows of, without pending changes."""
 
     def __init__(self, config: GroupConsumerConfig) -> None:
         assert config.group_id is not None
@@ -62,11 +62,11 @@ class EpochMember:
         self._topics: frozenset[str] = frozenset()
         self._owned: frozenset[TopicPartition] = frozenset()
         self._target: Ids | None = None
-        """What the broker assigned last; None if the program has all of it."""
+        """The last assignment; None once the program has all of it."""
         self._names: dict[uuid.UUID, str] = {}
         self._told_topics: frozenset[str] | None = None
         self._told_owned: frozenset[TopicPartition] | None = None
-        """What the broker knows of both; None: it must be told."""
+        """What the broker knows of both; None: it must be sent."""
         self._heartbeat_at = self._look_at = 0.0
         self._backoff = Backoff(config)
 
@@ -97,7 +97,7 @@ class EpochMember:
         if not self.joined or now < self._heartbeat_at:
             return None
         if self._epoch == JOIN_EPOCH:
-            # What was lost must be given up first: it may go to another member with the join.
+            # Lost partitions must be given up first: after the join another member may get them.
             return None if self.pending else self._full(())
         if self._told_topics is None or self._told_owned is None:
             return self._full(self._by_id(self._owned))
@@ -136,7 +136,7 @@ class EpochMember:
         self._reconcile(now)
 
     def failed(self, request: Any, now: float) -> None:  # noqa: ARG002  (part of `Member`)
-        # What it said may have arrived or not.
+        # The broker may or may not have received the request.
         self._told_topics = self._told_owned = None
         self._heartbeat_at = now + self._backoff.next()
 
@@ -148,7 +148,7 @@ class EpochMember:
 
     def done(self, rebalance: Rebalance, now: float) -> None:
         if not self.pending or self.pending[0] is not rebalance:
-            return  # all was lost meanwhile, and that is pending
+            return  # all partitions were lost meanwhile; that is pending
         self._owned = self.pending.popleft().owned
         if self.pending:
             return
@@ -189,12 +189,12 @@ class EpochMember:
         )
 
     def _reconcile(self, now: float) -> None:
-        """Tell the program what changes, unless it still does the last change or a topic is not known."""
+        """Queues the next change for the program, unless one is pending; needs the topics' names."""
         if self._target is None or self.pending:
             return
         unknown = {topic_id for topic_id, _ in self._target} - self._names.keys()
         if unknown:
-            # One that was deleted stays unknown until the broker assigns anew.
+            # A deleted topic stays unknown until the next assignment.
             if now >= self._look_at:
                 self.wanted_topics = tuple(sorted(self._topics))
                 self._look_at = now + _LOOK_AGAIN_SECONDS

@@ -1,7 +1,7 @@
-"""The thread that keeps a consumer in its group: it joins, sends heartbeats, and leaves.
+"""The thread that keeps a consumer in its group: joins, sends heartbeats, leaves.
 
-It has connections of its own, so that a JoinGroup which the broker holds back delays neither fetches nor
-commits. What the program must do it finds in `GroupThread.pending`.
+It has its own connections, because a broker may hold back a JoinGroup, which must not delay fetches and
+commits. `GroupThread.pending` has the changes for the program.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 logger = logging.getLogger(__name__)
 
 TopicLookUp = Callable[[Cluster, Deadline], frozenset[str]]
-"""Looks up which topics are subscribed to: those that match a pattern now, or the names."""
+"""Returns the subscribed topics: the names, or those that match the pattern now."""
 
 _LOOK_UP_SECONDS = 5.0
-"""Most time for one look-up of the coordinator or of topics; the thread tries again after that."""
+"""Limit for one look-up of the coordinator or of topics; the thread retries."""
 
 _LATE_JOIN_SECONDS = 5.0
-"""Beyond the rebalance timeout: how late the answer to a JoinGroup may be. Java's consumer has the same."""
+"""Grace for the answer to a JoinGroup after the rebalance timeout; as in Java's consumer."""
 
 _MISSING_TOPIC_SECONDS = 1.0
-"""How often topics are looked up while one of them does not exist."""
+"""Look-up interval while a subscribed topic does not exist."""
 
 _IDLE_SECONDS = 5.0
 
 _MEMBERS_VERSION = 3
-"""Since this version LeaveGroup has a list of members."""
+"""First version of LeaveGroup with a list of members."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _InFlight:
 
 
 class GroupThread:
-    """*Thread-safe: the lock guards `_member` and the times.* The program's thread and its own use it."""
+    """*Thread-safe: the lock guards `_member` and the times.* Shared by the program's thread and its own."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class GroupThread:
         *,
         notify: Callable[[], None],
     ) -> None:
-        """``notify`` is called by the thread when there is something to do, or a failure."""
+        """``notify`` is called from the thread when ``pending`` has a change or a failure."""
         self._config, self._topics, self._clock = config, topics, clock
         self._notify = notify
         classic = config.group_protocol == CLASSIC
@@ -74,7 +74,7 @@ class GroupThread:
         self._lock = threading.Lock()
         self._poller = Poller()
         self._cluster = Cluster(config, clock=clock)
-        # Apart from the cluster's: the broker may hold back a JoinGroup for minutes, and all after it.
+        # Separate from the cluster's: a broker may delay a JoinGroup, and all requests after it, for minutes.
         self._pool = ConnectionPool(config, clock=clock)
         self._coordinator: Connection | None = None
         self._in_flight: _InFlight | None = None
@@ -90,18 +90,16 @@ class GroupThread:
 
     @property
     def identity(self) -> Committer:
-        """Who commits."""
         with self._lock:
             return self._member.identity
 
     def resubscribe(self, topics: TopicLookUp) -> None:
-        """From now on these topics."""
         with self._lock:
             self._topics, self._look_at = topics, self._clock.monotonic()
         self._poller.wake()
 
     def poll_begins(self) -> None:
-        """The program polls: it is alive."""
+        """Resets ``max.poll.interval.ms``."""
         with self._lock:
             self._polled_at, self._polling = self._clock.monotonic(), True
 
@@ -110,7 +108,7 @@ class GroupThread:
             self._polled_at, self._polling = self._clock.monotonic(), False
 
     def pending(self) -> Rebalance | None:
-        """What the program must do now; raises what ended the membership, and then tries again."""
+        """The next change for the program; raises the error that ended the membership, then rejoins."""
         with self._lock:
             if self._member.pending:
                 return self._member.pending[0]
@@ -124,13 +122,12 @@ class GroupThread:
         return None
 
     def done(self, rebalance: Rebalance) -> None:
-        """The program has done it."""
         with self._lock:
             self._member.done(rebalance, self._clock.monotonic())
         self._poller.wake()
 
     def stop(self, deadline: Deadline, *, leave: bool = True) -> None:
-        """Leave the group and end the thread, within the deadline if it can be."""
+        """Leaves the group and ends the thread, if possible within the deadline."""
         with self._lock:
             self._stopping, self._leaving = True, leave
         self._poller.wake()
@@ -143,7 +140,7 @@ class GroupThread:
                     self._step()
                 except KafkaError as e:
                     self._lost_coordinator(e)
-                except Exception as e:  # a mistake in here must not look like an empty topic
+                except Exception as e:  # a bug here must not look like an empty topic
                     logger.exception("the consumer's group thread failed")
                     with self._lock:
                         self._failure = InvalidRequest(f"group {self._config.group_id!r}: {e!r}")
@@ -197,7 +194,6 @@ class GroupThread:
             raise RequestTimedOut(f"{flight.connection.peer}: no answer to {flight.ticket.key.name} in time")
 
     def _expired(self, now: float) -> Any | None:
-        """The program has not polled for too long: the request that says goodbye, if there is one to send."""
         most = self._config.max_poll_interval_ms / 1000
         with self._lock:
             if self._polling or not self._member.joined or now < self._polled_at + most:
@@ -241,7 +237,7 @@ class GroupThread:
                     self._in_flight = None
                     self._answered(flight.request, answer)
             if self._watched is watched and watched.transport.unsent:
-                self._watch(watched)  # a login is over, for which the request had waited
+                self._watch(watched)  # the login that delayed the request is over
 
     def _answered(self, request: Any, answer: Any) -> None:
         self._failures = 0
@@ -254,7 +250,6 @@ class GroupThread:
             self._notify()
 
     def _look_up(self) -> None:
-        """Which topics there are to subscribe to; and the leader must learn of new partitions."""
         deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
         topics = self._topics(self._cluster, deadline)
         with self._lock:
@@ -316,12 +311,11 @@ class GroupThread:
         self._coordinator = None
 
     def _lost_coordinator(self, error: KafkaError) -> None:
-        """A connection failed, or nobody can be asked: again after a while."""
         logger.info("group %r: %s", self._config.group_id, error)
         flight, self._in_flight = self._in_flight, None
         self._failures += 1
         wait = self._cluster.retry.backoff(self._failures)
-        # Other requests are of no use either: what was asked for is asked again.
+        # Other requests on these connections are useless too; they are sent again.
         self._close_connections()
         now = self._clock.monotonic()
         self._not_before = now + wait
@@ -339,7 +333,7 @@ class GroupThread:
         if goodbye is None:
             return
         try:
-            # A request that the broker holds back would delay it.
+            # A pending JoinGroup would delay the request.
             if self._in_flight is not None:
                 self._close_connections()
             self._say_goodbye(goodbye)
@@ -347,7 +341,6 @@ class GroupThread:
             logger.info("group %r: leaving it failed: %s", self._config.group_id, e)
 
     def _say_goodbye(self, goodbye: Any) -> None:
-        """Send it, and wait for the answer: the group knows by then."""
         if self._in_flight is not None:
             self._in_flight.connection.drop(self._in_flight.ticket)
             self._in_flight = None

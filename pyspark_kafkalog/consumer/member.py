@@ -1,7 +1,7 @@
-"""What a member of a group is, in either protocol: requests to send, answers, and what the program must do.
+"""The interface of a group member, with one implementation per protocol.
 
-The two implementations (`classic_member`, `epoch_member`) do no I/O: time and answers come in, requests go
-out. `group_thread` runs one.
+`classic_member` and `epoch_member` do no I/O: time and answers come in, requests go out. `group_thread` runs
+one of them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ from pyspark_kafkalog.types import TopicPartition
 NEVER = float("inf")
 
 COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""The answers of a broker that does not coordinate the group: it must be looked up again."""
+"""Answers of a broker that does not coordinate the group; the coordinator must be looked up again."""
 
 
 class PartitionChange(Enum):
-    """What happens to partitions of a member."""
-
     ASSIGNED = "assigned"
     REVOKED = "revoked"
-    """They are still the member's: it may commit, and must then let go."""
+    """The member still owns them: it may commit, and must then give them up."""
     LOST = "lost"
-    """Others may have them already. It is all that the program has."""
+    """Others may already own them. These are all of the member's partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Partitions that the program gets or gives up. ``owned`` is all that it has afterwards."""
+    """Partitions that the program gets or gives up. ``owned`` are all it has afterwards."""
 
     change: PartitionChange
     partitions: tuple[TopicPartition, ...]
@@ -44,46 +42,46 @@ class Rebalance:
 
 
 class Member(Protocol):
-    """*Not thread-safe: the caller holds a lock.* A member's part of a group protocol.
+    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol.
 
-    The first `Rebalance` in ``pending`` waits for the program; `done` takes it off.
+    The program handles the first `Rebalance` in ``pending``; `done` then removes it.
     """
 
     pending: deque[Rebalance]
     failure: KafkaError | None
-    """Why it stopped; `resume` makes another attempt."""
+    """The error that stopped it; `resume` tries again."""
     wanted_topics: tuple[str, ...]
-    """Topics whose metadata it waits for; `learn` has it."""
+    """Topics whose metadata it needs; passed to `learn`."""
 
     @property
     def identity(self) -> Committer: ...
 
     @property
     def joined(self) -> bool:
-        """Whether it is a member, or about to be."""
+        """Whether it is a member or about to be."""
         ...
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """Topics whose new partitions it must `learn` of."""
+        """Topics whose new partitions must be passed to `learn`."""
         ...
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Join, or from now on have these topics."""
+        """Joins, or replaces the topics."""
         ...
 
     def request(self, now: float) -> Any | None:
-        """The request to send now; after it `answered` or `failed` comes first. None: see `due`."""
+        """The next request; call `answered` or `failed` before the next call. None: see `due`."""
         ...
 
     def due(self) -> float:
-        """When to call `request` again, if nothing happens before."""
+        """When to call `request` again, if nothing happens before that."""
         ...
 
     def answered(self, request: Any, answer: Any, now: float) -> None: ...
 
     def failed(self, request: Any, now: float) -> None:
-        """No answer came: it is unknown whether the request arrived."""
+        """No answer; it is unknown whether the request arrived."""
         ...
 
     def learn(self, topics: Mapping[str, TopicMetadata], now: float) -> None: ...
@@ -93,23 +91,22 @@ class Member(Protocol):
     def resume(self, now: float) -> None: ...
 
     def expire(self, now: float) -> Any | None:
-        """The program does not poll: leave until it does. The request that says so, if one does."""
+        """The program stopped polling: leaves until it polls. Returns the request that says so, if any."""
         ...
 
     def leave(self) -> Any | None:
-        """The request to leave for good; None if the broker need not be told."""
+        """The request to leave for good; None if none is needed."""
         ...
 
 
 class Backoff:
-    """*Not thread-safe.* The wait between failed attempts: doubled up to a limit, begun again by success."""
+    """*Not thread-safe.* Wait between failed attempts: doubles up to a limit; success resets it."""
 
     def __init__(self, config: GroupConsumerConfig) -> None:
         self._first, self._most = config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000
         self._wait = self._first
 
     def next(self) -> float:
-        """Seconds until the next attempt."""
         wait, self._wait = self._wait, min(2 * self._wait, max(self._most, self._first))
         return wait
 
@@ -118,7 +115,6 @@ class Backoff:
 
 
 def refused(group: str, code: ErrorCode, why: str | None = None) -> KafkaError:
-    """The error for an answer that ends the membership."""
     return error_for(code, f"group {group!r}: {why or _WHY.get(code, code.name)}")
 
 

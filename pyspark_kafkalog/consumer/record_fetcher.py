@@ -1,7 +1,6 @@
-"""Fetches from many partitions at once, without a thread: one request to each leader, and the records of the
-answers, decoded as they are taken.
+"""Fetches from many partitions without a thread: one request per leader; records are decoded when taken.
 
-While the program takes the records of an answer, the next one is on its way. So at most two answers of a
+The next answer is fetched while the program takes records of the last one, so at most two answers per
 partition are in memory.
 """
 
@@ -50,15 +49,13 @@ logger = logging.getLogger(__name__)
 _CONSUMER = -1
 _NO_END = (1 << 63) - 1
 _ONE_BATCH = 1
-"""A fetch of so many bytes has one batch: a broker does not cut the first."""
+"""Fetch size that returns one batch, because a broker does not cut the first."""
 
 _ANSWERS = 2
-"""Answers of one partition: one being taken, one on its way or here."""
+"""Answers per partition: one being taken, one in flight or waiting."""
 
 _CONNECT_SECONDS, _FIRST_LOOK_UP_SECONDS, _LOOK_UP_SECONDS = 2.0, 0.25, 2.0
-"""Most time for a connection, and to look up a leader at first and after failures, so that a poll() is not
-held up for long.
-"""
+"""Limits for connecting, and for a leader look-up at first and after failures; they keep poll() short."""
 
 _LOST_LEADER = frozenset(
     {
@@ -72,13 +69,13 @@ _LOST_LEADER = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Errors that pass when the partition is looked up again."""
+"""Errors after which the leader must be looked up again."""
 
 
 class ConsumerRecord(NamedTuple):
     """A record as `Consumer` returns it.
 
-    ``timestamp`` is in milliseconds since the epoch, -1 if it has none. A value of None is a tombstone.
+    ``timestamp`` is in milliseconds since the epoch, -1 if missing. A value of None is a tombstone.
     """
 
     topic: str
@@ -96,10 +93,10 @@ class ConsumerRecord(NamedTuple):
 
 
 class _Fetched:
-    """*Not thread-safe.* One answer of a partition: records that are decoded as they are taken."""
+    """*Not thread-safe.* One answer for a partition; records are decoded when taken."""
 
     def __init__(self, tp: TopicPartition, walk: BatchWalk, next_offset: int) -> None:
-        """``next_offset``: where the fetch after this answer begins."""
+        """``next_offset``: start of the fetch after this answer."""
         self.next_offset = next_offset
         self._tp, self._walk = tp, walk
         self._blocks = walk.verified_blocks()
@@ -108,11 +105,11 @@ class _Fetched:
 
     @property
     def reached(self) -> int:
-        """Where the walk is: behind the records that `take` has given, or further."""
+        """Offset the walk has reached; at or after the end of the records taken."""
         return self._walk.next_offset
 
     def take(self, most: int) -> tuple[list[ConsumerRecord], int]:
-        """At most so many of the next records, and the offset after them. None are left where it is empty.
+        """Up to ``most`` records and the offset after them; an empty list at the end.
 
         Raises `CorruptMessage`, `MessageTooLarge`, `UnsupportedCompression`.
         """
@@ -135,40 +132,39 @@ class _Fetched:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """*Not thread-safe.* A partition of the consumer. ``position``: the next offset for the program."""
+    """*Not thread-safe.* State of an assigned partition. ``position``: the next offset for the program."""
 
     tp: TopicPartition
     usual_size: int
     size: int
-    """Bytes of the next fetch."""
+    """Size in bytes of the next fetch."""
     position: int | None = None
     reset: int | None = None
-    """ListOffsets' timestamp by which the position is to be found."""
+    """ListOffsets timestamp with which to find the position."""
     paused: bool = False
     fetched: deque[_Fetched] = field(default_factory=deque)
     fetch_from: int = -1
-    """Where the next fetch begins: after what is in ``fetched``."""
+    """Start of the next fetch, after ``fetched``."""
     follows: bool = False
     not_before: float = 0.0
     high_watermark: int = -1
     in_flight: bool = False
     one_by_one: bool = False
-    """Whether to fetch a batch at a time, as far as a corrupt one."""
+    """Whether to fetch single batches, up to a corrupt one."""
     fault: KafkaError | None = None
-    """Why the records at the position cannot be read."""
+    """Why the data at the position cannot be read."""
 
     def seek(self, offset: int) -> None:
-        """Go on at ``offset``."""
         self._drop()
         self.position = self.fetch_from = offset
 
     def seek_time(self, timestamp: int) -> None:
-        """Go on where ListOffsets says, at the next poll."""
+        """Continues at the offset of a ListOffsets timestamp, from the next poll on."""
         self._drop()
         self.position, self.reset = None, timestamp
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """At most so many of the records that are here."""
+        """Up to ``most`` fetched records."""
         if self.fault is not None:
             raise self.fault
         found: list[ConsumerRecord] = []
@@ -178,7 +174,7 @@ class Reading:
                 records, self.position = answer.take(most - len(found))
             except KafkaError as e:
                 if not self.one_by_one and self.position is not None and answer.reached > self.position:
-                    # Sound batches before it were held back: fetched one by one, each is given.
+                    # Sound batches before the bad one were held back; fetched one by one, each is returned.
                     self.seek(self.position)
                     self.size, self.one_by_one = _ONE_BATCH, True
                     break
@@ -206,8 +202,6 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A fetch without an answer yet."""
-
     node_id: int
     connection: Connection
     ticket: Ticket
@@ -216,13 +210,13 @@ class _Flight:
 
 
 class RecordFetcher:
-    """*Not thread-safe: the program's thread*, except `wake`. ``readings`` are the partitions to read."""
+    """*Not thread-safe: the program's thread*, except `wake`. ``readings`` are the assigned partitions."""
 
     def __init__(self, cluster: Cluster, config: GroupConsumerConfig, clock: Clock) -> None:
-        """``cluster`` looks up leaders; the connections for fetches are this object's own."""
+        """``cluster`` looks up leaders; fetches use connections of their own."""
         self.readings: dict[TopicPartition, Reading] = {}
         self.out_of_range: Callable[[Reading, KafkaError], None] = lambda _, error: _raise(error)
-        """Called for a partition whose log does not have the position."""
+        """Called if a position is not in the log."""
         self._cluster, self._config, self._clock = cluster, config, clock
         self._pool = ConnectionPool(config, clock=clock)
         self._poller = Poller()
@@ -232,7 +226,7 @@ class RecordFetcher:
         self.wake = self._poller.wake
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these from now on; the others are dropped, and those that stay keep their state."""
+        """Replaces the partitions; those that stay keep their state."""
         size = min(self._config.max_partition_fetch_bytes, self._config.fetch_max_bytes)
         self.readings = {
             tp: self.readings.get(tp) or Reading(tp, size, size) for tp in sorted(set(partitions))
@@ -240,9 +234,9 @@ class RecordFetcher:
         self._turns = deque(self.readings.values())
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """At most so many records that have arrived, partition by partition in turn.
+        """Up to ``most`` fetched records, from the partitions in turn.
 
-        Raises what is wrong with the data of a partition, each time until `Reading.seek`.
+        Raises on bad data of a partition, each time until `Reading.seek`.
         """
         found: list[ConsumerRecord] = []
         for _ in range(len(self._turns)):
@@ -255,9 +249,9 @@ class RecordFetcher:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Send what can be fetched, and wait for answers so long, or until `wake`.
+        """Sends fetches, then waits for answers up to ``seconds`` or until `wake`.
 
-        Raises what the broker refuses for good, and `KafkaError` for data that cannot be read.
+        Raises `KafkaError` for bad data and for errors that a retry cannot help.
         """
         now = self._clock.monotonic()
         self._send(now)
@@ -271,7 +265,7 @@ class RecordFetcher:
                     self._watch(flight)
                 answers = flight.connection.receive_now() if ready.readable else []
                 if flight.connection.transport.unsent:
-                    self._watch(flight)  # a login is over, for which the request had waited
+                    self._watch(flight)  # the login that delayed the request is over
             except KafkaError as e:
                 self._lost(flight, e)
                 continue
@@ -284,7 +278,6 @@ class RecordFetcher:
             self._lost(flight, RequestTimedOut(f"{flight.connection.peer}: no answer to a fetch in time"))
 
     def send_ahead(self) -> None:
-        """Send what can be fetched, before the program works on what it has."""
         self._send(self._clock.monotonic())
 
     def close(self) -> None:
@@ -308,7 +301,7 @@ class RecordFetcher:
             try:
                 leader = self._leader(reading.tp)
             except ConnectionLost as e:
-                # Nobody answers: that is so for all of them, and each would wait as long.
+                # No broker answers: looking up the others would only take as long again.
                 self._postpone(wanted, e)
                 break
             except KafkaError as e:
@@ -317,7 +310,7 @@ class RecordFetcher:
             nodes[leader.node_id][reading.tp] = reading, leader
         for node_id, asked in nodes.items():
             if node_id in self._flights:
-                continue  # asked for when that answer is here
+                continue  # sent once that answer has arrived
             try:
                 connection = self._pool.get(self._cluster.address(node_id), deadline.within(_CONNECT_SECONDS))
                 ticket = connection.send_now(self._request(asked))
@@ -337,7 +330,7 @@ class RecordFetcher:
             self._watch(flight)
 
     def _leader(self, tp: TopicPartition) -> Leader:
-        # Little at first, more for a broker that is slow.
+        # Short at first, longer for a slow broker.
         seconds = min(_LOOK_UP_SECONDS, _FIRST_LOOK_UP_SECONDS * 2 ** min(self._failures, 10))
         return self._cluster.leader(tp, deadline=Deadline.after(seconds, self._clock))
 
@@ -379,7 +372,7 @@ class RecordFetcher:
             for part in topic.partitions:
                 tp = TopicPartition(topic.topic, part.partition_index)
                 found = flight.asked.get(tp)
-                # The program may have sought elsewhere, or lost the partition.
+                # Skip the answer if the program has sought or lost the partition meanwhile.
                 if (
                     found is not None
                     and self.readings.get(tp) is found.reading
@@ -424,7 +417,7 @@ class RecordFetcher:
         reading.fetched.append(_Fetched(reading.tp, walk, reading.fetch_from))
 
     def _enlarge(self, reading: Reading, received: int) -> None:
-        """An old broker cut even the first batch."""
+        """An old broker cut even the first batch: doubles the fetch size."""
         limit = self._config.fetch_max_bytes
         if reading.size >= limit:
             raise MessageTooLarge(
@@ -434,7 +427,6 @@ class RecordFetcher:
         reading.size = min(2 * reading.size, limit)
 
     def _postpone(self, readings: list[Reading], error: KafkaError) -> None:
-        """Try these again a little later, if that may help; else raise ``error``."""
         if not (error.retriable or error.code in _LOST_LEADER):
             raise error
         logger.info("%s: %s; trying again", ", ".join(str(reading.tp) for reading in readings), error)

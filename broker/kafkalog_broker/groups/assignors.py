@@ -1,7 +1,6 @@
-"""The assignors of the newer group protocol: which member is to have which partitions. Pure.
+"""Assignors of the new group protocol (KIP-848): deterministic, pure functions.
 
-Both are deterministic. `uniform` moves as few partitions as it can; `range_` gives each member the same range
-of every topic. Source: KIP-848; Kafka's ``UniformAssignor`` and ``RangeAssignor``.
+Source: KIP-848; Kafka's ``UniformAssignor`` and ``RangeAssignor``.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ Assignment = frozenset[TopicIdPartition]
 EMPTY: Assignment = frozenset()
 
 _BALANCE_ROUNDS = 16
-"""So often are all topics looked at to even out unequal subscriptions; one or two rounds are usual."""
+"""Limit of rounds over all topics to even out unequal subscriptions; one or two usually suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What an assignor knows of a member: its subscription, and what the last assignment gave it."""
+    """A member's subscription and its previous assignment."""
 
     instance_id: str | None
     topic_ids: frozenset[UUID]
@@ -33,17 +32,17 @@ class Subscriber:
 
 
 Subscribers = Mapping[str, Subscriber]
-"""The members by id."""
+"""By member id."""
 
 PartitionCounts = Mapping[UUID, int]
-"""The topics that somebody subscribes to and that exist."""
+"""By topic id: the topics that exist and have a subscriber."""
 
 Assignor = Callable[[Subscribers, PartitionCounts], dict[str, Assignment]]
-"""Gives each member its assignment; every partition that has a subscriber goes to exactly one."""
+"""Assigns each partition that has a subscriber to exactly one member."""
 
 
 def by_topic(assignment: Assignment) -> list[tuple[UUID, tuple[int, ...]]]:
-    """The assignment's topics in order, each with its partitions in order."""
+    """The assignment by topic; topics and partitions are sorted."""
     return [
         (topic, tuple(partition for _, partition in found))
         for topic, found in groupby(sorted(assignment), key=lambda where: where[0])
@@ -51,10 +50,10 @@ def by_topic(assignment: Assignment) -> list[tuple[UUID, tuple[int, ...]]]:
 
 
 def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
-    """As many partitions for each member as for the others, give or take one, if all subscribe to the same.
+    """Balances partition counts and moves as few partitions as possible.
 
-    Where they do not, partitions move from the fullest to the emptiest subscriber of a topic for a bounded
-    number of rounds.
+    With equal subscriptions, counts differ by at most one. Otherwise partitions move from the fullest to the
+    emptiest subscriber of a topic for a bounded number of rounds.
     """
     if not subscribers:
         return {}
@@ -74,7 +73,7 @@ def _uniform_equal(subscribers: Subscribers, partitions: list[TopicIdPartition])
     for member in order:
         kept[member] = sorted(free & subscribers[member].previous)
         free.difference_update(kept[member])
-    # One more goes to those who have it already, then to the first ones.
+    # The extra partitions go first to members that already own one more.
     quota = dict.fromkeys(order, least)
     for member in sorted(order, key=lambda m: len(kept[m]) <= least)[:extra]:
         quota[member] += 1
@@ -104,7 +103,7 @@ def _uniform_unequal(subscribers: Subscribers, topics: PartitionCounts) -> dict[
                 owners[where] = member
                 owned[member].setdefault(topic, set()).add(partition)
                 size[member] += 1
-    # Topics with few subscribers first: the others' partitions can go to more members.
+    # Topics with few subscribers first: partitions of the others can go to more members.
     for topic in sorted(by_topic, key=lambda t: (len(by_topic[t]), t)):
         heap = [(size[m], m) for m in by_topic[topic]]
         heapq.heapify(heap)
@@ -123,7 +122,7 @@ def _uniform_unequal(subscribers: Subscribers, topics: PartitionCounts) -> dict[
 def _even_out(
     topic: UUID, members: list[str], owned: dict[str, dict[UUID, set[int]]], size: dict[str, int]
 ) -> int:
-    """Move this topic's partitions from its fullest to its emptiest subscriber; returns how many moved."""
+    """Moves partitions of ``topic`` from its fullest to its emptiest subscribers; returns how many."""
     moved = 0
     givers = [m for m in members if owned[m].get(topic)]
     takers = [(size[m], m) for m in members]
@@ -132,7 +131,7 @@ def _even_out(
         here = owned[giver][topic]
         while here:
             count, taker = takers[0]
-            if count != size[taker]:  # it gave meanwhile: its place in the heap is too low or too high
+            if count != size[taker]:  # the taker also gave partitions away, so its heap entry is stale
                 heapq.heapreplace(takers, (size[taker], taker))
                 continue
             if size[giver] - count <= 1:
@@ -148,10 +147,10 @@ def _even_out(
 
 
 def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
-    """A contiguous range of each topic for each subscriber, the first ones one partition longer.
+    """Gives each subscriber a contiguous range of each topic; the first ranges are one partition longer.
 
-    Static members come first, by instance id, then the others by member id, so that a member has the same
-    range in topics with equally many partitions.
+    Members are sorted as in Kafka: static ones first by instance id, then the others by member id. A member
+    so gets the same range in topics of equal partition count.
     """
     found: dict[str, set[TopicIdPartition]] = {m: set() for m in subscribers}
     order = sorted(subscribers, key=lambda m: _range_order(m, subscribers[m].instance_id))
@@ -170,4 +169,4 @@ def _range_order(member: str, instance_id: str | None) -> tuple[bool, str]:
 
 
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": uniform, "range": range_})
-"""By the names that clients and ``group.consumer.assignors`` use."""
+"""By the name used by clients and ``group.consumer.assignors``."""

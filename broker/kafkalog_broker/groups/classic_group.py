@@ -1,8 +1,7 @@
-"""One classic group: its members, and what requests and time make of it. Pure: the time is a parameter.
+"""State machine of one classic group. Pure: the time is a parameter.
 
-What is answered in which phase is in the tables of `classic_rules`; the rest is who waits for what. An event
-returns a `GroupOutcome`: what must be stored, and the answers that may be sent once that is done.
-Source: as there.
+The tables in `classic_rules` say what is answered in each phase. Each event returns a `GroupOutcome`: the
+record to store, and the answers to send after that. Sources: see `classic_rules`.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from pyspark_kafkalog.errors import ErrorCode
 
 
 class ClassicGroup:
-    """*Not thread-safe: guarded by the lock of its shard.* A group of members that assign among themselves.
+    """*Not thread-safe: guarded by the lock of its shard.* A group whose leader assigns the partitions.
 
-    Members are in the order in which they joined.
+    ``members`` is in join order.
     """
 
     def __init__(self, *, max_size: int, initial_delay_ms: int) -> None:
@@ -45,26 +44,25 @@ class ClassicGroup:
         self._initial_seconds = initial_delay_ms / 1000
         self.phase = Phase.EMPTY
         self.since_ms = -1
-        """When ``phase`` began, in milliseconds since the epoch."""
+        """Start of ``phase``, in ms since the epoch."""
         self.in_log = False
-        """Whether a record of it was stored."""
+        """Whether the log has a record of this group."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self._instances: dict[str, ClassicMember] = {}
-        self._pending: dict[str, float] = {}  # ids that were given out, until when they may join
+        self._pending: dict[str, float] = {}  # ids handed out but not joined yet, with their deadlines
         self._unsynced: set[str] = set()
         self._joining_count = 0
-        self._ends = math.inf  # of the phase: when P is over, or who has not synced is removed
-        self._initial_left = -1.0  # seconds by which the first rebalance may still be put off; below 0: none
+        self._ends = math.inf  # deadline of PREPARING, or of the missing syncs after it
+        self._initial_left = -1.0  # seconds the first rebalance may still be delayed; negative: not delayed
         self._newcomers = False
 
-    # What the tables answer.
+    # Checks.
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this id, and the static member, belong to the group as it is."""
         if instance_id is not None:
             static = self._instances.get(instance_id)
             if static is None:
@@ -73,7 +71,7 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: Moment) -> ErrorCode:
-        """A member is alive; REBALANCE_IN_PROGRESS tells it to join again."""
+        """Renews the member's session; REBALANCE_IN_PROGRESS makes the client join again."""
         code = self._check(Asked.HEARTBEAT, member_id, instance_id, generation)
         if code is ErrorCode.NONE or code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.members[member_id].heard_of(now.monotonic)
@@ -88,7 +86,7 @@ class ClassicGroup:
         *,
         in_transaction: bool = False,
     ) -> ErrorCode:
-        """Whether offsets may be committed by this member, or from outside: with a generation below 0."""
+        """Whether the member may commit; a negative generation means a commit from outside the group."""
         if generation < 0 and not member_id and instance_id is None and in_transaction:
             return ErrorCode.NONE
         if generation < 0 and (self.phase is Phase.EMPTY or (not member_id and instance_id is None)):
@@ -100,7 +98,6 @@ class ClassicGroup:
         return code
 
     def check_deletion(self) -> ErrorCode:
-        """Whether the group may be deleted."""
         return ANSWERS[Asked.DELETION][self.phase]
 
     def _check(self, asked: Asked, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -111,10 +108,10 @@ class ClassicGroup:
             return ErrorCode.ILLEGAL_GENERATION
         return ANSWERS[asked][self.phase]
 
-    # Members come and go.
+    # Joining and leaving.
 
     def join(self, request: JoinRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
-        """Somebody joins, or joins again: answered now, or once the rebalance is over."""
+        """Answers ``waiter`` now or when the rebalance completes."""
         step = GroupOutcome()
         code = self._join(request, waiter, now, step)
         if code is not ErrorCode.NONE:
@@ -137,7 +134,7 @@ class ClassicGroup:
                 return ErrorCode.GROUP_MAX_SIZE_REACHED
             self._rejoin(self.members[member_id], request, waiter, now, step)
             return ErrorCode.NONE
-        if member_id and instance_id is not None:  # an id is given out to dynamic members only
+        if member_id and instance_id is not None:  # only dynamic members are handed an id first
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not self._has_room(None):
             if self._pending.pop(member_id, None) is not None:
@@ -157,7 +154,7 @@ class ClassicGroup:
     def leave(
         self, identities: Iterable[tuple[str, str | None]], now: Moment
     ) -> tuple[list[ErrorCode], GroupOutcome]:
-        """Members go; a code for each. Without an id the static member of the instance goes."""
+        """Returns one code per identity. An empty member id stands for the instance's current member."""
         step, codes, gone = GroupOutcome(), [], []
         for member_id, instance_id in identities:
             code = ErrorCode.NONE
@@ -178,7 +175,7 @@ class ClassicGroup:
         return codes, step
 
     def abandon(self, member_id: str, waiter: Waiter, now: Moment) -> GroupOutcome:
-        """The connection of a parked join is gone. Who does not know its own id cannot come back to it."""
+        """The connection of a waiting join closed; removes a member that cannot know its id yet."""
         step = GroupOutcome()
         member = self.members.get(member_id)
         if member is not None and member.joining is waiter and not member.knows_its_id:
@@ -186,7 +183,6 @@ class ClassicGroup:
         return step
 
     def _supports(self, request: JoinRequest) -> bool:
-        """Whether it speaks of what the others do, and has a protocol that all have."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         if request.protocol_type != self.protocol_type:
@@ -195,7 +191,7 @@ class ClassicGroup:
         return any(name in common for name, _ in request.protocols)
 
     def _has_room(self, member: ClassicMember | None) -> bool:
-        """For ``member``, None for one more: whether the group is not full."""
+        """Whether ``member``, or one more for None, fits into the group."""
         if self.phase is Phase.EMPTY:
             return True
         if self.phase is Phase.PREPARING:
@@ -237,7 +233,7 @@ class ClassicGroup:
     def _replace(
         self, old: ClassicMember, request: JoinRequest, waiter: Waiter, now: Moment, step: GroupOutcome
     ) -> None:
-        """A static member is back without its id: it gets a new one, and the old one is fenced."""
+        """A static member restarted without its id: it gets a new one, and the old one is fenced."""
         led = old.member_id == self.leader
         self._answer_parked(old, ErrorCode.FENCED_INSTANCE_ID, step)
         member = ClassicMember.of(request.new_id, request)
@@ -258,12 +254,11 @@ class ClassicGroup:
         self._store(now, step)
         step.sooner = True
         answer = self._generation_for(member, skip_assignment=led and request.can_skip)
-        if led and not request.can_skip:  # it must not take itself for the leader: that one has to assign
+        if led and not request.can_skip:  # as leader it would assign; it must not, so name the old id
             answer = answer._replace(leader=old.member_id, members=())
         step.answers.append((waiter, answer))
 
     def _remove(self, gone: Iterable[ClassicMember], now: Moment, step: GroupOutcome) -> None:
-        """Members go, whatever they wait for; the others join again, or need not wait for them any more."""
         any_gone = False
         for member in gone:
             any_gone = True
@@ -285,7 +280,7 @@ class ClassicGroup:
     # The rebalance.
 
     def _park(self, member: ClassicMember, waiter: Waiter, now: Moment, step: GroupOutcome) -> None:
-        """Its join waits. One of its own that waits already can only be of a connection that it gave up."""
+        """Makes the join wait; an earlier join of the same member is from a closed connection."""
         self._answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
         member.joining = waiter
         self._joining_count += 1
@@ -302,7 +297,6 @@ class ClassicGroup:
             member.syncing = None
 
     def _rebalance(self, now: Moment, step: GroupOutcome) -> None:
-        """Begin one unless it has begun; it is over at once where nobody is waited for."""
         if self.phase is not Phase.PREPARING:
             for member in self.members.values():
                 if member.syncing is not None:
@@ -321,7 +315,6 @@ class ClassicGroup:
         self._complete_if_all_joined(now, step)
 
     def _put_off(self) -> float:
-        """How many seconds the first rebalance of an empty group waits for more members."""
         seconds = min(self._initial_seconds, self._initial_left)
         self._initial_left -= seconds
         return seconds
@@ -336,7 +329,7 @@ class ClassicGroup:
             self._complete(now, step)
 
     def _complete(self, now: Moment, step: GroupOutcome) -> None:
-        """The rebalance is over: a new generation of those who joined, and of static members in any case."""
+        """Starts a new generation with the members that joined, plus all static members."""
         for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
             self._drop(member, step)
         joined = [member for member in self.members.values() if member.joining is not None]
@@ -369,7 +362,6 @@ class ClassicGroup:
         step.sooner = True
 
     def _generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinAnswer:
-        """What ``member`` is told of the present generation."""
         members: tuple[JoinedMember, ...] = ()
         if member.member_id == self.leader:
             members = tuple(
@@ -388,7 +380,7 @@ class ClassicGroup:
         )
 
     def sync(self, request: SyncRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
-        """A member asks for its assignment: answered once the leader has brought it."""
+        """Answers ``waiter`` with its assignment, now or when the leader sends the assignments."""
         step = GroupOutcome()
         code = self._check_sync(request)
         if code is not ErrorCode.NONE:
@@ -436,11 +428,10 @@ class ClassicGroup:
         step.answers.append((waiter, answer))
 
     def _common_protocols(self) -> set[str]:
-        """The names of the protocols that all members have."""
         return set.intersection(*({name for name, _ in m.protocols} for m in self.members.values()))
 
     def _chosen_protocol(self) -> str | None:
-        """The one with the most votes: each member is for its first of those that all have."""
+        """Each member votes for its first common protocol; most votes win."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)
@@ -457,10 +448,10 @@ class ClassicGroup:
         if phase is not Phase.COMPLETING and phase is not Phase.STABLE:
             self._ends = math.inf
 
-    # Time.
+    # Timers.
 
     def deadline(self) -> float:
-        """When `tick` has something to do next, by the monotonic clock; infinite for never."""
+        """Monotonic time at which `tick` is due; infinite for never."""
         return min(
             self._ends,
             min(self._pending.values(), default=math.inf),
@@ -468,7 +459,6 @@ class ClassicGroup:
         )
 
     def tick(self, now: Moment) -> GroupOutcome:
-        """Do what is due: sessions that are over, rebalances that have lasted long enough."""
         step, at = GroupOutcome(sooner=True), now.monotonic
         self._pending = {member_id: due for member_id, due in self._pending.items() if due > at}
         self._remove([m for m in self.members.values() if m.expires <= at], now, step)
@@ -483,10 +473,9 @@ class ClassicGroup:
                 self._remove([self.members[member_id] for member_id in sorted(self._unsynced)], now, step)
         return step
 
-    # What is stored.
+    # Storage.
 
     def _store(self, now: Moment, step: GroupOutcome) -> None:
-        """Have the group stored as it is."""
         step.stored = StoredGroup(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -497,9 +486,10 @@ class ClassicGroup:
         )
 
     def not_stored(self, step: GroupOutcome, code: ErrorCode, now: Moment) -> GroupOutcome:
-        """The log refused what ``step`` has to store: nobody is told that it succeeded.
+        """Turns successes in ``step`` into errors, because the log refused its record.
 
-        A generation without stored assignments begins again. The rest stands; the next record has it.
+        A generation whose assignments were not stored rebalances again; other changes stay in memory and are
+        part of the next record.
         """
         failed = GroupOutcome(sooner=True)
         for waiter, answer in step.answers:
@@ -512,7 +502,7 @@ class ClassicGroup:
         return failed
 
     def restore(self, stored: StoredGroup, now: Moment) -> None:
-        """Be as ``stored``, the last record: members have their assignments, and their sessions begin."""
+        """Loads the last record; the members keep their assignments and start new sessions."""
         self.in_log = True
         self.generation, self.since_ms = stored.generation, stored.current_state_timestamp
         self.protocol_type = stored.protocol_type or None
@@ -527,20 +517,19 @@ class ClassicGroup:
             leader = stored.leader if stored.leader in self.members else None
             self.leader = leader or next(iter(self.members))
 
-    # What others ask.
+    # Queries.
 
     @property
     def is_void(self) -> bool:
-        """Whether nothing would be lost without it."""
+        """Whether it can be dropped without losing anything."""
         return not (self.members or self._pending or self.in_log)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is in it or about to be."""
         return self.phase is Phase.EMPTY and not self._pending
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members of a group of consumers read; None where it cannot be known: that is any topic."""
+        """Topics that the consumers subscribe to; None if unknown, so possibly any topic."""
         if self.protocol is None:
             return None
         topics: set[str] = set()
@@ -552,7 +541,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def close(self) -> list[tuple[Waiter, Any]]:
-        """The broker stops: those who wait are sent to look for the coordinator again."""
+        """The broker stops: sends all waiting clients to look up the coordinator again."""
         step = GroupOutcome()
         for member in self.members.values():
             self._answer_parked(member, ErrorCode.NOT_COORDINATOR, step)

@@ -1,4 +1,4 @@
-"""A member of a classic group: what it says of itself, what it waits for, and how long it counts as alive."""
+"""A member of a classic group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalog_broker.groups.classic_records import StoredMember
 from kafkalog_broker.groups.classic_rules import JoinRequest, Protocols, Waiter
 
 _NEW_MEMBER_SECONDS = 300.0
-"""A new member that waits for its group longer than this is given up: it may not know its own name."""
+"""Limit for a new member's first join; such a member may not know its id. Kafka's value."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,14 +32,12 @@ class ClassicMember:
 
     @classmethod
     def of(cls, member_id: str, request: JoinRequest) -> ClassicMember:
-        """The member that ``request`` brings."""
         made = cls(member_id, request.instance_id, "", "", 0.0, 0.0, (), knows_its_id=bool(request.member_id))
         made.take(request)
         return made
 
     @classmethod
     def restored(cls, stored: StoredMember, protocol: str | None) -> ClassicMember:
-        """As it was ``stored``, with its metadata for ``protocol``."""
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
         return cls(
             stored.member_id,
@@ -55,7 +53,6 @@ class ClassicMember:
         )
 
     def stored(self, protocol: str | None) -> StoredMember:
-        """What is stored of it: of its metadata those for ``protocol``."""
         return StoredMember(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -68,25 +65,23 @@ class ClassicMember:
         )
 
     def take(self, request: JoinRequest) -> None:
-        """It says of itself what ``request`` says."""
         self.client_id, self.client_host = request.client_id, request.client_host
         self.session_seconds = request.session_timeout_ms / 1000
         self.rebalance_seconds = request.rebalance_timeout_ms / 1000
         self.protocols = request.protocols
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its own metadata for ``protocol``, none if it does not have that."""
+        """The member's metadata for ``protocol``; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def wait_on(self, now: float) -> None:
-        """It waits for an answer: its session rests, but a new member is not waited with forever."""
+        """Suspends the session while the member waits for an answer; a new member gets a limit."""
         self.expires = now + _NEW_MEMBER_SECONDS if self.is_new else math.inf
 
     def renew(self, now: float) -> None:
-        """Its session begins again."""
         self.expires = now + self.session_seconds
 
     def heard_of(self, now: float) -> None:
-        """It is alive: its session begins again, unless it rests because the member waits for an answer."""
+        """Renews the session, unless it is suspended because the member waits for an answer."""
         if self.joining is None and self.syncing is None:
             self.renew(now)

@@ -1,4 +1,4 @@
-"""A classic group as a record of ``__consumer_offsets``, in Kafka's layout. Pure.
+"""Classic groups as records of ``__consumer_offsets``, in Kafka's layout. Pure.
 
 Key: ``2:2 group:string``. Value: ``version:2`` and the fields below; version 4 is flexible. We write
 version 3, as Kafka does, and read all. A null value deletes the group.
@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.codec import BYTES, INT32, INT64, STRING, Array, 
 from pyspark_kafkalog.protocol.primitives import Output
 
 GROUP_KEY_VERSION = 2
-"""Of a record's key: it names a classic group."""
+"""Version of the keys of classic groups."""
 
 _WRITTEN_VERSION = 3
 _NEWEST_VERSION = 4
@@ -27,7 +27,7 @@ _INT16 = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member. ``subscription`` is its metadata for the group's protocol. Times are in milliseconds."""
+    """``subscription`` is the metadata for the group's protocol. Times are in milliseconds."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 3, null_since=3)
@@ -41,9 +41,9 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group and its members as one generation has them; without members it has no protocol or leader.
+    """One generation of a group; ``protocol`` and ``leader`` are None if it has no members.
 
-    ``current_state_timestamp`` is in milliseconds since the epoch, -1 in versions that do not have it.
+    ``current_state_timestamp`` is in milliseconds since the epoch; -1 in versions without it.
     """
 
     protocol_type: str = wire(STRING)
@@ -63,7 +63,7 @@ def encode_group_key(group: str) -> bytes:
 
 
 def decode_group_key(data: bytes) -> str | None:
-    """The group's name, None for a key of another kind. Raises `CorruptMessage`: the bytes are cut."""
+    """The group name; None for a key of another kind. Raises `CorruptMessage` for a truncated key."""
     if len(data) < _INT16.size or _INT16.unpack_from(data) != (GROUP_KEY_VERSION,):
         return None
     name = data[2 * _INT16.size :]
@@ -76,16 +76,14 @@ def decode_group_key(data: bytes) -> str | None:
 
 
 def encode_group(group: StoredGroup) -> bytes:
-    """Value version 3. Raises `InvalidRequest`: a text is too long for its field."""
+    """Value version 3. Raises `InvalidRequest`: a string is too long for its field."""
     out = Output()
     codec(StoredGroup, _WRITTEN_VERSION, False).write(out, group)
     return _INT16.pack(_WRITTEN_VERSION) + bytes(out)
 
 
 def decode_group(data: bytes) -> StoredGroup:
-    """The value of any version up to 4.
-    Raises `CorruptMessage`: the bytes are cut or of a version we do not know.
-    """
+    """Reads any version up to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
     if len(data) < _INT16.size:
         raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's value of {len(data)} bytes is cut")
     (version,) = _INT16.unpack_from(data)

@@ -1,4 +1,4 @@
-"""What a classic group is asked, what it answers in which phase, and how members join again: as tables. Pure.
+"""Requests and answers of classic groups, and the rules for them as tables. Pure.
 
 Source: Kafka's ``GroupCoordinator`` and ``GroupMetadata``; KIP-62, 345, 394, 559, 814.
 """
@@ -17,39 +17,38 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import STRING, Array, codec, wire
 
 CONSUMER = "consumer"
-"""The protocol type whose metadata are subscriptions to topics."""
+"""Protocol type of consumers; its metadata is a topic subscription."""
 
 
 class Moment(NamedTuple):
-    """A time by both clocks: seconds that never run backwards, and milliseconds since the epoch."""
+    """A time by both clocks: monotonic seconds, and milliseconds since the epoch."""
 
     monotonic: float
     time_ms: int
 
     @classmethod
     def now(cls, clock: Clock) -> Moment:
-        """The present one."""
         return cls(clock.monotonic(), clock.time_ms())
 
 
 class Phase(str, Enum):
-    """What a group is doing, in Kafka's words."""
+    """Kafka's group states."""
 
     EMPTY = "Empty"
-    """It has no members, but may have offsets, and clients that were given an id and have not joined yet."""
+    """No members; may have offsets, and clients that were handed an id but have not joined."""
 
     PREPARING = "PreparingRebalance"
-    """Its members are to join again: their joins wait until all have, or for the longest of their times."""
+    """Joins wait until all members have joined, at most for the longest rebalance timeout."""
 
     COMPLETING = "CompletingRebalance"
-    """All have joined; the leader is to say who gets what. The others' syncs wait for that."""
+    """All have joined; syncs wait until the leader sends the assignments."""
 
     STABLE = "Stable"
-    """Everybody can have an assignment."""
+    """The assignments are known."""
 
 
 class Asked(Enum):
-    """What is answered at once, by the group's phase alone once the member is known to belong."""
+    """Requests whose answer depends only on the phase, once the member is known."""
 
     SYNC = "SyncGroup"
     HEARTBEAT = "Heartbeat"
@@ -79,16 +78,12 @@ ANSWERS: Mapping[Asked, Mapping[Phase, ErrorCode]] = {
 
 
 class Move(Enum):
-    """What a member's join brings about."""
-
     WAIT = "it waits with the others"
     TELL = "it is told the present generation"
     REBALANCE = "all must join again; it has"
 
 
 class Rejoin(IntEnum):
-    """Who joins again, and whether with the metadata that the group knows."""
-
     FOLLOWER = 0
     LEADER = 1
     CHANGED = 2
@@ -102,13 +97,13 @@ REJOINS: Mapping[Phase, tuple[Move, Move, Move]] = {
 }  # fmt: skip
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The assignment strategies that a member has, the preferred one first, each with the member's metadata."""
+"""Supported assignment strategies, preferred first, each with the member's metadata."""
 
 
 class JoinRequest(NamedTuple):
-    """A member joins. ``new_id`` is for a member without one, which is told it first if ``names_first``.
+    """``new_id`` is for a member without an id; with ``names_first`` it must rejoin with that id (KIP-394).
 
-    Times are in milliseconds. ``can_skip``: a leader understands that it is not to assign.
+    ``can_skip``: a leader understands ``skip_assignment`` (KIP-814).
     """
 
     member_id: str
@@ -125,7 +120,7 @@ class JoinRequest(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A member asks for its assignment; the leader brings everybody's. None: it does not say."""
+    """Only the leader sends ``assignments``; None for the protocol fields means not given."""
 
     member_id: str
     instance_id: str | None
@@ -136,7 +131,7 @@ class SyncRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader is told of it: its metadata for the chosen protocol."""
+    """A member as described to the leader; ``metadata`` is for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -144,7 +139,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """What a join comes to. ``members`` is for the leader, which assigns unless ``skip_assignment``."""
+    """``members`` is for the leader, which assigns unless ``skip_assignment``."""
 
     error: ErrorCode
     member_id: str
@@ -157,8 +152,6 @@ class JoinAnswer(NamedTuple):
 
 
 class SyncAnswer(NamedTuple):
-    """What a sync comes to."""
-
     error: ErrorCode
     protocol_type: str | None = None
     protocol: str | None = None
@@ -166,14 +159,14 @@ class SyncAnswer(NamedTuple):
 
 
 Waiter = Callable[[Any], object]
-"""Takes the `JoinAnswer` or `SyncAnswer` of one request; it is only handed back, never called here."""
+"""Receives the `JoinAnswer` or `SyncAnswer` of a request. Only returned in outcomes, never called here."""
 
 
 @dataclass(slots=True)
 class GroupOutcome:
-    """What an event comes to: ``stored`` goes into the log, then ``answers`` to those who wait.
+    """First ``stored`` is written to the log, then ``answers`` are sent.
 
-    ``sooner``: `ClassicGroup.deadline` may be sooner than it was.
+    ``sooner``: `ClassicGroup.deadline` may have moved forward.
     """
 
     answers: list[tuple[Waiter, Any]] = field(default_factory=list)
@@ -183,15 +176,15 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _SubscribedTopics:
-    """The beginning of a consumer's metadata, after its version, in all versions."""
+    """The fields of a consumer's metadata common to all versions, without the version."""
 
     topics: tuple[str, ...] = wire(Array(STRING))
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics that a consumer's metadata name: ``version:2 topics:[string]`` and more, of any version.
+    """Topics in a consumer's metadata of any version: ``version:2 topics:[string]`` and more.
 
-    None is any: metadata that cannot be read may mean each topic, and no offsets must be lost, as in Kafka.
+    None if it cannot be read; the caller then assumes any topic, as Kafka does, so that no offsets are lost.
     """
     try:
         found: _SubscribedTopics = codec(_SubscribedTopics, 0, False).read(

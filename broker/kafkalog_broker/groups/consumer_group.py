@@ -1,9 +1,8 @@
-"""One group of the newer protocol: its state, and what heartbeats, timers and matched patterns make of it.
+"""State machine of one group of the new protocol (KIP-848). Pure.
 
-Pure: a state is never changed. Each function takes one with the event and the time, and returns the next one;
-what is to be stored is the difference of the two (`consumer_group_records`). An event that is refused raises
-`KafkaError`, and the state stays. Source: KIP-848; Kafka's ``GroupMetadataManager`` and
-``CurrentAssignmentBuilder``.
+A state is immutable: each function takes one, an event and the time, and returns the next.
+`consumer_group_records` stores the difference. A refused event raises `KafkaError`.
+Source: KIP-848; Kafka's ``GroupMetadataManager`` and ``CurrentAssignmentBuilder``.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 
 JOINING = 0
-"""The epoch of a member that joins."""
+"""Epoch of a joining member."""
 
 LEAVING = -1
-"""The epoch of a member that leaves."""
+"""Epoch of a leaving member."""
 
 BACK_SOON = -2
-"""The epoch of a static member that leaves for a moment: its assignment is kept until its session ends."""
+"""Epoch of a static member that will be back; it keeps its assignment until its session ends."""
 
 MEMBER_EPOCHS_SINCE = 9
-"""The version of OffsetCommit and OffsetFetch in which members give their epoch."""
+"""First version of OffsetCommit and OffsetFetch with a member epoch."""
 
 _CLIENT_NAMES_ITSELF_SINCE = 1
 
@@ -38,18 +37,16 @@ _T = TypeVar("_T")
 
 
 class MemberState(IntEnum):
-    """Where a member is on its way to its target, by Kafka's numbers."""
+    """Progress towards the target assignment; Kafka's numbers."""
 
     STABLE = 0
     UNREVOKED = 1
-    """It has not yet let go of what it is to give up."""
+    """Has not yet revoked everything it must give up."""
     UNRELEASED = 2
-    """Something that it is to get is still held by another."""
+    """Waits for partitions that another member still owns."""
 
 
 class GroupState:
-    """Kafka's words for the state of a group."""
-
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
@@ -58,7 +55,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member says of itself. ``pattern`` is a regular expression over names of topics, "" none."""
+    """A member's own settings; ``pattern`` is a regular expression over topic names, or ""."""
 
     instance_id: str | None
     rack_id: str | None
@@ -72,7 +69,7 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberProgress:
-    """What a member has: ``assigned`` it may use, ``revoking`` it has still to let go of."""
+    """``assigned`` may be used; ``revoking`` must still be given up."""
 
     epoch: int
     previous_epoch: int
@@ -89,15 +86,13 @@ class SubscribedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MatchedTopics:
-    """What a pattern matched, and when (ms since the epoch)."""
+    """``names`` matched the pattern at ``time_ms``, in ms since the epoch."""
 
     names: tuple[str, ...]
     time_ms: int
 
 
 class Topic(Protocol):
-    """What the group needs to know of a topic."""
-
     @property
     def topic_id(self) -> UUID: ...
 
@@ -106,12 +101,12 @@ class Topic(Protocol):
 
 
 TopicSnapshot = Mapping[str, Topic]
-"""All topics by name: a snapshot, another object once anything has changed."""
+"""All topics by name. A changed topic set is a new object, so identity tells whether anything changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """The broker's settings of these groups; ``assignors`` are of `ASSIGNORS`, the first is the default."""
+    """Broker settings; ``assignors`` are keys of `ASSIGNORS`, the first is the default."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -121,8 +116,6 @@ class ConsumerGroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a heartbeat, and in which version of it."""
-
     client_id: str
     host: str
     version: int
@@ -130,11 +123,10 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A group and its members by id.
+    """A group; the mappings are by member id, except ``topics`` and ``patterns``.
 
-    ``members`` is what they say, ``target`` what they are to have, ``progress`` what they have. Once
-    ``target_epoch`` is below ``epoch``, the next heartbeat computes a new target. What is not compared is not
-    stored: deadlines in ms of any clock, and the snapshots of topics that were last looked at.
+    If ``target_epoch`` is below ``epoch``, the next heartbeat computes a new target. Fields with
+    ``compare=False`` are not stored: deadlines (ms of any clock), and the last topic snapshots used.
     """
 
     group_id: str
@@ -152,7 +144,6 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """One of `GroupState`."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -163,29 +154,27 @@ class ConsumerGroup:
 
     @property
     def deadline(self) -> int | None:
-        """When `expired` has something to do; None without members."""
+        """When `expired` is next due; None without members."""
         times = [*self.sessions.values(), *self.revocations.values()]
         return min(times) if times else None
 
     def assignor(self, settings: ConsumerGroupSettings) -> str:
-        """The assignor that most members ask for, else the first of the settings."""
+        """The assignor most members ask for; the first of the settings if none does."""
         votes = Counter(m.assignor for m in self.members.values() if m.assignor in settings.assignors)
         return max(settings.assignors, key=lambda name: votes[name])
 
     def subscribed_names(self, member_id: str) -> frozenset[str]:
-        """The names of the topics that the member subscribes to, whether they exist or not."""
         member = self.members[member_id]
         matched = self.patterns.get(member.pattern)
         return frozenset(member.names if matched is None else (*member.names, *matched.names))
 
     def all_subscribed(self) -> frozenset[str]:
-        """The names of the topics that any member subscribes to."""
-        # Most members subscribe to the same.
+        # Most members have the same subscription.
         unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
         return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
 
     def unmatched(self, topics: TopicSnapshot) -> frozenset[str]:
-        """The patterns that are to be compared with the names of ``topics``: see `matched_patterns`."""
+        """Patterns still to be matched against ``topics``; see `matched_patterns`."""
         wanted = {m.pattern for m in self.members.values() if m.pattern}
         return frozenset(wanted if topics is not self.matched else wanted - self.patterns.keys())
 
@@ -193,7 +182,7 @@ class ConsumerGroup:
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings
 ) -> None:
-    """What is wrong with a heartbeat whatever the group. Raises `ServerError`."""
+    """Checks that do not depend on the group. Raises `ServerError`."""
     for what, value in (
         ("group", request.group_id),
         ("instance", request.instance_id),
@@ -208,7 +197,7 @@ def check_request(
             raise _invalid("who joins must give its rebalance timeout")
         if request.topic_partitions is None or request.topic_partitions:
             raise _invalid("who joins must give an empty list of partitions")
-        # To nothing is allowed: a client that compares names itself may not know any yet.
+        # An empty list is allowed: a client that matches patterns itself may not know any topic yet.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             raise _invalid("who joins must say what it subscribes to")
     elif request.member_epoch < BACK_SOON:
@@ -232,11 +221,10 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now_ms: int,
 ) -> tuple[ConsumerGroup, Assignment | None]:
-    """The state after a heartbeat that `check_request` let pass, and the assignment if it is to be sent.
+    """The next state, and the assignment if it must be sent. Call `check_request` first.
 
-    Raises:
-        ServerError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID or
-            GROUP_MAX_SIZE_REACHED.
+    Raises `ServerError`: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+    FENCED_INSTANCE_ID or GROUP_MAX_SIZE_REACHED.
     """
     member_id = request.member_id
     if request.member_epoch < 0:
@@ -260,13 +248,12 @@ def heartbeat(
 
 
 def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
-    """Without the members that did not heartbeat, or did not let go of their partitions, in time."""
+    """Removes members that missed their session or revocation deadline."""
     late = {m for times in (group.sessions, group.revocations) for m, due in times.items() if due <= now_ms}
     return _without(group, late) if late else group
 
 
 def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) -> ConsumerGroup:
-    """A group that was loaded: all timers begin again."""
     return replace(
         group,
         sessions=dict.fromkeys(group.members, now_ms + settings.session_timeout_ms),
@@ -281,9 +268,9 @@ def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) 
 def matched_patterns(
     group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: TopicSnapshot, now_ms: int
 ) -> ConsumerGroup:
-    """With what its patterns matched among the names of ``topics``; patterns nobody has any more are skipped.
+    """Stores the topics matched by patterns; ignores patterns that no member uses any more.
 
-    The epoch rises if the match of any has changed.
+    A changed match bumps the epoch.
     """
     patterns = dict(group.patterns)
     wanted = {m.pattern for m in group.members.values()}
@@ -298,14 +285,13 @@ def matched_patterns(
 
 
 def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
-    """Whether a member may commit offsets in this version of OffsetCommit, or in a transaction: None.
+    """Checks that a member may commit; ``version`` is that of OffsetCommit, None in a transaction.
 
-    Raises:
-        ServerError: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, STALE_MEMBER_EPOCH, or
-            ILLEGAL_GENERATION for it in a transaction.
+    Raises `ServerError`: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, STALE_MEMBER_EPOCH, or
+    ILLEGAL_GENERATION for a stale epoch in a transaction.
     """
     if epoch < 0 and (not group.members or (version is None and not member_id)):
-        return  # an administrator's, or from a producer that knows of no member
+        return  # an administrator, or a producer without group metadata
     if member_id not in group.members:
         raise _unknown(group, member_id)
     if version is not None and version < MEMBER_EPOCHS_SINCE:
@@ -323,7 +309,7 @@ def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int 
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Whether offsets may be read. Raises `ServerError`: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH."""
+    """Checks that offsets may be read. Raises `ServerError`: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH."""
     if not member_id and epoch < 0:
         return
     if member_id is None or member_id not in group.members:
@@ -372,7 +358,7 @@ def _left(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Consu
     _check_member(group, member_id, request.instance_id)
     if request.member_epoch == LEAVING:
         return _without(group, {member_id})
-    # What it was to let go of it has let go of: it reads no more.
+    # A member that left reads no more, so nothing is left to revoke.
     away = replace(
         group.progress[member_id],
         epoch=BACK_SOON,
@@ -401,7 +387,7 @@ def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None)
 def _check_epoch(progress: MemberProgress, epoch: int, owned: Assignment | None, member_id: str) -> None:
     if epoch == progress.epoch:
         return
-    # The answer that raised the epoch may have been lost; who holds no more than it may goes on.
+    # The answer with the new epoch may have been lost; a member that owns no more than it may continues.
     lost_answer = epoch == progress.previous_epoch and owned is not None and owned <= progress.assigned
     if epoch > progress.epoch or not lost_answer:
         raise ServerError(
@@ -411,7 +397,6 @@ def _check_epoch(progress: MemberProgress, epoch: int, owned: Assignment | None,
 
 
 def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | None:
-    """The id of the member with this instance id; ``likely`` is looked at first."""
     known = group.members.get(likely)
     if known is not None and known.instance_id == instance_id:
         return likely
@@ -421,7 +406,7 @@ def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str |
 def _updated(
     old: MemberSubscription, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> MemberSubscription:
-    """The member with what the request says; what it leaves out stays."""
+    """Fields missing in the request keep their values."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     new = MemberSubscription(
         instance_id=old.instance_id if request.instance_id is None else request.instance_id,
@@ -439,7 +424,6 @@ def _updated(
 
 
 def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -> ConsumerGroup:
-    """With the member's subscription; the epoch rises if it is to other topics than before."""
     old = group.members.get(member_id)
     if old is new:
         return group
@@ -451,7 +435,6 @@ def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -
 
 
 def _looked_at(group: ConsumerGroup, topics: TopicSnapshot) -> ConsumerGroup:
-    """With the subscribed topics as they are now; the epoch rises if they are not as they were."""
     if topics is group.seen:
         return group
     found = {
@@ -461,7 +444,7 @@ def _looked_at(group: ConsumerGroup, topics: TopicSnapshot) -> ConsumerGroup:
     }
     if found == group.topics:
         return replace(group, seen=topics)
-    # Ahead of its target the epoch has been raised already, by what the next target will be for as well.
+    # If the epoch is already ahead of the target, the next target covers this change as well.
     rise = group.epoch == group.target_epoch
     return replace(group, topics=found, seen=topics, epoch=group.epoch + rise)
 
@@ -483,7 +466,6 @@ def _retargeted(group: ConsumerGroup, settings: ConsumerGroupSettings) -> Consum
 
 
 def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, now_ms: int) -> ConsumerGroup:
-    """With the member taken on towards its target, as far as it and the others allow."""
     before = group.progress[member_id]
     if _is_reconciled(before, group.target_epoch):
         return group
@@ -530,7 +512,7 @@ def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:
 
 
 def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
-    """Without these members; the next heartbeat of another one gives their partitions away."""
+    """Removes members; the next heartbeat of another member reassigns their partitions."""
     gone = frozenset(gone)
     group = _without_unused_patterns(
         replace(
@@ -555,7 +537,6 @@ def _without_unused_patterns(group: ConsumerGroup) -> ConsumerGroup:
 
 
 def _renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
-    """A static member that came back under another id, with its assignment."""
     return replace(
         group,
         members=_renaming(group.members, old_id, new_id),
@@ -580,7 +561,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the client says everything, and so is to hear everything."""
+    """Whether the request is a full one, which gets a full answer."""
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.member_epoch == JOINING or (
         subscribes and request.rebalance_timeout_ms != -1 and request.topic_partitions is not None

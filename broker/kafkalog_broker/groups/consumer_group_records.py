@@ -1,8 +1,8 @@
-"""A group of the newer protocol as records of ``__consumer_offsets``, in Kafka's layout. Pure.
+"""Groups of the new protocol as records of ``__consumer_offsets``, in Kafka's layout. Pure.
 
-A key is ``version:2 group:string``, and in some versions another string; what the version says is in the
-table below. A value is ``0:2`` and a flexible message. A state is stored as the last value of each key, and a
-step as those keys whose values it changed. Source: Kafka's ``ConsumerGroup*Key`` and ``*Value`` definitions.
+A key is ``version:2 group:string``, for some kinds followed by another string; `RecordKind` lists the
+versions. A value is ``0:2`` and a flexible message. The last value of each key makes up the state.
+Source: Kafka's ``ConsumerGroup*Key`` and ``*Value`` definitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VALUE_VERSION = 0
 
 
 class RecordKind(IntEnum):
-    """What a record keeps: the version of its key."""
+    """The version of a record's key, which says what the record stores."""
 
     EPOCH = 3
     TOPICS = 4
@@ -48,7 +48,7 @@ _WITH_ITEM = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.PROGRESS, RecordK
 
 
 class RecordKey(NamedTuple):
-    """``item`` is the id of a member, or a pattern; "" in kinds that a group has one of."""
+    """``item`` is a member id or a pattern; "" for kinds with one record per group."""
 
     kind: RecordKind
     group: str
@@ -56,7 +56,7 @@ class RecordKey(NamedTuple):
 
 
 StateRecord = tuple[RecordKey, bytes | None]
-"""A key and its value; None deletes the key."""
+"""A None value deletes the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ _VALUES: dict[RecordKind, Any] = {
 
 
 def encode_key(key: RecordKey) -> bytes:
-    """The key's bytes. Raises `CorruptMessage`: a string is longer than 32767 bytes."""
+    """Raises `CorruptMessage`: a string is longer than 32767 bytes."""
     strings = [key.group, key.item] if key.kind in _WITH_ITEM else [key.group]
     out = _INT16.pack(key.kind)
     for text in strings:
@@ -146,7 +146,7 @@ def encode_key(key: RecordKey) -> bytes:
 
 
 def decode_key(data: bytes) -> RecordKey | None:
-    """The key, or None for one of another kind. Raises `CorruptMessage`: the bytes are cut."""
+    """None for a key of another kind. Raises `CorruptMessage`: the key is truncated."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version not in _VALUES:
@@ -165,9 +165,9 @@ def decode_key(data: bytes) -> RecordKey | None:
 
 
 def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[StateRecord]:
-    """What is to be stored when a group goes from one state to the next; None is no group.
+    """The records that turn ``before`` into ``after``; None stands for no group.
 
-    In the order in which Kafka stores it: what goes first, then members, epoch, target, progress.
+    In Kafka's order: deletions, then members, epoch, target, progress.
     """
     present = after if after is not None else before
     if present is None or before is after:
@@ -210,14 +210,13 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[S
 
 
 def records_of(entries: Iterable[StateRecord], now_ms: int) -> list[NewRecord]:
-    """The entries as records of this time."""
     return [NewRecord(value, encode_key(key), now_ms) for key, value in entries]
 
 
 def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None:
-    """The state that the last values of a group's keys make; None: the group is not there.
+    """The state stored in the last values of a group's keys; None if the group was deleted.
 
-    What belongs to no member is left out. Timers are `consumer_group.resumed`'s.
+    Entries without a member are dropped. The caller starts the timers: `consumer_group.resumed`.
     Raises `CorruptMessage`: a value cannot be read.
     """
     found: dict[RecordKind, dict[str, Any]] = {kind: {} for kind in RecordKind}

@@ -1,4 +1,4 @@
-"""Groups of the newer protocol in a running broker: lock, log and timers around the pure state machine."""
+"""Groups of the new protocol in a running broker: lock, log and timers around the pure state machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat(NamedTuple):
-    """What a member is answered. ``assignment`` None: as before."""
+    """The answer to a heartbeat. ``assignment`` is None if unchanged."""
 
     member_id: str
     epoch: int
@@ -54,7 +54,7 @@ _Shard = Shard[GroupShard]
 class ConsumerGroups:
     """*Thread-safe: a group is guarded by the lock of its shard, and so is its entry in ``_timers``.*
 
-    A step is in the log before anybody hears of it; where the log refuses it, it has not happened.
+    A new state is appended to the log first; if the append fails, the old state stays.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ConsumerGroups:
         settings: ConsumerGroupSettings,
         topics: Callable[[], TopicSnapshot],
     ) -> None:
-        """``topics`` returns a snapshot of all topics: another object whenever anything has changed."""
+        """``topics`` returns a snapshot of all topics, a new object after every change."""
         self.settings = settings
         self._topic = topic
         self._clock = clock
@@ -76,7 +76,7 @@ class ConsumerGroups:
         self._matching: set[Group] = set()
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Heartbeat:
-        """Answer a member's heartbeat. Raises `KafkaError`: it is refused, and nothing has changed."""
+        """Raises `KafkaError` if refused; the group is then unchanged."""
         check_request(request, client.version, self.settings)
         if not request.member_id:
             request = replace(request, member_id=_new_id())
@@ -112,17 +112,16 @@ class ConsumerGroups:
         )
 
     def get(self, name: str) -> ConsumerGroup:
-        """The group as it is now; it never changes.
-        Raises `NoSuchGroup`, or as `Shard.check_loaded`.
-        """
+        """The group's immutable state. Raises `NoSuchGroup`, or as `Shard.check_loaded`."""
         found = self._topic.look_at(name, lambda group: group.consumer)
         if found is None:
             raise NoSuchGroup(name, "of the newer protocol")
         return found
 
     def give_way(self, shard: _Shard, group: Group) -> None:
-        """A member of the classic protocol joins: a group of the newer one without members ends, but for its
-        offsets. Caller holds the shard's lock. Raises `NoSuchGroup`: it has members.
+        """Removes an empty group of the new protocol, except its offsets, because a classic member joins.
+
+        Caller holds the shard's lock. Raises `NoSuchGroup`: the group has members.
         """
         if group.consumer is None:
             return
@@ -132,7 +131,6 @@ class ConsumerGroups:
         group.consumer = None
 
     def load(self, shard: _Shard, stored: Stored) -> None:
-        """Fill the shard's state with what was stored, and begin all timers."""
         found: dict[str, dict[RecordKey, bytes]] = {}
         for offset, key_bytes, value in stored.values():
             try:
@@ -154,7 +152,7 @@ class ConsumerGroups:
                 self._watch(shard, group)
 
     def let_go(self, group: Group) -> None:
-        """The group is another broker's from now on. Caller holds the lock of its shard."""
+        """Stops the timer of a group that another broker now owns. Caller holds the shard's lock."""
         known = self._timers.pop(group, None)
         if known is not None:
             known[1].cancel()
@@ -163,10 +161,7 @@ class ConsumerGroups:
         return int(self._clock.monotonic() * 1000)
 
     def _store(self, shard: _Shard, group: Group, after: ConsumerGroup) -> None:
-        """Have the group in this state, once that is in the log. An empty classic group gives way to it.
-
-        Caller holds the shard's lock. Raises `KafkaError`: the log refused the append; nothing has changed.
-        """
+        """Appends the change, then sets the new state; replaces an empty classic group."""
         now_ms = self._clock.time_ms()
         records = records_of(changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:
@@ -175,7 +170,7 @@ class ConsumerGroups:
         group.classic, group.consumer = None, after
 
     def _watch(self, shard: _Shard, group: Group) -> None:
-        """See to it that `_expire` runs in time; it may run too early. Caller holds the shard's lock."""
+        """Schedules `_expire`, which may run too early. Caller holds the shard's lock."""
         due = group.consumer.deadline if group.consumer is not None else None
         known = self._timers.get(group)
         if due is None or (known is not None and known[0] <= due):
@@ -207,7 +202,7 @@ class ConsumerGroups:
             self._watch(shard, group)
 
     def _match(self, shard: _Shard, group: Group) -> None:
-        """Compare the group's patterns with the topics: that takes a while, so the lock is free meanwhile."""
+        """Matches the group's patterns without holding the lock, because it takes long."""
         self._matching.discard(group)
         consumer, topics = group.consumer, self._topics()
         if consumer is None:
@@ -225,7 +220,7 @@ class ConsumerGroups:
 
 
 def _matched(pattern: str, names: list[str]) -> frozenset[str]:
-    """A pattern that an earlier run took matches nothing where RE2 is not installed any more."""
+    """Stored patterns match nothing if RE2 is no longer installed."""
     try:
         return matching(pattern, names)
     except ServerError as e:

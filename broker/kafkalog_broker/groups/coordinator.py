@@ -1,4 +1,4 @@
-"""The coordinator of all groups: members and offsets of each are kept together in ``__consumer_offsets``."""
+"""The group coordinator: members and offsets of all groups, stored in ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """How groups are treated, by the broker's properties of these names; times are in milliseconds."""
+    """The broker's properties of these names; times are in milliseconds."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -59,7 +59,7 @@ class GroupSettings:
 
 
 class DescribedMember(NamedTuple):
-    """A member; metadata and assignment are its client's own bytes, and empty while the group rebalances."""
+    """``metadata`` and ``assignment`` are the client's bytes, empty during a rebalance."""
 
     member_id: str
     instance_id: str | None
@@ -70,7 +70,7 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A group as it is now. ``protocol`` is "" while it rebalances."""
+    """``protocol`` is "" during a rebalance."""
 
     group: str
     state: str
@@ -85,10 +85,10 @@ _Answers = list[tuple[Waiter, Any]]
 
 
 class GroupCoordinator:
-    """*Thread-safe.* Every group; each partition's share is guarded by its shard's own lock.
+    """*Thread-safe.* All groups; each shard's lock guards the groups of one partition.
 
-    What a request brings about is stored first. Answers to those who wait are given outside the lock, by the
-    thread that brought them about: a request's or the timer's.
+    Changes are stored before they are answered. Waiters are called outside the lock, from the thread of the
+    request or timer that caused the answer.
     """
 
     def __init__(
@@ -105,9 +105,8 @@ class GroupCoordinator:
         placement: Placement | None = None,
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``create`` makes the offsets topic; it is called on first need. ``topics`` are those of all
-        brokers; without it those of ``logs``. ``placement``: as `StateTopic` has it. ``deleting``: as
-        `GroupOffsets` has it.
+        """``create`` creates the offsets topic on first use. ``topics`` are those of the whole cluster, by
+        default those of ``logs``. For ``placement`` see `StateTopic`, for ``deleting`` see `GroupOffsets`.
         """
         self._clock = clock
         self._timer = timer
@@ -135,8 +134,10 @@ class GroupCoordinator:
         self.load, self.open = self._topic.load, self._topic.open
 
     def look(self) -> None:
-        """See which groups are kept here by now; those that are not any more are let go of, and who waits is
-        sent to look for their coordinator. `load` then reads those that are new here; until then error 14.
+        """Updates which groups this broker coordinates.
+
+        Drops groups that moved away and sends their waiting clients to the new coordinator. Groups that moved
+        here answer COORDINATOR_LOAD_IN_PROGRESS until `load` has read them.
         """
         for shard in self._topic.look():
             with shard.lock:
@@ -148,21 +149,21 @@ class GroupCoordinator:
             _give(answers)
 
     def close(self) -> None:
-        """Answer all who wait, and from now on those who come: the broker stops."""
+        """Answers all waiting clients, and refuses new ones: the broker stops."""
         self._closed = True
         for shard in self._topic.shards:
             with shard.lock:
-                # One that is still loaded has nobody who waits, and is not ours to look at.
+                # A shard being loaded has no waiters, and its state belongs to the loader.
                 answers = _closing(shard.state) if shard.loaded else []
             _give(answers)
 
     # Members.
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
-        """A member joins; ``waiter`` gets its `JoinAnswer`, now or later, from any thread.
+        """``waiter`` gets a `JoinAnswer`, now or later, from any thread.
 
-        Returns what is to be called if its connection ends before.
-        Raises `KafkaError`: it cannot be asked now, or the session timeout is not allowed.
+        Returns a callback for the case that the connection closes first. Raises `KafkaError`: not available
+        now, or the session timeout is out of range.
         """
         least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:
@@ -190,8 +191,8 @@ class GroupCoordinator:
         return lambda: self._abandoned(name, member_id, waiter)
 
     def sync(self, name: str, request: SyncRequest, waiter: Waiter) -> None:
-        """A member asks for its assignment; ``waiter`` gets a `SyncAnswer`, now or later, from any thread.
-        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """``waiter`` gets a `SyncAnswer`, now or later, from any thread.
+        Raises `KafkaError`: not available now, or the group has no members.
         """
         shard = self._shard_of_members(name)
         with shard.lock:
@@ -201,8 +202,8 @@ class GroupCoordinator:
         _give(answers)
 
     def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """The code of the answer. While its group is loaded all is well: its session begins after that.
-        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """The answer's error code; NONE while the group is loading, as its sessions start after that.
+        Raises `KafkaError`: not available now, or the group has no members.
         """
         shard = self._shard_of_members(name)
         with shard.lock:
@@ -214,8 +215,8 @@ class GroupCoordinator:
             return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
 
     def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Members go, each by its id, its instance or both; a code for each.
-        Raises `KafkaError`: it cannot be asked now, or the group has no members.
+        """Removes members, each named by member id, instance id or both; returns one code each.
+        Raises `KafkaError`: not available now, or the group has no members.
         """
         shard = self._shard_of_members(name)
         with shard.lock:
@@ -227,14 +228,12 @@ class GroupCoordinator:
         return codes
 
     def describe(self, name: str) -> Description:
-        """The group as it is now.
-        Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read.
-        """
+        """Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read."""
         return self._topic.look_at(name, _describe)
 
     def groups(self) -> list[Description]:
-        """All groups in the order of their names, without their members; none of a partition that was lost.
-        Raises `CoordinatorLoading`: a partition is still being read, and its groups are not known.
+        """All groups by name, without members; omits groups of partitions that were lost.
+        Raises `CoordinatorLoading`: some partition is still being read.
         """
         self._topic.check_found()
         found: list[Description] = []
@@ -249,7 +248,7 @@ class GroupCoordinator:
         return sorted(found)
 
     def delete(self, name: str) -> None:
-        """Delete a group without members, and its offsets.
+        """Deletes a group without members, and its offsets.
         Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log refused the append.
         """
         shard = self._topic.known_shard(name)
@@ -263,20 +262,18 @@ class GroupCoordinator:
             self.offsets.delete_records(shard, group, tuple(group.offsets), whole=True)
 
     def partition_of(self, name: str) -> TopicPartition:
-        """The partition that keeps the group, made if need be. Raises `KafkaError`."""
+        """The partition that stores the group; creates the topic if needed. Raises `KafkaError`."""
         return self._topic.shard_of(name).partition
 
     def has_loaded(self, numbers: Iterable[int]) -> bool:
-        """Whether these partitions of the offsets topic are in memory."""
         shards = self._topic.shards
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     @property
     def opened(self) -> bool:
-        """Whether the offsets topic is known."""
         return bool(self._topic.shards)
 
-    # Within.
+    # Internals.
 
     def _new_classic(self) -> ClassicGroup:
         settings = self._settings
@@ -288,7 +285,6 @@ class GroupCoordinator:
         return self._topic.shard_for(name)
 
     def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup]:
-        """The group that a member says it is in."""
         group = shard.state.groups.get(name)
         if group is None or group.classic is None:
             raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} has no members")
@@ -300,9 +296,9 @@ class GroupCoordinator:
             raise ServerError(ErrorCode.NOT_COORDINATOR, "the broker stops")
 
     def _take(self, shard: _Shard, group: Group, step: GroupOutcome) -> _Answers:
-        """Store what a step has to store, and see to the timer. Returns who may be answered now."""
+        """Stores the step's record and sets the timer; returns the answers to send."""
         classic = group.classic
-        if classic is None:  # it was refused, and left nothing
+        if classic is None:  # a refused join of a new group
             return step.answers
         if step.stored is not None:
             try:
@@ -319,7 +315,7 @@ class GroupCoordinator:
         return step.answers
 
     def _set_timer(self, shard: _Shard, group: Group) -> None:
-        """Have `_tick` called in time; it may be called too early. Caller holds the lock."""
+        """Schedules `_tick`, which may run too early. Caller holds the lock."""
         if group.classic is None:
             return
         due = group.classic.deadline()
@@ -352,7 +348,7 @@ class GroupCoordinator:
         _give(answers)
 
     def _build(self, shard: _Shard, stored: Stored) -> None:
-        """Be as the log says. Nobody else has the shard before it is loaded."""
+        """Loads the shard from the log; nobody else uses it before that."""
         now = Moment.now(self._clock)
         self.offsets.load(shard, stored)
         for offset, key_bytes, data in stored.values():
@@ -370,7 +366,6 @@ class GroupCoordinator:
 
 
 def _closing(state: GroupShard) -> _Answers:
-    """Who waits is sent to look for the coordinator again."""
     return [each for g in state.groups.values() if g.classic is not None for each in g.classic.close()]
 
 
@@ -397,7 +392,7 @@ def _describe(group: Group) -> Description:
 
 
 def _give(answers: Iterable[tuple[Waiter, JoinAnswer | SyncAnswer]]) -> None:
-    """Answer those who wait; one that fails concerns its own client, never the request that brought it."""
+    """Calls the waiters; one that fails must not affect the others."""
     for waiter, answer in answers:
         try:
             waiter(answer)

@@ -1,6 +1,4 @@
-"""A group as the coordinator keeps it: its offsets, and its members by the classic or the newer protocol; and
-the topic in which all groups are.
-"""
+"""A group as the coordinator stores it, and the topic that holds all groups."""
 
 from __future__ import annotations
 
@@ -25,16 +23,16 @@ _LOG_CODES = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""The log's codes as those that clients expect of a coordinator: the second makes them ask again."""
+"""Log error codes as clients expect them from a coordinator; they retry after NOT_COORDINATOR."""
 
 _T = TypeVar("_T")
 
 CLASSIC = "classic"
-"""The type of a group that no member of the newer protocol has joined. Theirs is `CONSUMER`."""
+"""Kind of a group without members of the new protocol; the other kind is `CONSUMER`."""
 
 
 class NoSuchGroup(KafkaError):
-    """The group is not known, or its members use the other protocol, which ``which`` says."""
+    """The group does not exist, or not as ``which`` says: its members use the other protocol."""
 
     code = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -43,10 +41,10 @@ class NoSuchGroup(KafkaError):
 
 
 class Group:
-    """*Not thread-safe: guarded by the lock of its shard.* A group: its offsets, and its members.
+    """*Not thread-safe: guarded by the lock of its shard.* A group's offsets and members.
 
-    They have one protocol at a time: ``classic`` or ``consumer`` is None, and both are where there never were
-    any. ``wakes`` is when the timer of ``classic`` runs, by the monotonic clock.
+    At most one of ``classic`` and ``consumer`` is set; neither if the group never had members. ``wakes`` is
+    the monotonic time at which the timer of ``classic`` runs.
     """
 
     __slots__ = ("classic", "consumer", "name", "offsets", "timer", "wakes")
@@ -61,37 +59,35 @@ class Group:
 
     @property
     def is_void(self) -> bool:
-        """Whether nothing would be lost without it."""
+        """Whether it can be dropped without losing anything."""
         return not self.offsets and self.consumer is None and (self.classic is None or self.classic.is_void)
 
     @property
     def state(self) -> str:
-        """Its state, in Kafka's words."""
         if self.consumer is not None:
             return self.consumer.state
         return Phase.EMPTY.value if self.classic is None else self.classic.phase.value
 
     @property
     def protocol_type(self) -> str:
-        """What its members speak of among themselves; "" if it never had any."""
+        """The members' protocol type; "" if it never had members."""
         if self.consumer is not None:
             return CONSUMER
         return "" if self.classic is None else self.classic.protocol_type or ""
 
     @property
     def kind(self) -> str:
-        """`CLASSIC` or `CONSUMER`: the protocol of its members; without any, of its last ones."""
+        """`CLASSIC` or `CONSUMER`: the protocol of its members, or of its last ones."""
         return CLASSIC if self.consumer is None else CONSUMER
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no members, and nobody who was given an id is about to join."""
         if self.consumer is not None:
             return not self.consumer.members
         return self.classic is None or self.classic.is_idle
 
     def tombstones(self, now_ms: int) -> list[NewRecord]:
-        """What deletes it, but for its offsets."""
+        """The records that delete the group, except its offsets."""
         records = records_of(changes(self.consumer, None), now_ms)
         if self.classic is not None and self.classic.in_log:
             records.append(NewRecord(None, encode_group_key(self.name), now_ms))
@@ -100,42 +96,41 @@ class Group:
 
 @dataclass(slots=True)
 class GroupShard:
-    """*Not thread-safe: its shard's lock guards it.* What one partition keeps."""
+    """*Not thread-safe: its shard's lock guards it.* The groups of one partition."""
 
     groups: dict[str, Group] = field(default_factory=dict)
     pending: PendingOffsets = field(default_factory=PendingOffsets)
 
     def group(self, name: str) -> Group:
-        """The group of this name, made if need be."""
+        """The group of this name; creates it if needed."""
         return self.groups.setdefault(name, Group(name))
 
 
 class GroupTopic(StateTopic[GroupShard]):
-    """*Thread-safe.* The offsets topic, in which each partition keeps its groups."""
+    """*Thread-safe.* The offsets topic; each partition stores its groups."""
 
     def shard_for(self, name: str) -> Shard[GroupShard]:
-        """`shard_of`, with the codes of a coordinator."""
         try:
             return self.shard_of(name)
         except KafkaError as e:
             raise as_coordinator(e) from e
 
     def known_shard(self, name: str) -> Shard[GroupShard]:
-        """`shard_of`, but nothing is made. Raises `NoSuchGroup`: there is no topic, so no group."""
+        """`shard_of`, but creates nothing. Raises `NoSuchGroup` if the topic does not exist."""
         self.check_found()
         if not self.shards:
             raise NoSuchGroup(name)
         return self.shard_of(name)
 
     def look_at(self, name: str, look: Callable[[Group], _T]) -> _T:
-        """What ``look`` finds in the group. Raises `NoSuchGroup`, and as `Shard.check_loaded`."""
+        """Calls ``look`` under the lock. Raises `NoSuchGroup`, and as `Shard.check_loaded`."""
         shard = self.known_shard(name)
         with shard.lock:
             return look(known_group(shard, name))
 
 
 def known_group(shard: Shard[GroupShard], name: str) -> Group:
-    """The group of this name. Caller holds the lock. Raises as `GroupTopic.look_at`."""
+    """Caller holds the lock. Raises as `GroupTopic.look_at`."""
     shard.check_loaded()
     try:
         return shard.state.groups[name]
@@ -144,5 +139,4 @@ def known_group(shard: Shard[GroupShard], name: str) -> Group:
 
 
 def as_coordinator(error: KafkaError) -> ServerError:
-    """An error of the log with the code that clients expect of a coordinator."""
     return ServerError(_LOG_CODES.get(error.code, error.code), str(error))

@@ -1,4 +1,4 @@
-"""What groups have stored: offsets by partition, in transactions or outside of them, until they expire."""
+"""Committed offsets of groups: commits, transactions, fetches, deletion and expiry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Shard = Shard[GroupShard]
 
 
 class GroupOffsets:
-    """*Thread-safe: a group's offsets are guarded by its shard's lock.* They are in the log first."""
+    """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class GroupOffsets:
         new_classic: Callable[[], ClassicGroup],
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``new_classic`` makes a group without members: it decides who may commit where there is none.
-        ``deleting`` are deleted topics for which `forget_topic` is still to be called: a topic with such
-        a name is another one by now.
+        """``new_classic`` creates an empty group, whose rules apply to groups that do not exist.
+        ``deleting`` returns deleted topics for which `forget_topic` is still due; a topic of that name is
+        now a new one.
         """
         self._topic = topic
         self._clock = clock
@@ -68,16 +68,15 @@ class GroupOffsets:
         version: int = MEMBER_EPOCHS_SINCE,
         encoded: bytearray | None = None,
     ) -> None:
-        """Store ``offsets``; returns when they are in the log, and so survive the process. A member gives its
-        generation or epoch; without members anybody may commit. ``version`` is that of OffsetCommit.
+        """Stores ``offsets`` in the log. A negative generation is a commit from outside the group.
 
-        Those of a ``producer``, id and epoch, count when its transaction is committed: `end_transaction`.
-        ``encoded``, if given, is what `encode_offsets` made of all this; it is changed in place.
+        ``version`` is that of OffsetCommit. With a ``producer`` (id, epoch) the offsets count once
+        `end_transaction` commits. ``encoded``, if given, is the result of `encode_offsets` for these
+        arguments; it is changed in place.
 
-        Raises:
-            NoSuchGroup: it does not exist, and a member was to commit.
-            CoordinatorLoading: the group's partition is still being read; nothing is stored.
-            KafkaError: the member may not commit now, or the log refused the append; nothing is stored.
+        Raises, with nothing stored: `NoSuchGroup`: a member commits, but the group does not exist;
+        `CoordinatorLoading`: the group's partition is still being read; `KafkaError`: the member may not
+        commit now, or the log refused the append.
         """
         if not offsets:
             return
@@ -95,7 +94,7 @@ class GroupOffsets:
             if group.consumer is not None:
                 check_commit(group.consumer, member_id, generation, None if in_transaction else version)
             else:
-                # One that has only offsets has no generation: it answers as an empty group does.
+                # A group with offsets only has no generation, and answers like an empty one.
                 classic = group.classic or self._new_classic()
                 code = classic.check_commit(
                     member_id, instance_id, generation, Moment.now(self._clock), in_transaction=in_transaction
@@ -117,8 +116,8 @@ class GroupOffsets:
             shard.state.groups[name] = group
 
     def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
-        """Append the marker of a producer's transaction to a partition of the offsets topic, whose offsets
-        count from now on, or never. Returns its size in bytes. Raises as `commit`.
+        """Appends a transaction marker to a partition of the offsets topic; its offsets then count or are
+        dropped. Returns the marker's size in bytes. Raises as `commit`.
         """
         if partition.partition >= len(self._topic.shards):
             raise CoordinatorLoading(f"{partition} is not known here yet")
@@ -131,7 +130,7 @@ class GroupOffsets:
         return size
 
     def unstable(self, name: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those of ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
+        """The ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
         self._topic.check_found()
         if not self._topic.shards:
             return set()
@@ -143,11 +142,11 @@ class GroupOffsets:
     def fetch(
         self, name: str, member_id: str | None = None, epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """All that the group has stored; empty for an unknown one. Members of the newer protocol give their
+        """All committed offsets of the group; empty if it is unknown. Members of the new protocol give their
         id and epoch.
 
-        Raises `CoordinatorLoading`: the group's partition is still being read; or `ServerError`: there is no
-        such member, or it is at another epoch.
+        Raises `CoordinatorLoading`: the group's partition is still being read; `ServerError`: unknown member
+        or stale epoch.
         """
 
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
@@ -162,8 +161,8 @@ class GroupOffsets:
             return {}
 
     def delete(self, name: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Forget the offsets of these partitions, but for those whose topics a member subscribes to.
-        Raises `NoSuchGroup`, or `KafkaError`: its members do not say what they read, or the log refused.
+        """Deletes offsets, except for topics that a member subscribes to.
+        Raises `NoSuchGroup`, or `KafkaError`: the members' topics are unknown, or the log refused.
         """
         shard = self._topic.known_shard(name)
         with shard.lock:
@@ -184,15 +183,14 @@ class GroupOffsets:
         return codes
 
     def has_loaded(self, numbers: Iterable[int]) -> bool:
-        """Whether these partitions of the offsets topic are in memory."""
         shards = self._topic.shards
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete what all groups stored for ``topic``: a new topic of its name starts without offsets. Nobody
-        can commit any more.
+        """Deletes all offsets of a deleted ``topic``, so that a new topic of its name starts without any.
+        Call once nobody can commit for it any more.
 
-        Where the disk refuses, the offsets stay, and a warning is logged.
+        If an append fails, logs a warning and keeps the offsets.
         """
         for shard, group in self._each_group():
             with shard.lock:
@@ -200,12 +198,11 @@ class GroupOffsets:
                     self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
 
     def expire(self) -> None:
-        """Delete offsets older than ``offsets.retention.minutes``, or than the commit itself asked for, and
-        empty groups without offsets.
+        """Deletes offsets older than ``offsets.retention.minutes``, or than the commit's own limit, and empty
+        groups without offsets.
 
-        The age of an empty group's offsets counts from when it became so, of others' from the commit; what a
-        member subscribes to has none, nor has what an open transaction has stored as well. What the disk
-        refuses to delete is tried again the next time.
+        The age counts from when the group became empty, otherwise from the commit. Subscribed topics and
+        partitions with an offset in an open transaction do not expire. Failed deletions are tried again.
         """
         now_ms = self._clock.time_ms()
         for shard, group in self._each_group():
@@ -237,8 +234,8 @@ class GroupOffsets:
         ]
 
     def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
-        """All that are loaded, without the locks, so that requests need not wait for the whole round: who
-        takes a group's lock looks whether it is still there.
+        """All loaded groups, without locks, so that requests need not wait for the whole round; the caller
+        checks under the lock that the group still exists.
         """
         for shard in self._topic.shards:
             with shard.lock:
@@ -257,7 +254,7 @@ class GroupOffsets:
     def delete_records(
         self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
     ) -> None:
-        """Write tombstones of these offsets, and of the group if that is to go. Caller holds the lock."""
+        """Writes tombstones for these offsets, and the group if ``whole``. Caller holds the lock."""
         now_ms = self._clock.time_ms()
         keys = [OffsetKey(group.name, partition) for partition in gone]
         records = [NewRecord(None, encode_key(key), now_ms) for key in keys]
@@ -271,7 +268,7 @@ class GroupOffsets:
             del shard.state.groups[group.name]
 
     def load(self, shard: _Shard, stored: Stored) -> None:
-        """Fill the shard's state with what was stored. Nobody else has it before it is loaded."""
+        """Loads the stored offsets into the shard; nobody else uses it before that."""
         for producer_id, found in stored.open.items():
             for key, place, value in decoded_offsets(shard.partition, found):
                 if value is not None:
@@ -288,7 +285,6 @@ def encode_offsets(
     now_ms: int,
     producer: tuple[int, int] | None = None,
 ) -> bytearray:
-    """The records that store these offsets of a group, as `GroupOffsets.commit` takes them."""
     records = []
     for partition, value in offsets.items():
         records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))
@@ -298,9 +294,7 @@ def encode_offsets(
 def decoded_offsets(
     keeper: TopicPartition, found: LastValues
 ) -> Iterator[tuple[OffsetKey, int, CommittedOffset | None]]:
-    """The records of offsets in a partition of the topic, with their own offsets there; None where one was
-    deleted.
-    """
+    """Each key with the record's own offset and the committed offset; None for a deletion."""
     for key_bytes, (offset, value) in found.items():
         try:
             key = decode_key(key_bytes)

@@ -1,7 +1,7 @@
-"""Offsets that a broker brings to a cluster: those that it kept for its groups before it came there.
+"""Migrates a standalone broker's group offsets into the cluster it joins.
 
-They are committed once, through the groups' coordinators in the cluster. Where a group has an offset there,
-that one stays: it is the younger, as nobody could commit for a partition before it was brought as well.
+They are committed once, through the cluster's group coordinators. An offset the group already has in the
+cluster is newer and stays: nobody could commit there for a partition before it was migrated as well.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 FILE_NAME = "brought.offsets"
 
 _COMMIT_VERSION = 1
-"""The one that says when an offset was committed: its age counts from then."""
+"""OffsetCommit version with a commit timestamp, from which an offset's age counts."""
 
 _FETCH_VERSION = 7
 _AT_ONCE = 100
-"""Partitions of a request: with the longest metadata they are less than brokers take."""
+"""Partitions per request; within brokers' limits even with the longest metadata."""
 
 _ANSWER_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
@@ -59,16 +59,14 @@ _STOP_SECONDS = 5.0
 _REFUSED = frozenset({
     ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.INVALID_GROUP_ID,
 })  # fmt: skip
-"""Codes after which it is no use to try again. After UNKNOWN_MEMBER_ID it is: while a group has members only
-they commit.
-"""
+"""Codes after which a retry cannot help. UNKNOWN_MEMBER_ID is not one: it ends when the members leave."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """An offset, and the topic that it is of: another one of its name would be another topic."""
+    """An offset with its topic's id, because a topic of the same name may be another one."""
 
     topic_id: UUID
     value: CommittedOffset
@@ -78,10 +76,10 @@ _Offsets = Mapping[TopicPartition, _Brought]
 
 
 class OffsetMigration:
-    """*Thread-safe: ``_left`` is replaced as a whole.* What a broker has yet to commit of what it brought.
+    """*Thread-safe: ``_left`` is replaced as a whole.* The offsets this broker has yet to commit.
 
-    It is in a file in a data directory, forced to disk before the log that it comes from is set aside, until
-    all is committed. A thread of its own does that, ``brought-offsets``, which ends then.
+    They are kept in a file in a data directory, synced before the log they come from is set aside. The thread
+    ``brought-offsets`` commits them and then ends.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class OffsetMigration:
         peers: Peers,
         here: GroupOffsets,
     ) -> None:
-        """``here`` are the offsets of those groups that this broker coordinates for the cluster."""
+        """``here`` has the offsets of the groups that this broker coordinates for the cluster."""
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files
         self._logs = logs
@@ -108,7 +106,7 @@ class OffsetMigration:
         self._waits = False
 
     def find(self) -> None:
-        """Once the data directories are open: see what an earlier run has left. Raises `StorageError`."""
+        """Reads what an earlier run left; call once the data directories are open. Raises `StorageError`."""
         for path in self._paths:
             try:
                 data = read_file(self._files, path)
@@ -119,8 +117,8 @@ class OffsetMigration:
             self._take(_decode(data, path))
 
     def bring(self) -> None:
-        """This broker has an offsets topic of its own, and the cluster has another: note what is in it, for
-        it is set aside then. Raises `KafkaError`: it cannot be read or noted.
+        """Saves this broker's own offsets, before its offsets topic is set aside for the cluster's.
+        Raises `KafkaError`: they cannot be read or saved.
         """
         found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
         topics = self._logs.topics()
@@ -135,16 +133,14 @@ class OffsetMigration:
         _log.info("this broker brings the offsets of %d groups to its cluster", len(found))
 
     def go_on(self) -> None:
-        """Have what is left committed. Returns at once."""
         is_on_it = self._thread is not None and self._thread.is_alive()
         if self._left and not is_on_it and not self._closed.is_set():
             self._thread = threading.Thread(target=self._run, name="brought-offsets", daemon=True)
             self._thread.start()
 
     def check_tried(self, group: str) -> None:
-        """Whoever comes to this broker for its group's coordinator waits until it was tried to commit what
-        this broker has of it: else a member would begin where `auto.offset.reset` says.
-        Raises `ServerError`, after which clients ask again.
+        """Makes clients wait for the first attempt to commit the group's offsets; else a member would start
+        where `auto.offset.reset` says. Raises `ServerError`, after which clients ask again.
         """
         if group in self._untried:
             raise ServerError(
@@ -152,7 +148,7 @@ class OffsetMigration:
             )
 
     def close(self) -> None:
-        """Stop; the next start goes on."""
+        """Stops; the next start continues."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
@@ -173,7 +169,6 @@ class OffsetMigration:
         _log.info("offsets that this broker brought are with the cluster's coordinators: %s", counts)
 
     def try_once(self) -> None:
-        """Try all groups once; a coordinator that does not answer is asked once."""
         left: dict[str, _Offsets] = {}
         silent: dict[int, KafkaError] = {NOBODY: ConnectionLost("no broker coordinates it now")}
         for group, offsets in self._left.items():
@@ -199,7 +194,7 @@ class OffsetMigration:
             self._keep()
 
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
-        """Commit a group's offsets where it has none; returns those that are still to be tried."""
+        """Commits a group's offsets where it has none; returns those to try again."""
         here, view = self._logs.topics(), self._ownership.view
         left: dict[TopicPartition, _Brought] = {}
         for part in _parts(offsets):
@@ -210,7 +205,7 @@ class OffsetMigration:
                 if topic is None or topic.topic_id != brought.topic_id:
                     self._counts["of topics that were deleted or set aside"] += 1
                 elif there is None or there.stored.topic_id != brought.topic_id:
-                    left[partition] = brought  # it has yet to be brought, or to be set aside
+                    left[partition] = brought  # the topic has yet to be migrated or set aside
                 else:
                     wanted[partition] = brought
             if not wanted:
@@ -239,7 +234,7 @@ class OffsetMigration:
     def _stored(
         self, coordinator: int, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The group's offsets, -1 for none, but for partitions where a transaction may still change it."""
+        """Committed offsets, -1 for none; omits partitions with an open transaction."""
         if coordinator == self._ownership.node_id:
             unstable = self._here.unstable(group, partitions)
             found = self._here.fetch(group)
@@ -261,7 +256,7 @@ class OffsetMigration:
     def _committed(
         self, coordinator: int, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commit from outside the group, which is refused while it has members; a code for each."""
+        """Commits from outside the group, which is refused while it has members."""
         if coordinator == self._ownership.node_id:
             try:
                 self._here.commit(group, offsets)
@@ -291,7 +286,6 @@ class OffsetMigration:
         }
 
     def _ask(self, broker: int, request: Any, version: int) -> Any:
-        """Another broker's answer. Raises `ConnectionLost`: there is none."""
         answers: queue.SimpleQueue[tuple[Any, KafkaError | None]] = queue.SimpleQueue()
         self._peers.ask(broker, request, version, lambda *given: answers.put(given), _ANSWER_SECONDS)
         answer, error = answers.get()
@@ -308,7 +302,6 @@ class OffsetMigration:
             )  # fmt: skip
 
     def _keep(self) -> None:
-        """Have the file say what is left. Raises `StorageError`."""
         data = _encode(self._left)
         refusal: OSError | None = None
         kept = False
@@ -358,7 +351,6 @@ def _encode(left: Mapping[str, _Offsets]) -> bytes:
 
 
 def _decode(data: bytes, path: Path) -> dict[str, dict[TopicPartition, _Brought]]:
-    """Raises `StorageError`: the file is damaged."""
     left: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
     try:
         for group, topic, topic_id, number, *value in json.loads(data)["offsets"]:

@@ -1,8 +1,7 @@
-"""Regular expressions over the names of topics, as members of the newer group protocol send them.
+"""Regular expressions over topic names, sent by members of the new group protocol.
 
-RE2 takes time linear in the text, whatever the expression; Python's ``re`` can be held for ever by one of
-them. Without its library no expression is valid.
-Source: KIP-848; RE2's syntax.
+Uses RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely. Without the
+library no expression is valid. Source: KIP-848; RE2's syntax.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ except ImportError:
     re2 = None
 
 _MAX_COMPILED_BYTES = 1 << 20
-"""RE2 refuses an expression whose program would be larger."""
+"""RE2 refuses expressions that compile to more."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises `ServerError` INVALID_REGULAR_EXPRESSION: RE2 does not take it."""
+    """Raises `ServerError` INVALID_REGULAR_EXPRESSION: RE2 cannot compile the pattern."""
     _compiled(pattern)
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that the pattern matches from the first to the last character. Raises as `check_pattern`."""
+    """The names that match the whole pattern. Raises as `check_pattern`."""
     matches = _compiled(pattern).fullmatch
     return frozenset(name for name in names if matches(name) is not None)
 

@@ -1,10 +1,10 @@
-"""The coordinator of transactions: what `states` decides, made durable and true in the logs.
+"""The transaction coordinator: stores the decisions of `states` and writes their markers.
 
-Steps, each durable before the next: the record of the id, then data; a record in a Prepare state, then the
-markers in all partitions, then the Complete record. After a crash whatever is prepared goes on, and what is
-open runs into its time-out. Where brokers are a cluster, each coordinates the ids of its partitions of
-``__transaction_state``; their transactions have partitions of every broker (`RemoteCoordinators`). Left out:
-coordinator epochs, as a partition of that topic keeps its owner.
+Each step is durable before the next: the id's record, then data; a Prepare record, then the markers in all
+partitions, then the Complete record. After a crash, prepared transactions are completed and open ones time
+out. In a cluster each broker coordinates the ids of its partitions of ``__transaction_state``, and the
+markers of other brokers' partitions go through `RemoteCoordinators`. Left out: coordinator epochs, as a
+partition of that topic keeps its owner.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 class _Entry:
     """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
 
-    ``gone``: it was forgotten, and another entry has its place. ``ending``: a thread writes its markers.
+    ``gone``: the entry was removed from its table. ``ending``: a thread is writing the markers.
     """
 
     __slots__ = ("ending", "gone", "known", "lock")
@@ -69,9 +69,9 @@ _Entries = dict[str, _Entry]
 
 
 class Ending:
-    """What is left to do for a request once its decision is stored; then it is answered.
+    """The work left once a decision is stored: call `run`, then answer the request.
 
-    Where it ``takes_long`` it is for another thread, and may be done only after `run` has returned.
+    If it ``takes_long``, run it in another thread and answer only after `run` has returned.
     """
 
     def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
@@ -79,11 +79,11 @@ class Ending:
         self._entry = entry
         self.takes_long = takes_long
         self.producer = (-1, -1)
-        """Id and epoch of the next transaction, once it has run."""
+        """Id and epoch for the next transaction; set by `run`."""
 
     def run(self, done: Callable[[], object] = lambda: None) -> None:
-        """Write the markers; then ``done`` is called, from any thread. It is called, too, where a disk
-        refuses one or an owner is away: they are written later.
+        """Writes the markers, then calls ``done`` from any thread. ``done`` is also called if a marker cannot
+        be written now; it is then written later.
         """
 
         def ended() -> None:
@@ -98,10 +98,9 @@ class Ending:
 class TransactionCoordinator:
     """*Thread-safe.* Transactional ids, by partition of ``__transaction_state``.
 
-    A shard's lock guards its table of entries, an entry's own lock all that is in it: it is held over the
-    decision and the append of its record, and over the append of data to a partition of its transaction. So
-    no data comes after the decision. The markers are written without it: a Prepare state keeps all others
-    from changing anything. ``markers`` also writes those that others have decided on.
+    A shard's lock guards its table of entries, an entry's lock its content. The entry's lock is held while a
+    decision is made and its record appended, and while data is appended to a partition of its transaction, so
+    no data follows the decision. Markers are written without it: a Prepare state blocks all other changes.
     """
 
     def __init__(
@@ -121,9 +120,8 @@ class TransactionCoordinator:
         placement: Placement | None = None,
         others: RemoteCoordinators | None = None,
     ) -> None:
-        """``create`` makes the topic; it is called on first need. ``after`` has a thread of its own call what
-        it is given, in so many seconds. In a cluster there are ``others``, and a ``placement``: as
-        `StateTopic` has it.
+        """``create`` creates the topic on first use. ``after`` calls a function in a thread of its own, after
+        a number of seconds. Only a cluster has ``others`` and a ``placement`` (see `StateTopic`).
         """
         self._logs = logs
         self._clock = clock
@@ -154,17 +152,15 @@ class TransactionCoordinator:
             logs, clock, self.markers, max_timeout_ms=max_timeout_ms, after=after, others=others
         )
         self._loading = True
-        """Until what earlier runs have left is ended: a client's new transaction is none of that."""
+        """Until transactions of earlier runs are ended; requests are refused, so as not to end new ones."""
 
     def start(self) -> None:
-        """Find what an earlier run has left. `load` then reads it; until then error 14."""
+        """Finds the ids of an earlier run; until `load` has read them, requests fail with error 14."""
         self._unclaimed.note()
         self.look()
 
     def look(self) -> None:
-        """See which ids are coordinated here by now; those that are not any more are let go of. `load` then
-        reads those that are new here.
-        """
+        """Updates which ids this broker coordinates: drops those that moved away; `load` reads new ones."""
         for shard in self._topic.look():
             with shard.lock:
                 entries = tuple(shard.state.values())
@@ -175,21 +171,21 @@ class TransactionCoordinator:
 
     @property
     def opened(self) -> bool:
-        """Whether the topic is known: without it a request may have to wait until `open` has made it."""
+        """Whether the topic exists; if not, a request may have to wait for `open`."""
         return bool(self._topic.shards)
 
     def open(self) -> None:
-        """Make the topic if there is none yet. Raises `KafkaError`: it cannot be made now."""
+        """Creates the topic if needed. Raises `KafkaError`: it cannot be created now."""
         with _as_coordinator():
             self._topic.open()
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
-        """The partition that keeps the id, made if need be. Raises `KafkaError`."""
+        """The partition that stores the id; creates the topic if needed. Raises `KafkaError`."""
         return self._shard(transactional_id).partition
 
     def end_own(self) -> None:
-        """Before the first `look`: end what this broker has coordinated by itself, in its own partitions.
-        What was decided is done, what was open is aborted; then other brokers coordinate these ids.
+        """Ends all transactions of a standalone broker that joins a cluster, where others may coordinate its
+        ids: completes decided ones, aborts open ones. Call before the first `look`.
         """
         for number in self._logs.topics()[TRANSACTIONS_TOPIC].partitions:
             keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
@@ -205,13 +201,13 @@ class TransactionCoordinator:
         commit = known.state is CoordinatorState.PREPARE_COMMIT
         epoch = known.epoch if known.state in PREPARED else known.epoch + 1
         for partition in sorted(known.partitions):
-            with suppress(UnknownTopicOrPartition):  # it was deleted
-                # Offsets are read later: their reader finds the marker with them.
+            with suppress(UnknownTopicOrPartition):  # the topic was deleted
+                # Offsets are loaded later, and their loader finds this marker.
                 self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
 
     def load(self) -> None:
-        """Read the ids of those partitions that are ours by now and were not; end what was prepared and, the
-        first time, abort what no id has open.
+        """Reads the ids of partitions that are new here and completes prepared transactions. The first call
+        also aborts transactions left open that belong to no id.
         """
         entries = self._entries(self._topic.load())
         claimed = {
@@ -224,7 +220,7 @@ class TransactionCoordinator:
             self.go_on(entry)
         if not self._loading:
             return
-        # Where others coordinate as well, one of them may have it: `abort_unclaimed` asks them.
+        # Another coordinator may have the id; `abort_unclaimed` asks them.
         if all(shard.loaded for shard in self._topic.shards):
             by_producer = {each.known.producer_id: each for each in entries if each.known is not None}
             self._unclaimed.abort_left_open(claimed, partial(self._fence, by_producer))
@@ -233,15 +229,11 @@ class TransactionCoordinator:
     def initialize(
         self, transactional_id: str, timeout_ms: int, producer: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """A producer id and epoch, which fence who had the transactional id before. ``producer``: what the
-        client has.
+        """A producer id and epoch that fence earlier producers of the id; ``producer`` is the client's own.
 
-        Raises:
-            ServerError: INVALID_TRANSACTION_TIMEOUT; COORDINATOR_NOT_AVAILABLE: the disk refused.
-            NoProducerId: it needs a new one, and none is at hand.
-            ConcurrentTransactions: the last transaction was aborted just now, or is being ended.
-            ProducerFenced: the client's id or epoch is not the present one.
-            CoordinatorLoading: what is known of the id has not been read yet.
+        Raises `ServerError` (INVALID_TRANSACTION_TIMEOUT, or COORDINATOR_NOT_AVAILABLE: disk error),
+        `NoProducerId`, `ConcurrentTransactions` (the last transaction is being ended), `ProducerFenced`
+        (another producer has the id) or `CoordinatorLoading`.
         """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise ServerError(
@@ -273,8 +265,9 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> None:
-        """Let the transaction of the id write to ``partitions``; the first ones begin it. Raises as `check`,
-        and `ConcurrentTransactions`: the one before is being ended.
+        """Adds ``partitions`` to the id's transaction, and begins one if needed.
+        Raises `InvalidProducerIdMapping`, `ProducerFenced`, `CoordinatorLoading`, or
+        `ConcurrentTransactions`: the previous transaction is being ended.
         """
         with self._entry(transactional_id) as entry:
             outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
@@ -285,9 +278,9 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, own_epochs: bool = False
     ) -> Ending:
-        """Decide the transaction; what is returned is to be run before the answer. With ``own_epochs`` the
-        next one has another epoch. Raises as `add`, and `InvalidTxnState`: there is none, or it was ended the
-        other way.
+        """Stores the decision; run the returned `Ending` before answering. With ``own_epochs`` the next
+        transaction gets a new epoch. Raises as `add`, and `InvalidTxnState`: no transaction is open, or it
+        was ended the other way.
         """
         decide = states.end_with_epoch if own_epochs else states.end
         with self._entry(transactional_id) as entry:
@@ -302,7 +295,7 @@ class TransactionCoordinator:
     def check(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Whether the open transaction of the id has these: None, or why it must not be appended to.
+        """For each partition None if the id's open transaction has it, else the reason to refuse data.
         Raises `CoordinatorLoading`, or `ServerError` NOT_COORDINATOR.
         """
         found: dict[TopicPartition, KafkaError | None] = {}
@@ -316,13 +309,12 @@ class TransactionCoordinator:
         return found
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        """Whether another broker coordinates the id."""
         return self._others is not None and self.opened and self._shard(transactional_id).elsewhere
 
     def to_verify(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Of an id that `is_elsewhere`, those of ``partitions`` that need `verify` before `writing`."""
+        """If the id `is_elsewhere`: the ``partitions`` that need `verify` before `writing`."""
         return [] if self._others is None else self._others.unknown(producer_id, epoch, partitions)
 
     def verify(
@@ -336,8 +328,8 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> None:
-        """Ask the id's coordinator about partitions of ours; ``on_answer`` is called from any thread, with
-        those that must not be appended to, and with errors as `writing` has them.
+        """Asks the id's coordinator about partitions of this broker. ``on_answer`` gets the partitions that
+        must not be written to, with errors as from `writing`, from any thread.
         """
 
         def on_refusals(refusals: Refusals) -> None:
@@ -357,16 +349,13 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> AbstractContextManager[None]:
-        """Held while a producer's data, or its offsets, are appended to a partition of its transaction, which
-        it is made to be if ``adding``. Of another coordinator's id it is known what that answered `verify`.
+        """Hold this while appending a producer's data or offsets to a partition of its transaction;
+        ``adding`` adds the partition first. For an id that `is_elsewhere` call `verify` before.
 
-        Raises:
-            ConcurrentTransactions: ``adding``, and the transaction before is being ended.
-            InvalidTxnState: the partition is not in an open transaction of the id; to clients that know it,
-                ``abortable``, `TransactionAbortable`.
-            InvalidProducerEpoch: another producer has fenced this one.
-            InvalidProducerIdMapping: the id is not known, or has another producer.
-            CoordinatorLoading: what is known of the id has not been read yet.
+        Raises `InvalidTxnState` (not part of an open transaction; `TransactionAbortable` if the client is
+        ``abortable``), `InvalidProducerEpoch` (fenced), `InvalidProducerIdMapping` (unknown id, or another
+        producer's), `CoordinatorLoading`, or with ``adding`` `ConcurrentTransactions` (the previous
+        transaction is being ended).
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
             return self._others.writing(partition, producer_id, epoch)
@@ -395,9 +384,7 @@ class TransactionCoordinator:
             yield
 
     def find(self, transactional_id: str) -> Transaction:
-        """What is known of an id.
-        Raises `ServerError`, TRANSACTIONAL_ID_NOT_FOUND, and `CoordinatorLoading`.
-        """
+        """Raises `ServerError` TRANSACTIONAL_ID_NOT_FOUND, or `CoordinatorLoading`."""
         with self._entry(transactional_id) as entry:
             if entry.known is None:
                 raise ServerError(
@@ -407,9 +394,7 @@ class TransactionCoordinator:
             return entry.known
 
     def all(self) -> list[Transaction]:
-        """All ids that are coordinated here, by name.
-        Raises `KafkaError`: some have not been read yet, or were lost.
-        """
+        """All ids coordinated here, by name. Raises `KafkaError`: some are not loaded yet, or were lost."""
         self._topic.check_found()
         for shard in self._topic.shards:
             with shard.lock:
@@ -419,7 +404,7 @@ class TransactionCoordinator:
         return sorted(found, key=lambda each: each.transactional_id)
 
     def end_overdue(self) -> None:
-        """Abort what has been open for longer than its time-out, and end what was prepared and is not."""
+        """Aborts transactions past their timeout, and completes prepared ones."""
         now_ms = self._clock.time_ms()
         for entry in self._entries():
             with entry.lock:
@@ -438,11 +423,10 @@ class TransactionCoordinator:
             self.go_on(entry)
 
     def abort_unclaimed(self) -> None:
-        """As `OrphanedTransactions.abort_unclaimed`."""
         self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
 
     def forget_idle(self) -> None:
-        """Delete the ids with which nothing has happened for ``transactional.id.expiration.ms``."""
+        """Deletes ids unused for ``transactional.id.expiration.ms``."""
         now_ms = self._clock.time_ms()
         for shard in self._topic.shards:
             with shard.lock:
@@ -462,10 +446,10 @@ class TransactionCoordinator:
                         del shard.state[transactional_id]
 
     def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
-        """Write the markers and then the Complete record of what is prepared, if nobody does already; then
-        ``done`` is called, or as soon as it is clear that it cannot be done now.
+        """Writes the markers and the Complete record of a prepared transaction, unless another thread does.
 
-        Where a disk refuses it stays prepared, which is logged: the markers are written again.
+        Calls ``done`` afterwards, or once it is clear that it cannot complete now. After a disk error the
+        transaction stays prepared and its markers are written again.
         """
         with entry.lock:
             known = entry.known
@@ -494,7 +478,6 @@ class TransactionCoordinator:
             done()
 
     def _complete(self, entry: _Entry, known: Transaction) -> None:
-        """All markers are written."""
         try:
             with entry.lock:
                 if entry.gone:  # another broker coordinates the id by now
@@ -502,7 +485,7 @@ class TransactionCoordinator:
                 self._store(
                     entry, Outcome(states.completed(known, self._clock.time_ms(), self._producer_ids.next))
                 )
-                if self._flush:  # else the markers would come again, after data of the next transaction
+                if self._flush:  # else a crash could repeat the markers after data of the next transaction
                     self.markers.force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
             _log.warning("transaction of %r has ended, and waits: %s", known.transactional_id, e)
@@ -511,7 +494,7 @@ class TransactionCoordinator:
                 entry.ending = False
 
     def _fence(self, by_producer: Mapping[int, _Entry], producer_id: int, epoch: int) -> None:
-        """Give the id an epoch that a power cut has taken from it, as the log of its data shows."""
+        """Restores an epoch that a power cut has taken from the id, found in the log of its data."""
         entry = by_producer.get(producer_id)
         if entry is None:
             return
@@ -521,7 +504,7 @@ class TransactionCoordinator:
 
     @contextmanager
     def _entry(self, transactional_id: str, *, create: bool = False) -> Iterator[_Entry]:
-        """The entry of an id, its lock held; one without anything in it where there is none."""
+        """Yields the id's entry with its lock held; an empty one if the id is unknown."""
         if self._loading:
             raise CoordinatorLoading("what earlier runs have left of transactions is still being read")
         shard = self._shard(transactional_id)
@@ -539,7 +522,6 @@ class TransactionCoordinator:
                     return
 
     def _entries(self, shards: Iterable[Shard[_Entries]] | None = None) -> list[_Entry]:
-        """Of these shards, or of all."""
         found: list[_Entry] = []
         for shard in self._topic.shards if shards is None else shards:
             with shard.lock:
@@ -551,7 +533,7 @@ class TransactionCoordinator:
             return self._topic.shard_of(transactional_id)
 
     def _store(self, entry: _Entry, outcome: Outcome) -> None:
-        """Put the record in the log. Caller holds the entry's lock."""
+        """Appends the outcome's record. Caller holds the entry's lock."""
         if outcome.store is not None:
             new = outcome.store
             record = NewRecord(encode_value(new), encode_key(new.transactional_id), new.changed_ms)
@@ -565,7 +547,7 @@ class TransactionCoordinator:
 
 @contextmanager
 def _as_coordinator() -> Iterator[None]:
-    """A disk's refusal with a coordinator's code: clients ask again after it, a storage error is final."""
+    """Turns disk errors into COORDINATOR_NOT_AVAILABLE: clients retry after it, not after a storage error."""
     try:
         yield
     except StorageError as e:
@@ -573,7 +555,7 @@ def _as_coordinator() -> Iterator[None]:
 
 
 def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:
-    """A coordinator's refusal, as producers and committers of offsets expect it."""
+    """The error code that producers and offset committers expect."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))
     if isinstance(error, InvalidTxnState) and abortable:

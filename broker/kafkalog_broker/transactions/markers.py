@@ -1,4 +1,4 @@
-"""The markers of transactions: at the end of each of its partitions, what was decided."""
+"""Transaction markers: the control records that commit or abort a transaction in each of its partitions."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 
 _FEW_PARTITIONS = 32
-"""To end a transaction in more takes more than some ms: others' requests do not wait for that."""
+"""More partitions than this take more than some ms to end, so another thread does it."""
 
 _PATIENCE_SECONDS = 2.0
-"""So long the answer to EndTxn waits for other brokers' markers: the decision stands without them."""
+"""Limit for EndTxn to wait for other brokers' markers; the decision stands without them."""
 
 EndOffsets = Callable[[TopicPartition, int, int, bool], int]
-"""Partition of the offsets topic, producer id, epoch, whether it is committed: appends the marker there, and
-returns its size in bytes.
+"""Appends a marker to a partition of the offsets topic; returns its size in bytes.
+
+Arguments: partition, producer id, epoch, whether it commits.
 """
 
 Ended = Callable[[TopicPartition, int], None]
-"""Called with each marker's partition and bytes, so that readers of committed data wake up."""
+"""Called with each marker's partition and size in bytes, to wake up readers of committed data."""
 
 _log = logging.getLogger(__name__)
 
 
 class Markers:
-    """*Thread-safe: it keeps nothing.* Writes markers into the logs of this broker, and has the others of a
-    cluster write theirs.
+    """*Thread-safe: it keeps nothing.* Writes markers here and asks other brokers to write theirs.
 
-    With ``flush``, data is on the disk before its marker, and the marker before it counts.
+    With ``flush``, data is synced to disk before its marker, and the marker before it counts.
     """
 
     def __init__(
@@ -55,14 +55,15 @@ class Markers:
         self._others = others
 
     def take_long(self, known: Transaction) -> bool:
-        """Whether those of a transaction take more than some ms."""
+        """Whether writing the markers takes more than some ms."""
         if self._flush or len(known.partitions) > _FEW_PARTITIONS:
             return True
         return self._others is not None and bool(self._others.elsewhere(known.partitions))
 
     def write(self, known: Transaction, keeper: TopicPartition) -> frozenset[TopicPartition]:
-        """Write those of a prepared transaction that belong here, and return its other partitions, which are
-        for `send`. ``keeper`` has the record of its id. Raises `KafkaError`: perhaps not all are written.
+        """Writes this broker's markers of a prepared transaction; returns the other partitions, for `send`.
+
+        ``keeper`` is the partition with the id's record. Raises `KafkaError`: some markers may be missing.
         """
         away = frozenset() if self._others is None else self._others.elsewhere(known.partitions)
         here = known.partitions - away
@@ -72,7 +73,7 @@ class Markers:
             self.append(
                 partition, known.producer_id, known.epoch, known.state is CoordinatorState.PREPARE_COMMIT
             )
-        if self._flush:  # a Complete record without its markers would be taken for the end
+        if self._flush:  # after a crash, a Complete record without markers would look like the end
             self.force(here)
         return away
 
@@ -83,15 +84,15 @@ class Markers:
         written: Callable[[], object],
         done: Callable[[], object],
     ) -> None:
-        """Have their owners write the markers of partitions ``away``. When all are ``written`` that is
-        called, and then ``done``; that is called earlier where an owner takes its time.
+        """Has other brokers write the markers of partitions ``away``; calls ``written`` when all are, then
+        ``done``. If a broker is slow, calls ``done`` earlier.
         """
         if self._others is None:
             raise RuntimeError("there are no other brokers")
         waiting = [done]
 
         def answer() -> None:
-            with suppress(IndexError):  # it was given
+            with suppress(IndexError):  # already called
                 waiting.pop()()
 
         def complete() -> None:
@@ -99,7 +100,7 @@ class Markers:
             answer()
 
         def ended() -> None:
-            if self._flush:  # the disk may take its time
+            if self._flush:  # syncing may be slow
                 self._after(0.0, complete)
             else:
                 complete()
@@ -109,13 +110,10 @@ class Markers:
             self._after(_PATIENCE_SECONDS, answer)
 
     def write_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Append the marker that another coordinator, or an administrator, has decided on.
+        """Appends a marker decided by another coordinator or an administrator.
 
-        Raises:
-            InvalidProducerEpoch: the producer has written there with a later epoch.
-            UnknownTopicOrPartition: there is no such partition here.
-            CoordinatorLoading: of a partition of the offsets topic, which is still being read.
-            StorageError: the disk refuses it.
+        Raises `InvalidProducerEpoch` (the producer has a later epoch here), `UnknownTopicOrPartition`,
+        `CoordinatorLoading` (a partition of the offsets topic) or `StorageError`.
         """
         ending = nullcontext() if self._others is None else self._others.ending(partition, producer_id)
         with ending:
@@ -125,7 +123,7 @@ class Markers:
             self.force((partition,))
 
     def append(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Append a marker of our own; of a deleted topic there is none. Raises as `write_here`."""
+        """Appends a marker decided here; skips deleted topics. Raises as `write_here`."""
         try:
             self._append(partition, producer_id, epoch, commit)
         except UnknownTopicOrPartition:
@@ -134,7 +132,6 @@ class Markers:
             )
 
     def force(self, partitions: Iterable[TopicPartition]) -> None:
-        """Put what is in these on the disk."""
         for partition in partitions:
             with suppress(UnknownTopicOrPartition):
                 self._logs.log(partition).flush()

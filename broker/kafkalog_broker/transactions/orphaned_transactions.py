@@ -1,5 +1,6 @@
-"""Transactions that are open in a log and that no transactional id claims: no client can end them any more,
-and readers of committed data would wait for ever.
+"""Aborts open transactions that belong to no transactional id.
+
+No client can end them any more, and readers of committed data would wait forever.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ _Open = tuple[TopicPartition, KnownProducer]
 
 
 class OrphanedTransactions:
-    """*Thread-safe: only `note`, at the start, changes anything.* Aborts them: at the start where this broker
-    coordinates all ids, else once all coordinators have been asked.
-    """
+    """*Thread-safe: only `note`, at the start, changes anything.* Finds and aborts orphaned transactions."""
 
     def __init__(
         self,
@@ -38,9 +37,7 @@ class OrphanedTransactions:
         after: Callable[[float, Callable[[], object]], object],
         others: RemoteCoordinators | None,
     ) -> None:
-        """``after`` and ``others`` as `TransactionCoordinator` has them; no transaction of an id stays open
-        for longer than ``max_timeout_ms``.
-        """
+        """See `TransactionCoordinator`; ``max_timeout_ms`` is the longest transaction timeout."""
         self._logs = logs
         self._clock = clock
         self._markers = markers
@@ -50,14 +47,14 @@ class OrphanedTransactions:
         self._left_open: tuple[_Open, ...] = ()
 
     def note(self) -> None:
-        """Before any client: what is open in the logs now was begun in earlier runs."""
+        """Notes the transactions left open by earlier runs; call before any client connects."""
         self._left_open = tuple(self._logs.open_transactions())
 
     def abort_left_open(
         self, claimed: Container[tuple[TopicPartition, int]], fence: Callable[[int, int], None]
     ) -> None:
-        """Abort what earlier runs have left open and no id has. ``claimed`` are the partitions and producer
-        ids of transactions; ``fence`` gives the id of a producer, if it has one, a new epoch.
+        """Aborts transactions of earlier runs, except ``claimed`` (partition, producer id). ``fence`` bumps
+        the epoch of the producer's transactional id, if it has one.
         """
         for partition, producer in self._left_open:
             if (partition, producer.producer_id) in claimed:
@@ -73,11 +70,11 @@ class OrphanedTransactions:
     def abort_unclaimed(
         self, ours: Callable[[], Iterable[Transaction]], partitions: Callable[[], object]
     ) -> None:
-        """In a cluster: abort what has been open in our logs for twice the longest time-out and no
-        coordinator has, as after a power cut, or when a coordinator was given up.
+        """In a cluster: aborts transactions open here for twice the longest timeout that no coordinator has,
+        as after a power cut or the removal of a coordinator.
 
-        ``ours`` gives the transactions that this broker coordinates, or raises `KafkaError` where it does not
-        know all of them; ``partitions`` gives another object once another broker coordinates some of those.
+        ``ours`` returns this broker's own transactions, or raises `KafkaError` if some are unknown;
+        ``partitions`` returns a new object once another broker coordinates some of them.
         """
         others, limit_ms = self._others, self._clock.time_ms() - 2 * self._max_timeout_ms
         hanging = [each for each in self._logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
@@ -94,7 +91,7 @@ class OrphanedTransactions:
     def _abort_all_but(
         self, claimed: frozenset[int], hanging: Iterable[_Open], ours: Callable[[], Iterable[Transaction]]
     ) -> None:
-        """``claimed`` are the producers whose transactions other coordinators have."""
+        """``claimed`` are the producers with a transaction at another coordinator."""
         try:
             claimed |= {each.producer_id for each in ours() if each.partitions}
             still_open = set(self._logs.open_transactions())
@@ -115,7 +112,5 @@ def _log_abort(partition: TopicPartition, producer_id: int) -> None:
 
 
 def _fence_of(epoch: int) -> int:
-    """The epoch with which it is aborted: batches of its own epoch are known to the log, and its producer's
-    next ones must not be taken for them.
-    """
+    """An epoch above the producer's, so that its next batches are not taken for ones the log already has."""
     return min(epoch + 1, states.LAST_EPOCH + 1)

@@ -1,4 +1,4 @@
-"""Producer ids: each is given out once, even across crashes."""
+"""Allocates producer ids, each only once, even across crashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, StorageError
 
 BLOCK_SIZE = 1000
-"""Ids are reserved on disk in blocks; a crash loses the rest of one, and 2^63 of them are enough."""
+"""Ids reserved on disk at a time; a crash loses the rest of a block, of 2^63 ids."""
 
 FILE_NAME = "producer.ids"
 
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class NoProducerId(KafkaError):
-    """None is at hand: the next block is not reserved yet, or it cannot be."""
+    """The next block is not reserved yet, or could not be."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    """As Kafka answers where it has none: the one code after which every client asks again."""
+    """As in Kafka: the only code after which every client retries."""
 
 
 def _in_a_thread(work: Callable[[], object]) -> None:
@@ -34,13 +34,12 @@ def _in_a_thread(work: Callable[[], object]) -> None:
 class ProducerIds:
     """*Thread-safe: ``_lock`` guards the blocks in hand and who waits.* Allocates producer ids, each once.
 
-    A file holds the first id that no block has reserved, as a decimal number. It is forced to disk before any
-    id of a new block is given out. It is kept in every data directory, and the largest number counts: so
-    directories may be added, reordered, or fail, as long as one of the last run's is there. Brokers that
-    share their partitions take blocks from one place: ``take``.
+    A file holds the first unreserved id as a decimal number, synced to disk before an id of a new block is
+    used. Every data directory has one and the largest counts, so directories may be added, reordered or fail
+    as long as one of the last run is left. In a cluster, ``take`` allocates the blocks.
 
-    Disk and ZooKeeper may take seconds, so a block is reserved by a thread of its own, one at a time, and in
-    time: when half of the present one is left.
+    Disk and ZooKeeper may take seconds, so a thread of its own reserves the next block when half of the
+    current one is left.
     """
 
     def __init__(
@@ -50,8 +49,8 @@ class ProducerIds:
         take: Callable[[int, int], int] | None = None,
         run: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
-        """``take`` gives the first of so many ids, its second argument, that are no other broker's, and none
-        of them below its first one; it raises `StorageError`. ``run`` has a thread do a piece of work.
+        """``take(least, count)`` returns the first of ``count`` ids, all from ``least`` up and no other
+        broker's; it raises `StorageError`. ``run`` runs a function in a thread.
         """
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files
@@ -67,7 +66,7 @@ class ProducerIds:
         self._failure = "the first block of producer ids is not reserved yet"
 
     def next(self) -> int:
-        """An id that was never given out before; never waits. Raises `NoProducerId`: then call `reserve`."""
+        """A new id; never blocks. Raises `NoProducerId`: call `reserve`, then try again."""
         with self._lock:
             if self._next == self._block_end:
                 if self._spare is None:
@@ -82,13 +81,13 @@ class ProducerIds:
         return found
 
     def prepare(self) -> None:
-        """Have the next block reserved if half of one is left, or less."""
+        """Reserves the next block in the background if half of the current one or less is left."""
         if self._block_end - self._next <= BLOCK_SIZE // 2:
             self.reserve()
 
     def reserve(self, done: Callable[[], object] = lambda: None) -> None:
-        """Have the next block reserved, unless one is; then ``done`` is called, from any thread, and also
-        where that failed: `next` says why.
+        """Reserves the next block in the background if none is reserved, then calls ``done`` from any thread.
+        After a failure `next` raises the reason.
         """
         with self._lock:
             reserved = self._spare is not None
@@ -120,12 +119,12 @@ class ProducerIds:
             done()
 
     def _reserve(self) -> int:
-        """A new block's first id. Only the thread that reserves calls it."""
+        """Returns a new block's first id. Only the reserving thread calls this."""
         refusals: list[OSError] = []
         first = max((self._read(path, refusals) for path in self._paths), default=0)
         if len(refusals) == len(self._paths):
             raise StorageError(f"producer ids cannot be read: {refusals[0]}") from refusals[0]
-        # What this run has given out counts as well: the only file that knew of it may be unreadable now.
+        # Also count ids of this run: the only file that knew of them may be unreadable now.
         first = max(first, self._reserved_end)
         if self._take is not None:
             first = self._take(first, BLOCK_SIZE)
@@ -150,7 +149,7 @@ class ProducerIds:
         except OSError as e:
             refusals.append(e)
             return 0
-        # Starting over after damage could give out ids twice, which mixes two producers' sequences.
+        # Starting over after damage could repeat ids, which would mix two producers' sequences.
         if not text.isdigit() or int(text) > _LAST_ID - BLOCK_SIZE:
             raise StorageError(f"{path}: {text[:40]!r} is not the next producer id")
         return int(text)

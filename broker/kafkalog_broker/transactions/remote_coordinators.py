@@ -1,4 +1,4 @@
-"""The other brokers of a cluster, as the coordinator of transactions needs them."""
+"""The seam between the transaction coordinator and the other brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import TopicPartition
 
 Refusals = Mapping[TopicPartition, KafkaError]
-"""The partitions that are not to be written to, and why."""
+"""The partitions that must not be written to, and why."""
 
 
 class RemoteCoordinators(Protocol):
-    """The other brokers, as a coordinator needs them;
-    `kafkalog_broker.cluster.transactions.ClusterTransactions` documents each of these.
-    """
+    """Implemented and documented by `kafkalog_broker.cluster.transactions.ClusterTransactions`."""
 
     def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]: ...
 

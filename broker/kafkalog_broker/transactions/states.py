@@ -1,10 +1,9 @@
-"""What becomes of a transactional id when something happens to it. Pure: time and new ids come in.
+"""State machine of transactional ids. Pure: the time and new producer ids are parameters.
 
-The rules are the table below (`ENDING`) and those of `initialize`, `add`, `end` and `overdue`; each takes
-what is known of an id, None for nothing, and gives an `Outcome`: the record to store before the answer, and
-the answer. A record in a Prepare state decides: the markers follow it, then `completed`, whatever happens
-meanwhile. Source: Kafka 3.9 ``TransactionCoordinator``, ``TransactionMetadata`` (KIP-98, 360, 588), with
-``transaction.version`` below 2, but for `end_with_epoch`.
+Each function takes the id's last record, None if unknown, and returns an `Outcome`: the record to store
+before the answer, and the error to answer. A Prepare record is the decision; the markers and `completed`
+always follow it. Source: Kafka 3.9 ``TransactionCoordinator``, ``TransactionMetadata`` (KIP-98, 360, 588),
+with ``transaction.version`` below 2, except `end_with_epoch`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.types import TopicPartition
 
 LAST_EPOCH = 32766
-"""A producer with this epoch gets a new id instead of the next epoch: one more is left to fence it with."""
+"""After this epoch a producer gets a new id; one epoch is kept to fence it with."""
 
 NO_EPOCH = -1
 
 
 class CoordinatorState(IntEnum):
-    """Of a transactional id; the numbers are those of its records."""
+    """State of a transactional id; the numbers are those in its records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,20 +42,20 @@ PREPARED: Mapping[CoordinatorState, CoordinatorState] = {
     CoordinatorState.PREPARE_COMMIT: CoordinatorState.COMPLETE_COMMIT,
     CoordinatorState.PREPARE_ABORT: CoordinatorState.COMPLETE_ABORT,
 }
-"""The states whose markers are to be written, and those after them."""
+"""Prepare states, in which markers are to be written, and the states after them."""
 
 STATE_NAMES: Mapping[CoordinatorState, str] = {
     state: state.name.title().replace("_", "") for state in CoordinatorState
 }
-"""As Kafka's tools show them."""
+"""As shown by Kafka's tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id: its producer, and what its last transaction has come to.
+    """A transactional id: its producer and the state of its last transaction.
 
     Times are in ms since the epoch; ``started_ms`` is -1 before the first transaction. The last two fields
-    are not stored: with them a producer gets the same answer when it repeats its initialization.
+    are not stored; they let a producer repeat its initialization with the same result.
     """
 
     transactional_id: str
@@ -73,7 +72,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``store``: the record that must be in the log before the answer; ``error``: the answer, if any."""
+    """``store``: the record to append before answering; ``error``: the error to answer, if any."""
 
     store: Transaction | None = None
     error: KafkaError | None = None
@@ -97,7 +96,7 @@ ENDING: Mapping[tuple[CoordinatorState, bool], str] = {
     (CoordinatorState.COMPLETE_ABORT, True): _WRONG,
     (CoordinatorState.COMPLETE_ABORT, False): _DONE,
 }
-"""What EndTxn does in each state, to commit (True) or to abort."""
+"""What EndTxn does in each state, to commit (True) or abort (False)."""
 
 
 def initialize(
@@ -108,9 +107,9 @@ def initialize(
     now_ms: int,
     new_id: Callable[[], int],
 ) -> Outcome:
-    """InitProducerId; ``producer`` is the id and epoch that the client has, if it says so.
+    """InitProducerId; ``producer`` is the client's id and epoch, if it sent them.
 
-    An open transaction is aborted, with an epoch that fences its producer: the client asks again.
+    An open transaction is aborted and its producer fenced; the client asks again.
     """
     if known is None:
         return Outcome(_fresh(transactional_id, timeout_ms, now_ms, new_id()))
@@ -136,12 +135,7 @@ def initialize(
 
 
 def check_producer(known: Transaction | None, producer_id: int, epoch: int) -> Transaction:
-    """The id's record, if the producer is the one that has it.
-
-    Raises:
-        InvalidProducerIdMapping: the id is unknown, or has another producer.
-        ProducerFenced: its epoch is not the present one.
-    """
+    """Raises `InvalidProducerIdMapping` (unknown id, or another producer's) or `ProducerFenced` (epoch)."""
     if known is None or known.producer_id != producer_id:
         has = "is not known" if known is None else f"has producer {known.producer_id}"
         raise InvalidProducerIdMapping(f"the transactional id {has}; the request has producer {producer_id}")
@@ -153,7 +147,7 @@ def check_producer(known: Transaction | None, producer_id: int, epoch: int) -> T
 def add(
     known: Transaction | None, producer_id: int, epoch: int, partitions: Iterable[TopicPartition], now_ms: int
 ) -> Outcome:
-    """AddPartitionsToTxn and AddOffsetsToTxn: the first ones begin a transaction."""
+    """AddPartitionsToTxn and AddOffsetsToTxn; the first partitions begin a transaction."""
     try:
         known = check_producer(known, producer_id, epoch)
     except KafkaError as e:
@@ -177,7 +171,7 @@ def add(
 
 
 def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int) -> Outcome:
-    """EndTxn."""
+    """EndTxn up to version 4."""
     try:
         known = check_producer(known, producer_id, epoch)
     except KafkaError as e:
@@ -198,10 +192,10 @@ def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool
 def end_with_epoch(
     known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int
 ) -> Outcome:
-    """EndTxn from version 5 on: each transaction has an epoch of its own, the record that of the next one.
+    """EndTxn from version 5: each transaction has its own epoch, and the record has the next one's.
 
-    The same request again, which has the epoch before, changes nothing. An abort may come although nothing
-    was sent. Source: Kafka 4.0 ``TransactionCoordinator.endTransaction`` (KIP-890).
+    A repeated request, with the previous epoch, changes nothing. An abort is allowed even if nothing was
+    sent. Source: Kafka 4.0 ``TransactionCoordinator.endTransaction`` (KIP-890).
     """
     repeated = known is not None and (
         (producer_id == known.producer_id and epoch + 1 == known.epoch)
@@ -230,31 +224,26 @@ def end_with_epoch(
 def check_writable(
     known: Transaction | None, producer_id: int, epoch: int, partition: TopicPartition
 ) -> None:
-    """Whether the producer may append to ``partition``, which its open transaction must have.
-
-    Raises `InvalidTxnState` where it does not, and as `check_producer`.
-    """
+    """Raises `InvalidTxnState` if no open transaction has ``partition``, and as `check_producer`."""
     known = check_producer(known, producer_id, epoch)
     if known.state is not CoordinatorState.ONGOING or partition not in known.partitions:
         raise InvalidTxnState(f"{partition} is not part of an open transaction of producer {producer_id}")
 
 
 def overdue(known: Transaction, now_ms: int) -> Outcome:
-    """Time has passed: a transaction that is open for too long is aborted, and its producer fenced."""
     if known.state is CoordinatorState.ONGOING and known.started_ms + known.timeout_ms < now_ms:
         return Outcome(_aborting(known, now_ms))
     return _SAME
 
 
 def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
-    """Whether nothing has happened to the id for so long that its record is deleted."""
     idle = known.state is not CoordinatorState.ONGOING and known.state not in PREPARED
     return idle and known.changed_ms + expiration_ms <= now_ms
 
 
 def completed(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
-    """The record after all markers of one in a Prepare state. Where `end_with_epoch` has used up the epochs,
-    its producer goes on with a new id.
+    """The Complete record, once all markers are written. If `end_with_epoch` has used up the epochs, its
+    producer gets a new id.
     """
     done = replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
     if known.last_epoch == LAST_EPOCH < known.epoch:
@@ -267,12 +256,12 @@ def _fresh(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int
 
 
 def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a client that wants to go on has the id, or had it until its epochs were used up."""
+    """Whether the producer has the id now, or had it until its epochs were used up."""
     return producer_id == known.producer_id or (producer_id == known.last_producer_id and epoch >= LAST_EPOCH)
 
 
 def _aborting(known: Transaction, now_ms: int) -> Transaction:
-    """In one record with the epoch that fences: a crash leaves both or none."""
+    """State and fencing epoch in one record, so that a crash keeps both or neither."""
     return replace(
         known,
         state=CoordinatorState.PREPARE_ABORT,

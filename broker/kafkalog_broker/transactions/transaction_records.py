@@ -1,4 +1,4 @@
-"""Keys and values of ``__transaction_state``, byte for byte as Kafka lays them out. Pure.
+"""Keys and values of ``__transaction_state``, in Kafka's layout. Pure.
 
 Key: ``version:2 = 0 transactional_id:string``. Value version 0::
 
@@ -6,7 +6,7 @@ Key: ``version:2 = 0 transactional_id:string``. Value version 0::
     partitions: count:4, each topic:string, numbers: count:4, each partition:4   (null, -1, in Empty)
     changed_ms:8  started_ms:8
 
-Version 1 is the same with compact lengths and tagged fields, as brokers from 4.0 on write it; read only. A
+Version 1, written by brokers from 4.0 on, has compact lengths and tagged fields instead; we only read it. A
 string is ``length:2`` and UTF-8 bytes; a null value deletes the key. Source: Kafka's ``TransactionLogKey``
 and ``TransactionLogValue`` definitions.
 """
@@ -54,7 +54,7 @@ def encode_value(transaction: Transaction) -> bytes:
 
 
 def decode_key(data: bytes) -> str | None:
-    """The transactional id, or None for another kind of key. Raises `CorruptMessage`: the bytes are cut."""
+    """None for a key of another kind. Raises `CorruptMessage`: the key is truncated."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version != 0:
@@ -68,7 +68,7 @@ def decode_key(data: bytes) -> str | None:
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
-    """The value of version 0 or 1. Raises `CorruptMessage`: the bytes are cut, or of another version."""
+    """Reads version 0 or 1. Raises `CorruptMessage`: truncated, or another version."""
     try:
         version, producer_id, epoch, timeout_ms, state = _HEAD.unpack_from(data)
         if version not in (0, _FLEXIBLE):
@@ -89,7 +89,7 @@ def decode_value(transactional_id: str, data: bytes) -> Transaction:
 
 
 class _Reader:
-    """*Not thread-safe.* The lengths and strings of one value, in either version."""
+    """*Not thread-safe.* Reads lengths and strings of a value, in either version."""
 
     def __init__(self, data: bytes, position: int, *, flexible: bool) -> None:
         self._data = data
@@ -97,7 +97,6 @@ class _Reader:
         self._flexible = flexible
 
     def count(self) -> int:
-        """Of an array; null counts as 0."""
         if self._flexible:
             count, self.position = read_uvarint(self._data, self.position)
             return max(0, count - 1)

@@ -1,4 +1,4 @@
-"""What other coordinators have said of the transactions that write to this broker's partitions."""
+"""Answers of other coordinators about transactions that write to this broker's partitions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from pyspark_kafkalog.types import TopicPartition
 
 _LOCKS = 64
 _REMEMBERED = 50_000
-"""Whoever is forgotten is asked about again."""
+"""Forgotten answers are requested again."""
 
 
 class Question:
     """*Guarded by the lock of its partition and producer.* Whether a partition is in a transaction.
 
-    Made before the coordinator is asked. The transaction's marker forgets it, and an answer that comes after
-    that counts no more.
+    Created before the coordinator is asked. The transaction's marker drops it, so late answers are ignored.
     """
 
     __slots__ = ("epoch", "is_in")
@@ -35,9 +34,8 @@ _Key = tuple[TopicPartition, int]
 class TxnVerification:
     """*Thread-safe.* Which partitions are in open transactions of producers, by partition and producer id.
 
-    A key's lock, one of ``_locks``, is held while data of its transaction or the marker that ends it is
-    appended: so no data comes after the marker. It comes before the lock of the log. ``_table`` guards the
-    dictionary itself.
+    A key's lock, one of ``_locks``, is held while data or the marker of its transaction is appended, so no
+    data follows the marker. It comes before the log's lock. ``_table`` guards the dictionary itself.
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
@@ -49,7 +47,6 @@ class TxnVerification:
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Those of ``partitions`` of which the coordinator has to be asked."""
         with self._table:
             found = [(each, self._questions.get((each, producer_id))) for each in partitions]
         return [each for each, known in found if known is None or known.epoch != epoch or not known.is_in]
@@ -57,7 +54,7 @@ class TxnVerification:
     def asking(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Question]:
-        """Before the coordinator is asked: what `answered` takes for those that are in the transaction."""
+        """Call before asking the coordinator; pass the result to `answered` for those in the transaction."""
         asked = {}
         with self._table:
             for each in partitions:
@@ -72,14 +69,11 @@ class TxnVerification:
         return asked
 
     def answered(self, question: Question) -> None:
-        """The coordinator has said that the partition is in the transaction."""
         question.is_in = True
 
     @contextmanager
     def writing(self, partition: TopicPartition, producer_id: int, epoch: int) -> Iterator[None]:
-        """Held while a batch is appended.
-        Raises `InvalidTxnState`: its partition is in no open transaction, or in one that has just ended.
-        """
+        """Hold this while appending a batch. Raises `InvalidTxnState`: not in an open transaction."""
         key = partition, producer_id
         with self._lock(key):
             known = self._questions.get(key)
@@ -91,7 +85,7 @@ class TxnVerification:
 
     @contextmanager
     def ending(self, partition: TopicPartition, producer_id: int) -> Iterator[None]:
-        """Held while the marker is appended, after which the transaction has the partition no more."""
+        """Hold this while appending the marker; the partition then leaves the transaction."""
         key = partition, producer_id
         with self._lock(key):
             with self._table:

@@ -1,1 +1,1 @@
-"""Consumers of the design papers: the simple consumer of one broker, and groups coordinated in ZooKeeper."""
+"""Consumers of the design papers: `SimpleConsumer` for one broker, and groups coordinated in ZooKeeper."""

@@ -1,4 +1,4 @@
-"""Fetching from one broker for all streams that read its partitions: one thread, one connection."""
+"""Fetches from one broker for all streams that read its partitions: one thread, one connection."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ _STOP_SECONDS = 5.0
 
 
 class BrokerAddress(NamedTuple):
-    """A broker's host and port."""
-
     host: str
     port: int
 
 
 class BrokerFetcher:
-    """*Thread-safe.* Fetches what its partitions' streams have room for, with multifetches.
+    """*Thread-safe.* Fetches with multifetches for all partitions whose streams have room.
 
-    Owns its connection and its thread, and, guarded by `_lock`, its partitions. A partition without a valid
-    offset starts as ``autooffset.reset`` says, and ``store`` stores that. Errors of the broker are logged and
-    retried: if it is gone, its partitions will move. Final errors are raised by the stream.
+    Owns its connection, its thread and, guarded by `_lock`, its partitions. A partition without a valid
+    offset starts as ``autooffset.reset`` says. Broker errors are logged and retried, as partitions of a dead
+    broker move; final errors are raised by the stream.
     """
 
     def __init__(
@@ -56,45 +54,40 @@ class BrokerFetcher:
         )
 
     def start(self) -> BrokerFetcher:
-        """Start the thread."""
         self._thread.start()
         return self
 
     def add(self, partition: OwnedPartition) -> None:
-        """Fetch this partition too."""
         with self._lock:
             self._partitions.append(partition)
         self._wake.set()
 
     def remove(self, partition: OwnedPartition) -> None:
-        """Stop fetching this partition, and store no offset of it."""
+        """Stops fetching the partition and storing its offsets."""
         with self._lock:
             self._partitions = [one for one in self._partitions if one is not partition]
 
     def wake(self) -> None:
-        """A stream may have room."""
         self._wake.set()
 
     def stop(self, wait_seconds: float = _STOP_SECONDS) -> None:
-        """Stop fetching, and wait a little for the thread's end: a running request may take longer."""
+        """Stops fetching; waits a little for the thread, as a running request may take longer."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(wait_seconds)
 
     def end_offset(self, partition: OwnedPartition) -> int:
-        """The current end of a partition's log, from the broker."""
         key = partition.key
         try:
             found = self._consumer.get_offsets_before(key.topic, key.number, LATEST_TIMESTAMP, 1)
         finally:
-            if self._stopped:  # its thread may have closed the connection, and this call opened another
+            if self._stopped:  # the thread may have closed the connection before this call reopened it
                 self._consumer.close()
         return max(found, default=0)
 
     @property
     def idle(self) -> bool:
-        """Whether it has nothing to fetch."""
         with self._lock:
             return not self._partitions
 
@@ -115,7 +108,6 @@ class BrokerFetcher:
         self._consumer.close()
 
     def _fetch(self) -> bool:
-        """One round; whether it fetched anything."""
         with self._lock:
             partitions = [one for one in self._partitions if not one.failed and one.stream.room()]
         wanted = []
@@ -139,7 +131,7 @@ class BrokerFetcher:
                 return False
             end = found.next_offset
             if end <= found.offset:
-                next(iter(found), None)  # raises if the first entry is the reason
+                next(iter(found), None)  # raises if the first entry is bad
                 raise CorruptMessage(f"{partition.key} at offset {found.offset}: a response without an entry")
             return self._put(partition, found, end)
         except OffsetOutOfRange as e:
@@ -155,7 +147,7 @@ class BrokerFetcher:
             return self._fail(partition, e)
 
     def _begin(self, partition: OwnedPartition) -> None:
-        """Look up the first offset and store it, so that the next owner starts there too."""
+        """Looks up the first offset and stores it, so that the next owner starts there too."""
         reset, key = self._config.auto_offset_reset, partition.key
         if reset == NONE:
             self._fail(

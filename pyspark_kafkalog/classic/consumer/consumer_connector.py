@@ -1,4 +1,4 @@
-"""A consumer of a group coordinated in ZooKeeper: its connector, and the partitions that it owns."""
+"""`ConsumerConnector`: a consumer of a group coordinated in ZooKeeper, and its partitions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.5
-"""How long a reader may take to process its message before the partition is released."""
+"""Time for a reader to finish its message before the partition is released."""
 
 _LEASE_SHARE = 0.8
-"""The share of the session timeout for which an answer of ZooKeeper is valid: clocks may run at slightly
-different speeds, and a message must reach its reader in the rest.
+"""Part of the session timeout for which ZooKeeper's answer is valid; the rest allows for clock drift and for
+delivering a message.
 """
 
 _LEASE_ROUNDS = 5
-"""How often ZooKeeper is contacted within the session timeout."""
+"""ZooKeeper requests per session timeout."""
 
 _STOP_SECONDS = 10.0
 
 
 class OwnedPartitions:
-    """*Thread-safe.* The partitions of a consumer: the `RebalanceListener` of its `GroupMember`.
+    """*Thread-safe.* A consumer's partitions: the `RebalanceListener` of its `GroupMember`.
 
-    Owns partitions and fetchers, guarded by `_lock`; `_committing` is held during a commit, so that none ends
-    after the partition has another owner.
+    Owns partitions and fetchers, guarded by `_lock`. `_committing` is held during a commit, so that no commit
+    ends after the partition got another owner.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class OwnedPartitions:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``stream_of`` gives a topic's stream by number; ``before_commit``: see `ConsumerConnector`."""
+        """``stream_of`` returns a topic's stream by number; ``before_commit``: see `ConsumerConnector`."""
         self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
         self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()
@@ -67,12 +67,11 @@ class OwnedPartitions:
         self._fetchers: dict[BrokerAddress, BrokerFetcher] = {}
 
     def partitions(self) -> list[OwnedPartition]:
-        """The partitions read now, sorted."""
         with self._lock:
             return [partition for _, (partition, _) in sorted(self._partitions.items())]
 
     def lag(self) -> dict[PartitionKey, int]:
-        """As `ConsumerConnector.lag`; partitions without a fetcher are left out."""
+        """See `ConsumerConnector.lag`; omits partitions without a fetcher."""
         with self._lock:
             held = list(self._partitions.values())
         return {
@@ -82,17 +81,14 @@ class OwnedPartitions:
         }
 
     def wake_fetchers(self) -> None:
-        """A stream has room."""
         for fetcher in list(self._fetchers.values()):
             fetcher.wake()
 
     def close(self) -> None:
-        """Stop fetching."""
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
     def release(self, partitions: Collection[PartitionKey]) -> None:
-        """See `RebalanceListener`."""
         given_up = self._give_up(partitions, _PATIENCE_SECONDS)
         if not self._config.auto_commit:
             with self._committing:  # a running commit must not end after the next owner's first
@@ -103,11 +99,9 @@ class OwnedPartitions:
             _log.warning("released without a commit, messages will be repeated: %s", e)
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """See `RebalanceListener`."""
         self._give_up(partitions, 0.0)
 
     def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
-        """See `RebalanceListener`."""
         offsets = self._load(claimed)
         for key, claim in claimed.items():
             stream = self._stream_of(key.topic, claim.stream)
@@ -121,7 +115,7 @@ class OwnedPartitions:
                 self._partitions[key] = (partition, None)
 
     def _load(self, claimed: Iterable[PartitionKey]) -> dict[PartitionKey, int | KafkaError]:
-        """Offsets; an error for a partition whose offset cannot be read. Raises retriable errors."""
+        """Loads offsets; a non-retriable error is returned per partition, a retriable one raised."""
         found: dict[PartitionKey, int | KafkaError] = {}
         try:
             found.update(self._offsets.load(list(claimed)))
@@ -148,7 +142,7 @@ class OwnedPartitions:
         return [partition for partition, _ in found]
 
     def attach(self, nodes: Mapping[int, BrokerNode]) -> None:
-        """Fetch each partition from its current broker; fetchers without partitions end."""
+        """Fetches each partition from its current broker; stops idle fetchers."""
         with self._lock:
             for key, (partition, fetcher) in self._partitions.items():
                 node = nodes.get(partition.broker)
@@ -176,7 +170,6 @@ class OwnedPartitions:
         partition.committed = offset
 
     def commit(self, partitions: Collection[OwnedPartition]) -> None:
-        """Store the processed offsets of ``partitions`` that have changed."""
         with self._committing:
             done = [(one, one.done) for one in partitions]
             offsets = {
@@ -187,7 +180,7 @@ class OwnedPartitions:
             ends = self._lease.ends
             if self._before_commit is not None:
                 self._before_commit()
-            # That may have taken so long that they have other owners, and we have joined again.
+            # In the meantime the partitions may have got other owners, and we may have rejoined.
             if not self._lease.held() or self._lease.ends != ends:
                 raise ConnectionLost(
                     f"group {self._config.group_id}: ZooKeeper does not answer, so partitions may have "
@@ -200,17 +193,16 @@ class OwnedPartitions:
 
 
 class ConsumerConnector:
-    """*Thread-safe.* A consumer of a group that shares the partitions of topics among its members.
+    """*Thread-safe.* A consumer of a group whose members share the partitions of topics.
 
         with ConsumerConnector({"groupid": "loaders", "zookeeper.connect": "localhost:2181"}) as connector:
             (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
             for message, metadata in stream:
                 ...
 
-    Each stream is for one thread. Messages are delivered at least once: one counts as processed when its
-    reader asks for the next, and only processed ones are committed. Owns a ZooKeeper session, a thread for
-    rebalancing, one for the session's lease, one for commits, and one per broker. Handles consumers, brokers,
-    topics and sessions that come and go.
+    Each stream is for one thread. Delivery is at least once: a message counts as processed when its reader
+    asks for the next, and only processed messages are committed. Owns a ZooKeeper session, a thread each for
+    rebalances, the session's lease and commits, and one per broker.
     """
 
     def __init__(
@@ -220,15 +212,13 @@ class ConsumerConnector:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect to ZooKeeper; the consumer joins the group when streams are created.
+        """Connects to ZooKeeper; the consumer joins the group when streams are created.
 
-        ``before_commit`` is for readers that process messages asynchronously: it is called on any thread
-        before each commit, also before a partition is released, after the processed offsets are noted and
-        before they are stored. It may wait, and raises a `KafkaError` to prevent the commit.
+        ``before_commit`` is for readers that process messages asynchronously. It runs on any thread before
+        each commit, including on release of a partition: after the processed offsets are noted and before
+        they are stored. It may wait, or raise a `KafkaError` to prevent the commit.
 
-        Raises:
-            InvalidConfig: a property is not allowed.
-            ConnectionLost: ZooKeeper does not answer.
+        Raises `InvalidConfig`, or `ConnectionLost`: ZooKeeper does not answer.
         """
         if not isinstance(config, ConnectorConfig):
             config = parse(ConnectorConfig, config, source="consumer")
@@ -249,7 +239,7 @@ class ConsumerConnector:
         self._watch: GroupWatch | None = None
         self._contested: list[Watch] = []
         self._expiries = self._joined = 0
-        """Expired sessions, and how many before we joined the group: if they differ, join again."""
+        """Session expiries, in total and when we last joined; if they differ, rejoin."""
         self._closed = threading.Event()
         self._changed, self._asked = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -257,15 +247,15 @@ class ConsumerConnector:
         self._session.start()
 
     def create_message_streams(self, streams: Mapping[str, int]) -> dict[str, list[MessageStream]]:
-        """Create streams for each topic; the topic's partitions are shared by all streams of the group.
+        """Creates streams for topics, which need not exist yet; all streams of the group share partitions.
 
-        A topic need not exist yet. A connector creates streams once: name all topics at once.
+        Only one call is allowed: name all topics at once.
 
         Raises:
-            InvalidConfig: a topic with less than one stream.
+            InvalidConfig: a topic has less than one stream.
             InvalidRequest: streams were created already.
-            ConsumerIdInUse: the group has a consumer with our ``consumerid``, or an earlier one's session has
-                not expired yet: then try again later.
+            ConsumerIdInUse: another consumer has our ``consumerid``, or its old session has not expired yet;
+                try again later.
             ConnectionLost: ZooKeeper does not answer.
         """
         subscription = ConsumerSubscription(streams)
@@ -277,17 +267,17 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, streams: int = 1
     ) -> list[MessageStream]:
-        """Create streams of all topics that match, also later ones. Raises as `create_message_streams`."""
+        """Creates streams of all matching topics, also future ones. Raises as `create_message_streams`."""
         subscription = topic_filter.subscription(streams)
         found = [self._stream(number) for number in range(streams)]
         self._join(subscription, {}, found)
         return found
 
     def commit_offsets(self) -> None:
-        """Commit what streams have processed, including the calling thread's last message.
+        """Commits processed messages, including the calling thread's last one.
 
         Raises:
-            ConnectionLost: they cannot be stored now, or it is unknown whether we still own the partitions.
+            ConnectionLost: the store does not answer, or we may no longer own the partitions.
             KafkaError: the store or ``before_commit`` refused.
         """
         partitions = self._owned.partitions()
@@ -297,21 +287,21 @@ class ConsumerConnector:
 
     @property
     def owned(self) -> dict[PartitionKey, str]:
-        """The partitions read now, with the threads registered for them."""
+        """The partitions read now, with their registered threads."""
         return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:
-        """How far processed offsets are behind the ends of the logs: bytes in 0.7, else offsets.
+        """Distance of processed offsets from the ends of the logs: bytes in 0.7, else offsets.
 
         Sends one request per partition; raises `KafkaError` if a broker does not answer.
         """
         return self._owned.lag()
 
     def shutdown(self) -> None:
-        """Leave the group; streams end. Processed offsets are committed if ``autocommit.enable`` is set.
+        """Leaves the group and ends the streams; commits first if ``autocommit.enable`` is set.
 
-        Waits half a second for messages that readers are processing. The calling thread's own message is not
-        included, unless it calls `commit_offsets` before. A second call does nothing.
+        Waits half a second for messages being processed. Does not include the calling thread's own message,
+        unless it calls `commit_offsets` before. A second call does nothing.
         """
         with self._lock:
             if self._closed.is_set():
@@ -360,7 +350,7 @@ class ConsumerConnector:
             try:
                 member.register()
             except ConsumerIdInUse:
-                # The session of the consumer with our id may only not have expired yet: allow another try.
+                # Perhaps the session of an earlier consumer with our id has not expired yet: allow a retry.
                 self._streams, self._filtered, self._member = {}, [], None
                 raise
         watch = GroupWatch(self._session, self._layout, self.config.group_id, subscription, self._changed.set)
@@ -373,7 +363,6 @@ class ConsumerConnector:
             thread.start()
 
     def _session_changed(self, event: SessionEvent) -> None:
-        """On the session's thread."""
         if event in (SessionEvent.SUSPENDED, SessionEvent.LOST):
             self._lease.end()
         if event in (SessionEvent.LOST, SessionEvent.RENEWED):

@@ -1,4 +1,4 @@
-"""Where a group's offsets are stored: in ZooKeeper, in Kafka, or, while migrating, in both."""
+"""Stores of a group's offsets: in ZooKeeper, in Kafka, or in both during a migration."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ T = TypeVar("T")
 
 
 class OffsetStore(Protocol):
-    """*Thread-safe.* The next offsets of one group."""
+    """*Thread-safe.* Committed offsets of one group."""
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """The stored offsets of ``partitions``. Raises `KafkaError` if they cannot be read."""
+        """The stored offsets; omits partitions without one. Raises `KafkaError` if they cannot be read."""
         ...
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Store the offsets. After a `KafkaError` some may be stored."""
+        """After a `KafkaError` some offsets may be stored."""
         ...
 
-    def close(self) -> None:
-        """Close its own connections."""
-        ...
+    def close(self) -> None: ...
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* In a group's ``offsets`` znodes, of either layout. Uses its owner's session."""
+    """*Thread-safe.* Offsets in a group's ``offsets`` znodes, of either layout. Uses its owner's session."""
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, group: str) -> None:
         self._session, self._layout, self._group = session, layout, group
@@ -60,10 +58,10 @@ class ZooKeeperOffsets:
 
 
 class KafkaOffsets:
-    """*Thread-safe: one call at a time.* In ``__consumer_offsets``, through the group's coordinator.
+    """*Thread-safe: one call at a time.* Offsets in ``__consumer_offsets``, through the group's coordinator.
 
-    The coordinator is looked up for every call, and a call is retried while offsets load or the coordinator
-    moves. Owns a connection; ``bootstrap`` gives hosts and ports for a new one.
+    Each call looks up the coordinator and is retried while it loads or moves. Owns a connection;
+    ``bootstrap`` returns hosts and ports for a new one.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class KafkaOffsets:
             try:
                 return ask(self._open(), deadline)
             except ConnectionLost:
-                # Perhaps all known brokers have moved: use ZooKeeper's addresses next time.
+                # All known brokers may have moved: use ZooKeeper's addresses next time.
                 self._drop()
                 raise
 
@@ -113,7 +111,7 @@ class KafkaOffsets:
                 raise ConnectionLost(
                     f"group {self._config.group_id}: no broker is registered to store offsets"
                 )
-            # They are registered in ZooKeeper, so one that refuses connections is starting: wait for it.
+            # A registered broker that refuses connections is starting: wait for it.
             config = replace(self._config.for_todays_wire(*servers), answered_before=True)
             self._cluster = Cluster(config, clock=self._clock)
         return self._cluster
@@ -125,22 +123,21 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """*Thread-safe.* In both, for a migration in either direction.
+    """*Thread-safe.* Offsets in both stores, for a migration in either direction.
 
-    The larger offset is the group's: consumers without this setting commit to one of the
-    two only, and a partition may come from one of them.
+    The larger offset counts, because consumers without this setting commit to one store only.
     """
 
     def __init__(self, kafka: OffsetStore, zookeeper: OffsetStore) -> None:
         self._kafka, self._zookeeper = kafka, zookeeper
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Raises `KafkaError` if either fails: the other's offset may be behind."""
+        """Raises `KafkaError` if either store fails: the other's offset may be old."""
         one, other = self._kafka.load(partitions), self._zookeeper.load(partitions)
         found = {
             key: max(one.get(key, -1), other.get(key, -1)) for key in partitions if key in one or key in other
         }
-        # Consumers that return to one store must find there what was committed only to the other.
+        # Also write to the store that is behind, for consumers that go back to it.
         for store, known in ((self._kafka, one), (self._zookeeper, other)):
             behind = {key: offset for key, offset in found.items() if known.get(key) != offset}
             if behind:
@@ -159,7 +156,7 @@ class DualOffsets:
 def open_offsets(
     config: ConnectorConfig, session: ZooKeeperSession, layout: RegistryLayout, *, clock: Clock = SYSTEM_CLOCK
 ) -> OffsetStore:
-    """The store for ``offsets.storage`` and ``dual.commit.enabled``; does not connect yet."""
+    """The store for ``offsets.storage`` and ``dual.commit.enabled``, not connected yet."""
     zookeeper = ZooKeeperOffsets(session, layout, config.group_id)
     if config.offsets_storage != KAFKA and not config.dual_commit:
         return zookeeper

@@ -1,4 +1,4 @@
-"""The consumer of one broker, in either wire: fetches and offset look-ups."""
+"""`SimpleConsumer`: fetches and offset look-ups at one broker, on either wire."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Isolati
 _NO_OFFSET = -1
 
 _TIMES_SINCE = 1
-"""The version of ListOffsets that returns one offset for a time instead of several of segments."""
+"""First version of ListOffsets with one offset per time instead of segment offsets."""
 
 _TRANSACTIONS_SINCE = 2
-"""The version of ListOffsets that has isolation levels: brokers of a lower one have no transactions."""
+"""First version of ListOffsets with isolation levels; older brokers have no transactions."""
 
 T = TypeVar("T")
 
 FETCH_SIZE = 300 * 1024
-"""Default size of a fetch in bytes: 0.7's ``fetch.size``."""
+"""Default fetch size in bytes: 0.7's ``fetch.size``."""
 
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
-"""A broken connection is opened again once, as in 0.7's own consumer."""
+"""Reopen a broken connection once, as 0.7's consumer does."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedSet:
-    """The response to one fetch, and how to read its bytes."""
+    """The answer to one fetch, and the reader for its bytes."""
 
     error_code: ErrorCode
     messages: Any
@@ -67,23 +67,23 @@ class FetchedSet:
 
 
 class BrokerReader(Protocol):
-    """*Not thread-safe: one thread at a time.* One broker, over one connection."""
+    """*Not thread-safe: one thread at a time.* Reads from one broker over one connection."""
 
     peer: str
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
-        """A response for each, in order."""
+        """One result per request, in order."""
         ...
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Offsets, the largest first."""
+        """Offsets, largest first."""
         ...
 
     def close(self) -> None: ...
 
 
 class BrokerReader07:
-    """*Not thread-safe: one thread at a time.* 0.7's wire."""
+    """*Not thread-safe: one thread at a time.* Reads on 0.7's wire."""
 
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
@@ -122,7 +122,7 @@ class BrokerReader07:
 
 
 class BrokerReader08:
-    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions."""
+    """*Not thread-safe: one thread at a time.* Reads on the wire since 0.8, from the partitions' leader."""
 
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
@@ -134,7 +134,7 @@ class BrokerReader08:
         self.peer = self._connection.peer
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
-        # A request of this wire may contain a partition once: duplicates go into further requests.
+        # A request may name a partition once only; duplicates go into further requests.
         left, found = dict(enumerate(wanted)), {}
         while left:
             taken: dict[tuple[str, int], int] = {}
@@ -155,8 +155,8 @@ class BrokerReader08:
             <= high_watermark
             < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
         ):
-            # Apache Kafka notes it before it reads, so records appended meanwhile may be above it. What
-            # read_committed answers ends at the last stable offset, for which LATEST asks then.
+            # Apache Kafka reads the high watermark before the data, so newer records may lie above it. With
+            # read_committed the data ends at the last stable offset, which LATEST then returns.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
             high_watermark = max(high_watermark, *self.offsets_before(latest, deadline))
         aborted = None
@@ -193,8 +193,8 @@ class BrokerReader08:
         }
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """For LATEST the end and the start, for EARLIEST the start; for a time the first offset at or after
-        it, or the end: since 0.10.1 this wire has no segments.
+        """For LATEST the end and the start, for EARLIEST the start, for a time the first offset at or after
+        it or the end: since 0.10.1 the wire has no segments.
         """
         if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
             return self._of_segments(request, deadline)
@@ -207,7 +207,7 @@ class BrokerReader08:
         return list(dict.fromkeys(found))
 
     def _of_segments(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """As in 0.7: brokers of 0.8 to 0.10.0."""
+        """Segment offsets as in 0.7, from brokers of 0.8 to 0.10.0."""
         part = self._ask_offsets(request, request.timestamp, deadline)
         return list(part.old_style_offsets)
 
@@ -215,7 +215,6 @@ class BrokerReader08:
         return int(self._ask_offsets(request, timestamp, deadline).offset)
 
     def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
-        """The response for the one partition."""
         tp = f"{request.topic}-{request.partition}"
         version = self._connection.version(ApiKey.LIST_OFFSETS)
         many = version < _TIMES_SINCE
@@ -244,21 +243,21 @@ READERS: dict[str, type[BrokerReader07] | type[BrokerReader08]] = {
     PROTOCOL_07: BrokerReader07,
     PROTOCOL_08: BrokerReader08,
 }
-"""By the value of the property ``protocol``."""
+"""By value of the property ``protocol``."""
 
 
 class SimpleConsumer:
-    """*Thread-safe: a lock is held during each call.* Reads from one broker, over one connection.
+    """*Thread-safe: a lock is held during each call.* Reads from one broker over one connection.
 
         with SimpleConsumer("localhost", 9093) as consumer:
             for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
                 ...
 
-    ``config`` has the properties of `SimpleConsumerConfig`, with ``protocol`` 0.7 by default;
-    `InvalidConfig` names a wrong one. In 0.7 an offset is a byte's position, and the messages alone say which
-    is next. The first call connects; a broken connection is opened again once within a call. Every call
-    raises `ConnectionLost` if the broker cannot be reached or does not answer within ``socket.timeout.ms``.
-    With ``isolation.level=read_committed`` a log ends before its first open transaction; 0.7 has none.
+    ``config``: see `SimpleConsumerConfig`; ``protocol`` is 0.7 by default. Offsets of 0.7 are byte positions,
+    so take the next one from the message. The first call connects; a broken connection is reopened once per
+    call. All calls raise `ConnectionLost` if the broker is unreachable or does not answer within
+    ``socket.timeout.ms``. With ``isolation.level=read_committed`` a log ends before its first open
+    transaction.
     """
 
     def __init__(
@@ -269,7 +268,7 @@ class SimpleConsumer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Does not connect yet."""
+        """Connects on the first call."""
         if not isinstance(config, SimpleConsumerConfig):
             config = parse(SimpleConsumerConfig, config or {}, source="consumer")
         self.config = config
@@ -278,17 +277,17 @@ class SimpleConsumer:
         self._reader: BrokerReader | None = None
 
     def fetch(self, topic: str, partition: int, offset: int, max_size: int = FETCH_SIZE) -> MessageSet:
-        """The messages from ``offset`` on, at most ``max_size`` bytes.
+        """The messages from ``offset`` on, at most ``max_size`` bytes; empty at the log's end.
 
-        If not even the first one fits, the size is doubled until it does, up to ``max.message.size``. The
-        set is empty at the log's end, and for a topic that a broker of 0.7 does not know.
+        If the first message does not fit, retries with up to ``max.message.size``. A broker of 0.7 also
+        returns an empty set for an unknown topic.
 
         Raises:
-            OffsetOutOfRange: the log does not hold the offset; it names the range it has.
+            OffsetOutOfRange: the offset is not in the log, whose range it names.
             UnknownTopicOrPartition: no such partition.
-            MessageTooLarge: the message at ``offset`` is above ``max.message.size``.
+            MessageTooLarge: the message at ``offset`` exceeds ``max.message.size``.
             CorruptMessage: no message begins at ``offset``.
-            ServerError: INVALID_FETCH_SIZE for a size below 0, or another error of the broker.
+            ServerError: INVALID_FETCH_SIZE for a negative size, or another broker error.
         """
         found = self.multifetch([FetchRequest(topic, partition, offset, max_size)])[0]
         if found.error is not None:
@@ -296,8 +295,8 @@ class SimpleConsumer:
         return found
 
     def fetch_bytes(self, topic: str, partition: int, offset: int, max_size: int) -> memoryview:
-        """The bytes of the log from ``offset`` on, at most ``max_size``, unchecked: for finding where the
-        next message begins. Raises as `fetch`, but never for the content.
+        """Up to ``max_size`` unchecked bytes of the log from ``offset`` on, to search for the next message.
+        Raises as `fetch`, but never for the content.
         """
         one = FetchRequest(topic, partition, offset, max_size)
 
@@ -310,10 +309,9 @@ class SimpleConsumer:
         return self._call("fetching", ask)
 
     def multifetch(self, fetches: Iterable[FetchRequest]) -> list[MessageSet]:
-        """Several fetches in one request: a set for each, in order; a failed one has its ``error``.
+        """Several fetches in one request; a failed one has ``error`` set in its result.
 
-        Raises:
-            ServerError: INVALID_FETCH_SIZE for a size below 0.
+        Raises `ServerError` INVALID_FETCH_SIZE for a negative size.
         """
         wanted = list(fetches)
         for one in wanted:
@@ -332,17 +330,16 @@ class SimpleConsumer:
         return self._call("fetching", ask)
 
     def get_offsets_before(self, topic: str, partition: int, time: int, max_offsets: int = 1) -> list[int]:
-        """At most ``max_offsets`` offsets at which a segment of the log begins, the largest first.
+        """Up to ``max_offsets`` start offsets of segments written before ``time``, largest first.
 
-        ``time`` is in milliseconds since the epoch: only segments written before it. `LATEST_TIMESTAMP`
-        (-1) adds the log's end before them, `EARLIEST_TIMESTAMP` (-2) is only its start. On
-        today's wire, which has no segments: the end and the start, or the first offset at or after the time.
+        ``time`` is in milliseconds since the epoch. `LATEST_TIMESTAMP` (-1) puts the log's end first,
+        `EARLIEST_TIMESTAMP` (-2) returns only the start. Today's wire has no segments: it returns end and
+        start, or the first offset at or after the time.
 
         Raises:
             UnknownTopicOrPartition, ServerError: the broker's error.
-            ConnectionLost: it cannot be reached, or closes the connection, which is how 0.7 refuses a
-                partition.
-            InvalidRequest: ``max_offsets`` is below 0.
+            ConnectionLost: unreachable, or the connection was closed; 0.7 refuses a partition that way.
+            InvalidRequest: ``max_offsets`` is negative.
         """
         if max_offsets < 0:
             raise InvalidRequest(
@@ -352,11 +349,10 @@ class SimpleConsumer:
         return self._call("looking up offsets", lambda reader, limit: reader.offsets_before(request, limit))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the next offsets of ``group`` to Kafka.
+        """Commits offsets of ``group`` in Kafka.
 
-        Raises:
-            UnsupportedVersion: with ``protocol`` 0.7, whose offsets are in ZooKeeper.
-            KafkaError: as `client.groups.commit_offsets`.
+        Raises `UnsupportedVersion` with ``protocol`` 0.7, whose offsets are in ZooKeeper; else as
+        `client.groups.commit_offsets`.
         """
         with self._lock:
             self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
@@ -364,12 +360,12 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets of ``group`` in Kafka, for ``partitions`` or all. Raises as `commit_offsets`."""
+        """Offsets of ``group`` in Kafka, of ``partitions`` or all. Raises as `commit_offsets`."""
         with self._lock:
             return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
 
     def close(self) -> None:
-        """Close the connection; the next call opens another one."""
+        """Closes the connection; the next call opens another one."""
         with self._lock:
             self._drop()
 
@@ -426,7 +422,7 @@ class SimpleConsumer:
     def _with_one_whole(
         self, reader: BrokerReader, one: FetchRequest, answer: FetchedSet, deadline: Deadline
     ) -> FetchedSet:
-        """``answer``, or the response to a larger fetch if it has not one whole entry."""
+        """``answer``, or that of a larger fetch if it does not have a whole entry."""
         limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
         where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
         while data := memoryview(answer.messages):
@@ -439,7 +435,7 @@ class SimpleConsumer:
                     f"{self.config.max_message_size}"
                 )
             if len(data) < size:
-                # The response had room for more: the log ends there, or a segment does.
+                # The response had room for more, so the log or a segment ends here.
                 raise CorruptMessage(
                     f"{where}: the log ends after {len(data)} bytes, within an entry: no entry begins "
                     "here, or it was cut"

@@ -1,4 +1,4 @@
-"""The messages of a fetch response of either wire, and the stream of them that one thread reads."""
+"""Messages of a fetch response, on either wire, and the stream of them read by one thread."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _BATCH_START_BYTES = 12
 
 
 class SetReader(Protocol):
-    """Reads one generation's bytes. Pure; ``offset`` is the requested one."""
+    """Reads message sets of one generation. Pure; ``offset`` is the requested one."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
-        """Payloads, each with the next offset."""
+        """Payloads with the next offset."""
         ...
 
     def records(
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-        """The messages with all fields of the generation, entry by entry: its codec, and its messages."""
+        """For each entry its codec and its messages, with all fields."""
         ...
 
     def end(self, data: memoryview, offset: int) -> int:
-        """The offset after the whole entries in ``data``; ``offset`` if there is none."""
+        """The offset after the whole entries in ``data``, else ``offset``."""
         ...
 
     def first_size(self, data: memoryview) -> int | None:
-        """The first entry's claimed size in bytes; None while its length is incomplete."""
+        """Size in bytes that the first entry claims; None if its length is incomplete."""
         ...
 
 
 class V07Sets:
-    """*Thread-safe: immutable.* Sets of 0.7: they begin at the requested offset."""
+    """*Thread-safe: immutable.* Message sets of 0.7, which begin at the requested offset."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         return v07.messages(data, offset, max_bytes=max_bytes)
@@ -79,17 +79,16 @@ class V07Sets:
 
 
 class BatchSets:
-    """*Thread-safe: immutable.* Sets since 0.8: messages of v0 and v1 and record batches, in any
-    order. The first entry may begin before the requested offset, and ends at or after it.
+    """*Thread-safe: immutable.* Message sets v0 and v1 and record batches, in any order.
 
-    Control records are skipped, and the records of aborted transactions if they are told, so the next offset
-    may be beyond the last message: see `end`. It stops before an entry with unexpected offsets, for which the
-    other methods raise.
+    The first entry may begin before the requested offset. Skips control records, and records of aborted
+    transactions if ``aborted`` is given, so `end` may be beyond the last message. `end` stops before an entry
+    with unexpected offsets; the other methods raise.
     """
 
     def __init__(self, high_watermark: int = -1, aborted: Sequence[tuple[int, int]] | None = None) -> None:
-        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted`` is what the response lists,
-        (producer id, first offset); None: all records.
+        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted`` has the response's (producer
+        id, first offset) pairs; None returns all records.
         """
         self._high_watermark, self._aborted = high_watermark, aborted
 
@@ -127,12 +126,12 @@ class BatchSets:
 class MessageSet:
     """*Thread-safe: immutable.* One partition's part of a fetch response; may be iterated repeatedly.
 
-    Iterating gives each payload with the offset to continue at. Within a compressed set
-    of 0.7 that is the set's own offset for all messages but the last: a reader that stops there gets the
-    whole set again. ``error`` is why there is nothing; iterating then raises it.
+    Yields each payload with the offset to continue at. In a compressed set of 0.7 that is the set's own
+    offset until its last message, so stopping earlier means reading the whole set again. If ``error`` is set,
+    iteration raises it.
 
-    Payloads are views of the response: keeping one keeps the whole response in memory.
-    A null value of today's wire reads as empty here; `records` distinguishes them.
+    Payloads are views of the response: keeping one keeps the whole response in memory. Null values read as
+    empty here, as None in `records`.
     """
 
     __slots__ = ("_max_bytes", "_reader", "data", "error", "offset", "tp")
@@ -152,29 +151,29 @@ class MessageSet:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the whole entries, where the next fetch begins. It may be beyond the last message.
-        No checksum is verified.
+        """Start of the next fetch: after the whole entries, perhaps beyond the last message. Verifies no
+        checksum.
         """
         return self._reader.end(self.data, self.offset)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
-        """The messages, checksums verified; a cut entry at the end is skipped.
+        """Verifies checksums; skips a truncated entry at the end.
 
         Raises:
             KafkaError: ``error``.
-            CorruptMessage: a length, magic, codec or checksum is wrong, or compressed data is damaged.
-            MessageTooLarge: a compressed set holds more than ``max.decompressed.bytes``.
+            CorruptMessage: a wrong length, magic, codec or checksum, or damaged compressed data.
+            MessageTooLarge: a compressed set exceeds ``max.decompressed.bytes``.
         """
         if self.error is not None:
             raise self.error
         return self._reader.messages(self.data, self.offset, self._max_bytes)
 
     def records(self) -> Iterator[Record]:
-        """The messages with offset, key, time and headers if the wire has them. Raises as iterating."""
+        """Messages with offset and, if the wire has them, key, time and headers. Raises as iteration."""
         return (record for _, record in self.coded_records())
 
     def coded_records(self) -> Iterator[tuple[Codec, Record]]:
-        """`records`, each with the codec of its entry."""
+        """`records` with the codec of each entry."""
         if self.error is not None:
             raise self.error
         entries = self._reader.records(self.data, self.offset, self._max_bytes)
@@ -182,14 +181,14 @@ class MessageSet:
 
 
 class ConsumerTimeout(KafkaError):
-    """No message came within ``consumer.timeout.ms``. The stream can be read further."""
+    """No message within ``consumer.timeout.ms``. The stream can be read further."""
 
 
 class MessageMetadata(NamedTuple):
-    """A message's origin. ``record`` has the other fields of the wire: key, time, headers.
+    """A message's origin and, in ``record``, its other fields: key, time, headers.
 
-    ``next_offset`` is where a consumer continues after it; within a compressed set of 0.7 that
-    is the set's own offset until its last message. ``codec`` is that of its entry.
+    ``next_offset`` is where a consumer continues; in a compressed set of 0.7 the set's own offset until its
+    last message.
     """
 
     topic: str
@@ -202,14 +201,14 @@ class MessageMetadata(NamedTuple):
 
 
 Chunk: TypeAlias = MessageSet | KafkaError | int
-"""From a fetcher: messages, an error, or an offset to continue at."""
+"""From a fetcher: messages, a final error, or an offset to continue at."""
 
 
 class OwnedPartition:
-    """A partition of this consumer, from its claim to its release, with its positions.
+    """A partition of this consumer, from claim to release, with its positions.
 
-    `fetch_offset` is written only by the fetcher's thread, None until the first offset is known; the other
-    two by the stream, under its lock. Any thread may read them.
+    Only the fetcher's thread writes `fetch_offset`, None until the first offset is known. The stream writes
+    the others, under its lock. Any thread may read them.
     """
 
     __slots__ = (
@@ -220,20 +219,20 @@ class OwnedPartition:
         self.key, self.broker, self.stream = key, broker, stream
         self.fetch_offset = offset
         self.done = offset
-        """The offset after the processed messages."""
+        """Offset after the processed messages."""
         self.given = offset
-        """The offset after the delivered messages."""
+        """Offset after the delivered messages."""
         self.committed = offset
         self.revoked = False
         self.failed = False
-        """The fetcher has put an error into the stream."""
+        """Whether the fetcher has put an error into the stream."""
 
 
 class MessageStream:
-    """*Thread-safe, but meant for one reader.* Iterates over (message, `MessageMetadata`) and waits for more.
+    """*Thread-safe, but meant for one reader.* Yields (message, `MessageMetadata`) and waits for more.
 
-    A message counts as processed when the next one is requested. Messages of a revoked partition are not
-    delivered, and none at all while ``may_give`` returns False: so no other consumer processes the same ones.
+    A message counts as processed when the next one is requested. Delivers nothing of revoked partitions, and
+    nothing at all while ``may_give`` returns False, so that no other consumer processes the same messages.
     Owns the queue of fetched sets, guarded by `_changed`.
     """
 
@@ -246,18 +245,18 @@ class MessageStream:
         may_give: Callable[[], bool] = lambda: True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``number`` counts a consumer's streams of a topic from 0; ``timeout_ms`` -1 is no limit."""
+        """``number`` counts a topic's streams of this consumer from 0; ``timeout_ms`` -1 is no limit."""
         self.number = number
         self.wanted: Callable[[], object] = lambda: None
-        """Called when there is room, with the lock held: it must return at once."""
+        """Called with the lock held when the queue has room; must return at once."""
         self._timeout_seconds = None if timeout_ms < 0 else timeout_ms / 1000
         self._max_chunks, self._may_give, self._clock = max_chunks, may_give, clock
         self._changed = threading.Condition()
         self._chunks: deque[tuple[OwnedPartition, Chunk]] = deque()
         self._records: Iterator[tuple[Codec, Record]] | None = None
-        """The rest of the first set in the queue."""
+        """Rest of the first set in the queue."""
         self._in_hand: OwnedPartition | None = None
-        """The partition of the reader's current message."""
+        """Partition of the reader's current message."""
         self._reader = -1
         self._closed = False
 
@@ -269,9 +268,9 @@ class MessageStream:
 
         Raises:
             ConsumerTimeout: none came in time.
-            OffsetOutOfRange: the log does not hold the group's offset, and ``autooffset.reset`` is none.
-            CorruptMessage, MessageTooLarge: the log cannot be read there. Like OffsetOutOfRange it is raised
-                at each call until the partition has another owner: nothing is skipped silently.
+            OffsetOutOfRange: the group's offset is not in the log, and ``autooffset.reset`` is none.
+            CorruptMessage, MessageTooLarge: unreadable data. Like OffsetOutOfRange it is raised by each call
+                until the partition has another owner, so nothing is skipped silently.
         """
         with self._changed:
             self._mark_processed()
@@ -291,21 +290,19 @@ class MessageStream:
             raise StopIteration
 
     def room(self) -> bool:
-        """Whether the queue has room."""
         return len(self._chunks) < self._max_chunks
 
     def put(self, partition: OwnedPartition, chunk: Chunk) -> None:
-        """For the fetcher: add the next chunk. Ignored for a revoked partition."""
+        """Called by the fetcher; ignores chunks of a revoked partition."""
         with self._changed:
             if not partition.revoked and not self._closed:
                 self._chunks.append((partition, chunk))
                 self._changed.notify_all()
 
     def revoke(self, partition: OwnedPartition, patience_seconds: float = 0.0) -> None:
-        """Deliver nothing more of a partition.
+        """Delivers nothing more of a partition.
 
-        If the reader is processing a message of it, waits at most ``patience_seconds`` until it asks for the
-        next one.
+        Waits up to ``patience_seconds`` for the reader to finish its message of the partition.
         """
         with self._changed:
             partition.revoked = True
@@ -317,18 +314,17 @@ class MessageStream:
             self.wanted()
 
     def mark_processed(self) -> None:
-        """Mark the last message as processed, if the calling thread is the reader."""
+        """Marks the last message as processed if the calling thread is the reader."""
         with self._changed:
             if self._reader == threading.get_ident():
                 self._mark_processed()
 
     def wake(self) -> None:
-        """``may_give`` may have changed."""
+        """Call when ``may_give`` may have changed."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the iteration; queued messages are dropped."""
         with self._changed:
             self._closed = True
             self._chunks.clear()
@@ -356,7 +352,7 @@ class MessageStream:
                 )
                 return record.value or b"", where
             else:
-                # May be beyond the last message, for example after control records.
+                # May be beyond the last message, for example because of control records.
                 partition.given = partition.done = chunk.next_offset
             self._records = None
             self._chunks.popleft()
@@ -374,32 +370,29 @@ class MessageStream:
 
 
 class TopicFilter:
-    """*Thread-safe: immutable.* An expression for topics: `Whitelist` or `Blacklist`.
+    """*Thread-safe: immutable.* A topic expression: `Whitelist` or `Blacklist`.
 
-    Python regular expressions, matched against the whole name; a comma means "or", blanks and quotes around
-    it are ignored, as in 0.7. Java's expressions differ in rare forms only; all consumers of one group must
-    interpret theirs the same.
+    A Python regular expression for the whole name. As in 0.7, a comma means "or"; blanks and quotes around it
+    are ignored. Java's syntax differs in rare forms; all consumers of a group must agree on the meaning.
     """
 
     _pattern: str
 
     def __init__(self, expression: str) -> None:
-        """Raises `InvalidConfig` for an invalid regular expression."""
         self.expression = expression
         self.allows("")
 
     def allows(self, topic: str) -> bool:
-        """Whether ``topic`` is consumed."""
         return bool(self.subscription(1).chosen([topic]))
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """What matches the whole names of the topics that are consumed."""
+        """Matches the whole names of consumed topics."""
         matching = topic_regex(self.expression).pattern
         return re.compile(matching if self._pattern == WHITE_LIST else rf"(?!(?:{matching})\Z)[\s\S]*")
 
     def subscription(self, streams: int) -> ConsumerSubscription:
-        """The subscription to register. Raises `InvalidConfig` for less than one stream."""
+        """Raises `InvalidConfig` for less than one stream."""
         return ConsumerSubscription({self.expression: streams}, self._pattern)
 
     def __repr__(self) -> str:
@@ -407,12 +400,8 @@ class TopicFilter:
 
 
 class Whitelist(TopicFilter):
-    """The topics that match."""
-
     _pattern = WHITE_LIST
 
 
 class Blacklist(TopicFilter):
-    """The topics that do not."""
-
     _pattern = BLACK_LIST

@@ -1,9 +1,8 @@
-"""One consumer's part in its group, coordinated through ZooKeeper: assignment, membership, lease. No thread.
+"""One consumer's side of a group coordinated in ZooKeeper: assignment, membership, lease. No threads.
 
-The algorithm is the design papers': a consumer registers, and when consumers, brokers or topics change, each
-one computes the same assignment, releases partitions that are no longer its own, and claims its new ones,
-repeatedly until the former owner has released them. Partitions that stay with their owner are not
-interrupted.
+The design papers' algorithm: whenever consumers, brokers or topics change, each consumer computes the same
+assignment, releases partitions it should not own, and claims new ones until their former owner has released
+them. Partitions that keep their owner are not interrupted.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ def range_assign(
 ) -> dict[str, list[P]]:
     """Contiguous ranges of the sorted partitions for the sorted threads; every thread has an entry.
 
-    With P partitions and C threads each gets ``P // C``; the first ``P % C`` get one more. ``order`` is the
-    sort key of partitions, by default their own order. Names of 0.7 are sorted as strings, ``10-0`` before
-    ``2-0``, which keeps a broker's partitions together.
+    P partitions and C threads: ``P // C`` each, and one more for the first ``P % C``. ``order`` is the sort
+    key of partitions. Names of 0.7 sort as strings, ``10-0`` before ``2-0``, which keeps a broker's
+    partitions together.
     """
     in_order = sorted(set(partitions), key=order)  # type: ignore[type-var,arg-type]
     takers = sorted(set(threads))
@@ -43,17 +42,15 @@ def range_assign(
 
 
 def thread_id(consumer: str, stream: int) -> str:
-    """The name of a consumer's thread for one of its streams, as in owners' znodes."""
     return f"{consumer}-{stream}"
 
 
 def threads_by_topic(
     subscriptions: Mapping[str, ConsumerSubscription], topics: Collection[str]
 ) -> dict[str, list[str]]:
-    """The group's threads for each subscribed topic, sorted; ``subscriptions`` are by consumer id.
+    """The group's sorted threads by subscribed topic; ``subscriptions`` are by consumer id.
 
-    ``topics`` are the existing ones, for filters. Raises `InvalidConfig` if a filter is not a regular
-    expression.
+    ``topics`` are the existing ones, for filters. Raises `InvalidConfig` for an invalid filter.
     """
     found: dict[str, list[str]] = {}
     for consumer, subscription in subscriptions.items():
@@ -63,24 +60,24 @@ def threads_by_topic(
 
 
 class RebalanceListener(Protocol):
-    """Reads the partitions that a member owns; called by the thread that rebalances."""
+    """Reads the member's partitions; called from the rebalancing thread."""
 
     def release(self, partitions: Collection[PartitionKey]) -> None:
-        """Stop reading them, and commit: the next owner starts there. Must not raise."""
+        """Stops reading and commits, so that the next owner starts there. Must not raise."""
         ...
 
     def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
-        """Read them from now on. Raises `KafkaError` if the offsets cannot be read: retried later."""
+        """Starts reading. Raises `KafkaError` if offsets cannot be read; retried later."""
         ...
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """Stop reading them at once, without a commit: they may have other owners. Must not raise."""
+        """Stops reading at once, without a commit, as others may own them. Must not raise."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The consumer's thread that reads a partition, and the partition's broker."""
+    """The stream that reads a partition, and the partition's broker."""
 
     stream: int
     broker: int
@@ -88,16 +85,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """A group in ZooKeeper at one time: everything that an assignment depends on."""
+    """State of a group in ZooKeeper, from which the assignment is computed."""
 
     subscriptions: Mapping[str, ConsumerSubscription]
     partitions: Mapping[str, Collection[PartitionNode]]
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
-        """Every partition of every subscribed topic, with the thread that should read it. Pure."""
+        """The assigned thread of each partition, by topic. Pure."""
         found: dict[str, dict[PartitionKey, str]] = {}
         for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
-            # Already sorted by the layout, in the same order for all members of the group.
+            # The layout has sorted them, in the same order for all members.
             places = {node: place for place, node in enumerate(self.partitions.get(topic, ()))}
             assigned = range_assign(places, threads, order=places.__getitem__)
             found[topic] = {
@@ -108,7 +105,7 @@ class GroupSnapshot:
         return found
 
     def wanted(self, consumer: str) -> dict[PartitionKey, Claim]:
-        """The partitions that ``consumer`` should read. Pure."""
+        """The partitions assigned to ``consumer``. Pure."""
         subscription = self.subscriptions.get(consumer)
         if subscription is None:
             return {}
@@ -126,7 +123,7 @@ class GroupSnapshot:
 
 
 def read_group(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> GroupSnapshot:
-    """The group as it is now, with all topics that its members read."""
+    """The group's current state, with all topics its members read."""
     subscriptions = registries.consumers(session, layout, group)
     topics = registries.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
@@ -138,8 +135,8 @@ def read_group(session: ZooKeeperSession, layout: RegistryLayout, group: str) ->
 class GroupMember:
     """*Not thread-safe: one thread at a time.* A consumer in its group.
 
-    Owns `owned`, its claims: what is in ZooKeeper, or may be after a lost connection. Those in
-    `taken` are being read.
+    `owned` are its claims in ZooKeeper, including uncertain ones after a lost connection; those in `taken`
+    are being read.
     """
 
     def __init__(
@@ -157,29 +154,28 @@ class GroupMember:
         self.owned: dict[PartitionKey, Claim] = {}
         self.taken: set[PartitionKey] = set()
         self.contested: list[str] = []
-        """Other owners' znodes that prevented claims in the last `rebalance`."""
+        """Znodes of other owners that prevented claims in the last `rebalance`."""
         self._session, self._layout, self._group = session, layout, group
         self._holder = holder
-        # One time for all registrations, so that a repeated registration writes the same value.
+        # One time for all registrations, so that repeating one writes the same value.
         self._since_ms = clock.time_ms()
 
     def register(self) -> None:
-        """Join, or join again in a new session: partitions of the old session are no longer ours.
+        """Joins, or rejoins in a new session, dropping partitions of the old one.
 
-        Raises:
-            ConsumerIdInUse: there is such a consumer, or the old session has not expired yet.
-            ConnectionLost: it may be registered or not; registering again is harmless.
+        Raises `ConsumerIdInUse`: the id is taken, or the old session has not expired yet; `ConnectionLost`:
+        it may be registered, and calling again is harmless.
         """
         self._holder.abandon(list(self.taken))
         self.taken.clear()
-        # A claim may have been written in the new session before we knew of it.
+        # A claim may have been written in the new session before we noticed it.
         self._release(list(self.owned))
         registries.register_consumer(
             self._session, self._layout, self._group, self.consumer, self.subscription, self._since_ms
         )
 
     def rebalance(self) -> bool:
-        """Release and claim once; False if a wanted partition has another owner. Retry a `KafkaError`."""
+        """Releases and claims once; False if a partition still has another owner. Retry a `KafkaError`."""
         wanted = read_group(self._session, self._layout, self._group).wanted(self.consumer)
         self._release([key for key, claim in self.owned.items() if wanted.get(key) != claim])
         self.contested = []
@@ -199,12 +195,12 @@ class GroupMember:
         return not self.contested
 
     def leave(self) -> None:
-        """Release everything and leave the group. After `ConnectionLost` it may be done in part."""
+        """Releases everything and leaves. After `ConnectionLost` it may be partly done."""
         self._release(list(self.owned))
         registries.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 
     def registered(self) -> bool:
-        """Whether we are registered in our current session. Any thread may call it."""
+        """Whether we are registered in the current session. Thread-safe."""
         node = self._session.read(self._layout.consumer(self._group, self.consumer))
         return node is not None and node.owner == self._session.credentials[0]
 
@@ -213,7 +209,6 @@ class GroupMember:
         return registries.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
 
     def _release(self, keys: Collection[PartitionKey]) -> None:
-        """Stop reading and commit, then delete the claims."""
         read = self.taken.intersection(keys)
         if read:
             self._holder.release(sorted(read))
@@ -225,11 +220,9 @@ class GroupMember:
 
 
 class GroupWatch:
-    """*Not thread-safe: lives on its session's thread, except `start` and `cancel`.* Reports any change of a
-    group.
+    """*Not thread-safe: lives on its session's thread, except `start` and `cancel`.* Reports group changes.
 
-    Watches the group's consumers, the brokers, the topics if they are chosen by a filter, and the partitions
-    of each topic that is read.
+    Watches the group's consumers, the brokers, the topics, and the partitions of each topic that is read.
     """
 
     def __init__(
@@ -248,7 +241,7 @@ class GroupWatch:
         self._cancelled = False
 
     def start(self) -> None:
-        """Call ``changed`` from now on, on the session's thread."""
+        """Calls ``changed`` after each change, on the session's thread."""
         session, layout = self._session, self._layout
         self._watches = [
             registries.watch_consumers(session, layout, self._group, self._changed),
@@ -257,7 +250,6 @@ class GroupWatch:
         ]
 
     def cancel(self) -> None:
-        """Stop calling back."""
         with self._lock:
             self._cancelled = True
             for topic_watch in self._topics.values():
@@ -276,42 +268,41 @@ class GroupWatch:
 
 
 class SessionLease:
-    """*Thread-safe.* How long we may assume that our znodes exist; afterwards others may own our partitions.
+    """*Thread-safe.* How long our znodes certainly exist; after that others may own our partitions.
 
-    ZooKeeper keeps a session for its timeout after its last answer. A process that was stopped meanwhile
-    finds that the time is over, before it is notified.
+    ZooKeeper keeps a session for its timeout after its last answer. By its own clock, a process that was
+    stopped notices the end before any notification.
     """
 
     def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``seconds`` is how long an answer is valid: less than the session timeout."""
+        """``seconds`` is the validity of an answer; less than the session timeout."""
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
         self._until = 0.0
         self._round = 0
 
     def held(self) -> bool:
-        """Whether we still own our partitions."""
         return self._clock.monotonic() < self._until
 
     @property
     def ends(self) -> int:
-        """How often it ended: if unchanged, it was held all the time between."""
+        """Number of times it ended: if unchanged, it was held all the time in between."""
         return self._round
 
     def asking(self) -> tuple[int, float]:
-        """Call before contacting ZooKeeper; the result is for `confirm`."""
+        """Call before a request to ZooKeeper; pass the result to `confirm`."""
         with self._lock:
             return self._round, self._clock.monotonic()
 
     def confirm(self, asked: tuple[int, float]) -> None:
-        """ZooKeeper answered in our session. Ignored after an `end` since `asking`."""
+        """ZooKeeper answered in our session; ignored if `end` was called since `asking`."""
         number, began = asked
         with self._lock:
             if number == self._round:
                 self._until = began + self._seconds
 
     def end(self) -> None:
-        """The session may be lost."""
+        """Call when the session may be lost."""
         with self._lock:
             self._round += 1
             self._until = 0.0

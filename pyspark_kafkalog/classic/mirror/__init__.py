@@ -1,1 +1,1 @@
-"""Mirrors: topics of one or several clusters copied into another."""
+"""Mirrors: copy topics of one or several clusters to another."""

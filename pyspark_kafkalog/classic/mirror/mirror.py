@@ -1,4 +1,4 @@
-"""A mirror: group consumers at one or several clusters, and a producer for the target cluster."""
+"""`Mirror`: group consumers at one or several clusters, and a producer for the target cluster."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _log = logging.getLogger(__name__)
 
 
 class NotMirrored(KafkaError):
-    """The target did not accept messages: nothing more of the sources is committed."""
+    """Messages were not delivered to the target; the sources commit nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What was read from a source since the start; bytes are those of keys and values.
+    """Read from a source since the start; bytes are those of keys and values.
 
-    ``lag`` is in bytes in 0.7, else offsets; None while unknown.
+    ``lag`` is in bytes in 0.7, else offsets; None if unknown.
     """
 
     name: str
@@ -36,14 +36,13 @@ class SourceProgress:
 
 
 class Mirror:
-    """*Thread-safe.* Copies topics from its sources to its target, at least once, until it is stopped.
+    """*Thread-safe.* Copies topics from its sources to its target, at least once, until stopped.
 
-    Before each commit of a source, periodic or because partitions go to another mirror of the group, it waits
-    for the target, and commits nothing if a message was not delivered. Owns sources, target and threads.
+    Each commit of a source, periodic or before partitions move, first waits for the target. If a message was
+    not delivered, nothing is committed. Owns sources, target and threads.
     """
 
     def __init__(self, config: Mirroring, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Does not connect yet."""
         self._config, self._clock = config, clock
         self._target: MirrorTarget | None = None
         self._sources: list[MirrorSource] = []
@@ -56,11 +55,9 @@ class Mirror:
         self._stopped = False
 
     def start(self) -> Mirror:
-        """Connect to the target and the sources, and start the threads.
+        """Connects to the target and the sources, and starts the threads.
 
-        Raises:
-            InvalidConfig: the filter is not a regular expression.
-            ConnectionLost: ZooKeeper of the target or a source does not answer.
+        Raises `InvalidConfig` for an invalid filter, `ConnectionLost` if a ZooKeeper does not answer.
         """
         chosen = topics_of(self._config)
         self._target = target_of(self._config, self._lost, clock=self._clock)
@@ -77,15 +74,15 @@ class Mirror:
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most ``timeout`` seconds until it fails; True if it failed, with the error in `stop`."""
+        """Waits up to ``timeout`` seconds; True if it has failed, then `stop` raises the error."""
         return self._ended.wait(timeout)
 
     def stop(self) -> None:
-        """Stop reading, wait for the target, commit, leave the groups. A second call does nothing.
+        """Stops reading, waits for the target, commits, leaves the groups. A second call does nothing.
 
         Raises:
-            NotMirrored: messages were not delivered; what was not committed is repeated at the next start.
-            KafkaError: a source could not be read further. What had been read is mirrored and committed.
+            NotMirrored: messages were not delivered; the next start repeats what was not committed.
+            KafkaError: a source cannot be read further; messages read before are mirrored and committed.
         """
         if self._stopped:
             return
@@ -103,16 +100,14 @@ class Mirror:
 
     @property
     def lost_count(self) -> int:
-        """Messages that were not delivered."""
         return self._lost_count
 
     @property
     def aborted(self) -> bool:
-        """Whether a message was not delivered and sending has stopped."""
+        """Whether it stopped sending because a message was not delivered."""
         return self._lost_error is not None and self._config.mirror.abort_on_send_failure
 
     def progress(self) -> list[SourceProgress]:
-        """The progress of each source. Cheap."""
         return [
             SourceProgress(
                 source.name, source.message_count, source.byte_count, source.partition_count, source.lag
@@ -121,23 +116,23 @@ class Mirror:
         ]
 
     def copy(self, source: str, where: MessageMetadata) -> None:
-        """For a source: pass a message on to the target."""
+        """Called by a source: sends a message to the target."""
         self._begun().send(source, where)
 
     def settle(self) -> None:
-        """For a source, before it commits: wait until everything is delivered, or raise `NotMirrored`."""
+        """Called by a source before it commits: waits for delivery. Raises `NotMirrored`."""
         self._check_lost()
         self._begun().flush()
         self._check_lost()
 
     def failed(self, error: KafkaError) -> None:
-        """A source cannot be read further."""
+        """Called by a source that cannot be read further."""
         with self._lost_lock:
             self._failure = self._failure or error
         self._ended.set()
 
     def _lost(self, count: int, error: KafkaError) -> bool:
-        """The target's `Lost` callback."""
+        """The target's `Lost` callback; returns whether to continue."""
         abort = self._config.mirror.abort_on_send_failure
         with self._lost_lock:
             first = self._lost_error is None
@@ -162,16 +157,16 @@ class Mirror:
             )
 
     def _shut_down(self) -> None:
-        """Close the target last: sources commit when they end, and wait for the target before."""
+        """Closes the target last: sources commit when they end, and wait for the target first."""
         self._ended.set()
         aborted = self.aborted
         if aborted and self._target is not None:
-            # Messages after the lost ones must not be delivered before them.
+            # Messages after a lost one must not be delivered.
             self._target.close(at_once=True)
         for source in self._sources:
             source.end_reading()
         if self._target is not None and not aborted:
-            # Now, so that sources need not wait while they leave.
+            # Flush now, so that sources need not wait while they leave.
             self._target.flush()
         if self._lag_thread.is_alive():
             self._lag_thread.join(LAG_SECONDS)
@@ -191,13 +186,13 @@ class Mirror:
 
 
 def topics_of(config: Mirroring) -> TopicFilter:
-    """The filter of a configuration. Raises `InvalidConfig` for an invalid regular expression."""
+    """The topic filter of a configuration. Raises `InvalidConfig` for an invalid expression."""
     mirror = config.mirror
     internal = "|".join(INTERNAL_TOPICS)
     if mirror.blacklist is not None:
         chosen: TopicFilter = Blacklist(mirror.blacklist.strip(" \"'"))
         return Blacklist(f"{chosen.expression},{internal}") if mirror.exclude_internal_topics else chosen
-    # Blanks and quotes around an expression are ignored; within one they would count.
+    # Blanks and quotes around an expression are ignored; inside the combined one they would count.
     chosen = Whitelist((mirror.whitelist or "").strip(" \"'"))
     if not mirror.exclude_internal_topics:
         return chosen

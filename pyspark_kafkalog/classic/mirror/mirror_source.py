@@ -1,4 +1,4 @@
-"""A mirror's source: a cluster found through ZooKeeper, of either wire, or one given by its brokers."""
+"""A mirror's source: a cluster given by its ZooKeeper, of either wire, or by its brokers."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 
 LAG_SECONDS = 5.0
-"""How often the lag is asked for."""
+"""How often the lag is measured."""
 
 
 class Mirroring(Protocol):
-    """*Thread-safe.* The mirror, as its sources see it."""
+    """*Thread-safe.* The mirror as seen by its sources."""
 
     @property
     def aborted(self) -> bool:
-        """Whether nothing more is to be copied."""
+        """Whether to stop copying."""
         ...
 
     def copy(self, source: str, where: MessageMetadata) -> None:
-        """Pass a message on to the target; waits while too many are in flight."""
+        """Sends a message to the target; blocks while too many are in flight."""
         ...
 
     def settle(self) -> None:
-        """Return when all is delivered; raises `KafkaError` if it was not, and nothing may be committed."""
+        """Returns when all messages are delivered; raises `KafkaError` if some were not: do not commit."""
         ...
 
     def failed(self, error: KafkaError) -> None:
-        """A source cannot be read further."""
+        """Reports that a source cannot be read further."""
         ...
 
 
 class MirrorSource(Protocol):
-    """*Thread-safe.* A cluster that is read; messages and bytes are those since the start."""
+    """*Thread-safe.* A cluster to read from; counts are since the start."""
 
     name: str
 
@@ -61,28 +61,26 @@ class MirrorSource(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """Partitions that this mirror owns."""
+        """Partitions owned by this mirror."""
         ...
 
     @property
     def lag(self) -> int | None:
-        """Messages, in 0.7 bytes, that are not copied yet; None while unknown."""
+        """Messages (bytes in 0.7) not copied yet; None if unknown."""
         ...
 
     def start(self) -> None:
-        """Join the group, and start the threads. Raises `ConnectionLost` if ZooKeeper does not answer."""
+        """Joins the group and starts the threads. Raises `ConnectionLost` if ZooKeeper does not answer."""
         ...
 
-    def end_reading(self) -> None:
-        """Read no further."""
-        ...
+    def end_reading(self) -> None: ...
 
     def close(self) -> None:
-        """Commit what the target has, and leave the group."""
+        """Commits what was delivered to the target, and leaves the group."""
         ...
 
     def measure_lag(self) -> None:
-        """Ask for `lag`, unless that is done anyhow; raises `KafkaError`."""
+        """Updates `lag`, if it is not measured anyway; raises `KafkaError`."""
         ...
 
 
@@ -95,14 +93,14 @@ def source_of(
     *,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MirrorSource:
-    """The source with this configuration, which copies with ``streams`` threads; not connected yet."""
+    """The source for a configuration, with ``streams`` threads; not connected yet."""
     if isinstance(config, BrokersSourceConfig):
         return BrokersSource(name, config, topics, streams, mirror, clock=clock)
     return ZooKeeperSource(name, config, topics, streams, mirror, clock=clock)
 
 
 class ZooKeeperSource:
-    """A source that is read by a `ConsumerConnector`, with a thread for each stream."""
+    """Reads with a `ConsumerConnector`, with one thread per stream."""
 
     def __init__(
         self,
@@ -118,7 +116,7 @@ class ZooKeeperSource:
         self._connector = ConsumerConnector(config, before_commit=mirror.settle, clock=clock)
         self._copiers: list[_Copier] = []
         self.lag: int | None = None
-        """Written by the thread that measures it."""
+        """Written by the measuring thread."""
 
     @property
     def message_count(self) -> int:
@@ -151,7 +149,7 @@ class ZooKeeperSource:
 
 
 class _Copier:
-    """Copies one stream to the target. Its counters are written by its thread and read by any."""
+    """Copies one stream to the target. Its thread writes the counters; any thread reads them."""
 
     def __init__(self, mirror: Mirroring, source: str, stream: MessageStream) -> None:
         self.message_count = self.byte_count = 0
@@ -164,7 +162,7 @@ class _Copier:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop reading, and return when everything read is passed to the target."""
+        """Stops reading; returns when everything read was passed to the target."""
         self._stream.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -180,7 +178,7 @@ class _Copier:
 
 
 class BrokersSource:
-    """A source that is read by several `Consumer`s of one group, each with a thread of its own."""
+    """Reads with several `Consumer`s of one group, each in a thread of its own."""
 
     def __init__(
         self,
@@ -228,11 +226,11 @@ class BrokersSource:
             member.join()
 
     def measure_lag(self) -> None:
-        """Nothing: each member does that itself."""
+        """Nothing to do: each member measures its own."""
 
 
 class _Member:
-    """One consumer of the group and its thread, which alone uses it. Counters are read by any thread."""
+    """One consumer of the group and the only thread that uses it. Any thread may read the counters."""
 
     def __init__(
         self, source: str, config: BrokersSourceConfig, topics: TopicFilter, mirror: Mirroring, clock: Clock
@@ -292,7 +290,7 @@ class _Member:
             self.byte_count += len(one.value or b"") + len(one.key or b"")
 
     def _commit(self, consumer: Consumer) -> None:
-        """Commit what was copied. If others have the partitions meanwhile, they copy it again."""
+        """Commits what was copied; after a failure the partitions' next owner copies it again."""
         self._mirror.settle()
         try:
             consumer.commit()
@@ -311,7 +309,6 @@ class _Member:
 
 
 def _numbered(config: BrokersSourceConfig, number: int, streams: int) -> BrokersSourceConfig:
-    """Static members need names of their own."""
     if config.group_instance_id is None or streams == 1:
         return config
     return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
@@ -319,7 +316,7 @@ def _numbered(config: BrokersSourceConfig, number: int, streams: int) -> Brokers
 
 @contextmanager
 def _failures(source: str, failed: Callable[[KafkaError], None]) -> Iterator[None]:
-    """What ends a thread that copies is told to the mirror."""
+    """Reports an error that ends a copying thread to the mirror."""
     try:
         yield
     except KafkaError as e:

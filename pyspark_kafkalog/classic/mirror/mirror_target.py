@@ -1,4 +1,4 @@
-"""A mirror's target: a cluster of 0.7's wire or of today's, through the producer for it."""
+"""A mirror's target: a cluster on 0.7's wire or on today's, and the producer for it."""
 
 from __future__ import annotations
 
@@ -35,40 +35,37 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 1 << 20
-"""Payload after which a batch for 0.7 is sent, even with few messages."""
+"""Payload size at which a batch for 0.7 is sent."""
 
 _QUEUED_BYTES = 32 << 20
-"""Payload in flight to a target of 0.7 above which `send` waits, even with few messages."""
+"""Payload in flight to a 0.7 target above which `send` blocks."""
 
 Lost: TypeAlias = Callable[[int, KafkaError], bool]
-"""Called, on any thread, with the number of messages that could not be sent, and why; whether to continue
-sending.
-"""
+"""Called on any thread with the number of messages that failed and the error; returns whether to continue."""
 
 
 class MirrorTarget(Protocol):
-    """*Thread-safe.* Accepts messages in the order of each source partition, and keeps that order."""
+    """*Thread-safe.* Keeps the order of messages of each source partition."""
 
     def send(self, source: str, where: MessageMetadata) -> None:
-        """Send a message; waits while too many are in flight. Failures are reported to `Lost`."""
+        """Sends a message; blocks while too many are in flight. Failures go to `Lost`."""
         ...
 
     def flush(self) -> None:
-        """Return when all messages are delivered or reported as lost."""
+        """Returns when all messages are delivered or reported as lost."""
         ...
 
     def close(self, *, at_once: bool = False) -> None:
-        """Deliver what was accepted, or with ``at_once`` nothing more, and end."""
+        """Delivers accepted messages, or with ``at_once`` none, and ends."""
         ...
 
 
 class ProducerTarget:
-    """*Thread-safe: a lock guards its producers.* Today's wire, by a `Producer`, idempotent unless the target
-    needs message sets of v0 or v1.
+    """*Thread-safe: a lock guards its producers.* Sends on today's wire with a `Producer`, idempotent unless
+    the target needs message sets of v0 or v1.
 
-    A producer has one codec, so there is one for each codec to keep. When the codec changes within a source
-    partition, the producer of the earlier messages is flushed first, to keep the order. What v0 and v1 lack
-    is dropped with one warning: headers; zstd becomes gzip.
+    Uses one producer per codec. When the codec changes within a source partition, first flushes the previous
+    producer, to keep the order. For v0 and v1, drops headers with one warning, and zstd becomes gzip.
     """
 
     def __init__(
@@ -160,25 +157,21 @@ class ProducerTarget:
 
 
 class ByNumber:
-    """*Thread-safe: immutable.* Partitions by a key that is the partition's number at the source."""
+    """*Thread-safe: immutable.* The key is the partition number at the source."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """``key`` is a number of 0 or more."""
         return int(key) % partition_count
 
 
 class _Payload(NamedTuple):
-    """A message's payload for 0.7, and its codec."""
-
     data: bytes
     codec: Codec
 
 
 class RequestTarget:
-    """*Thread-safe: its queue is; sending belongs to its thread.* 0.7's wire, by a `SyncProducer` for each
-    broker.
+    """*Thread-safe: its queue is; sending belongs to its thread.* Sends on 0.7's wire with `SyncProducer`s.
 
-    One batch is in flight at a time, and is retried until the brokers have it, so none can overtake another.
+    Only one batch is in flight, and it is retried until the brokers have it, so none can overtake another.
     """
 
     def __init__(
@@ -190,7 +183,7 @@ class RequestTarget:
         lost: Lost,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Find the brokers."""
+        """Looks up the brokers."""
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
         self._queue = EventQueue(config.queue_size, clock=clock)
@@ -221,7 +214,7 @@ class RequestTarget:
         codec = where.codec if self._keep_codec else self._config.codec_of(where.topic)
         payload = _Payload(record.value or b"", codec if codec in CODECS else Codec.GZIP)
         key = where.partition if self._as_source else record.key
-        # Without ZooKeeper partitions are chosen at random, for a batch at a time.
+        # Without ZooKeeper, partitions are chosen at random, one per batch.
         key = None if self._config.broker_list is not None else key
         with self._room:
             self._room.wait_for(lambda: self._queued_bytes < _QUEUED_BYTES or self._given_up)
@@ -247,7 +240,6 @@ class RequestTarget:
         self._router.close()
 
     def _run(self) -> None:
-        """The thread: collect and send until the queue is closed and empty."""
         for items, _ in self._queue.batches(self._config.queue_time_ms / 1000, self._gather):
             self._send_batch(items)
             with self._room:
@@ -263,7 +255,7 @@ class RequestTarget:
     def _send_batch(self, items: Sequence[QueueItem]) -> None:
         try:
             self._deliver(items)
-        except Exception as e:  # such as a user's partitioner's: waiting threads must be woken
+        except Exception as e:  # for example from a user's partitioner; waiting threads must be woken
             _log.exception("sending to the target failed")
             failed = KafkaError(f"sending to the target failed: {e!r}")
             self._given_up = not self._lost(len(items), failed)
@@ -295,7 +287,7 @@ class RequestTarget:
                 return
 
     def _attempt(self, items: Sequence[QueueItem]) -> tuple[Sequence[QueueItem], KafkaError | None]:
-        """Send each broker its part; returns what is left of ``items``, in order, and why."""
+        """Sends each broker its part; returns the remaining items in order, and the first error."""
         parts: dict[BrokerNode, list[tuple[int, int]]] = defaultdict(list)
         routes: dict[tuple[str, Any], Destination] = {}
         try:
@@ -306,7 +298,7 @@ class RequestTarget:
                     routes[item.topic, item.key] = route
                 parts[route.broker].append((place, route.partition))
         except KafkaError as e:
-            # For Kafka a cluster without a live broker is a final error; a mirror retries it.
+            # Elsewhere "no live broker" is final; a mirror retries it.
             away = e.code == ErrorCode.BROKER_NOT_AVAILABLE
             return items, ConnectionLost(str(e)) if away else e
         left: list[int] = []
@@ -338,7 +330,7 @@ class RequestTarget:
 
 
 def _requests(rows: Sequence[tuple[QueueItem, int]]) -> list[ProducerRequest]:
-    """Runs of messages with the same codec, in the order of each partition."""
+    """Consecutive messages of the same codec together, in the order of each partition."""
     runs: dict[tuple[str, int], list[tuple[Codec, list[bytes]]]] = defaultdict(list)
     for item, partition in rows:
         found = runs[item.topic, partition]
@@ -353,7 +345,6 @@ def _requests(rows: Sequence[tuple[QueueItem, int]]) -> list[ProducerRequest]:
 
 
 def target_of(config: Mirroring, lost: Lost, *, clock: Clock = SYSTEM_CLOCK) -> MirrorTarget:
-    """The target of a configuration."""
     as_source = config.mirror.partition_assignment == AS_SOURCE
     if isinstance(config.target, Target07Config):
         return RequestTarget(

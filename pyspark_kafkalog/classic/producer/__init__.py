@@ -1,1 +1,1 @@
-"""Producers of the design papers: of one broker, synchronous or queued, and of all that ZooKeeper knows."""
+"""Producers of the design papers: for one broker, synchronous or queued, and for a whole cluster."""

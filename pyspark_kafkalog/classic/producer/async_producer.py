@@ -1,4 +1,4 @@
-"""The producer of one broker that queues events: a thread sends them in batches, by number and by time."""
+"""`AsyncProducer`: queues events for one broker; a thread sends them in batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QueueClosed(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """A queued event. ``key`` is the one that chose the partition; today's wire carries it."""
+    """A queued event. ``key`` chose the partition; today's wire also sends it."""
 
     data: Any
     topic: str
@@ -59,7 +59,7 @@ class EventQueue:
         return len(self._items)
 
     def put(self, item: QueueItem, timeout_ms: int) -> bool:
-        """Add ``item``; False if there is no room in time: 0 is at once, below 0 no limit."""
+        """False if there is no room within ``timeout_ms``; 0 does not wait, negative has no limit."""
         deadline = Deadline.after(timeout_ms / 1000, self._clock)
         with self._changed:
             while len(self._items) >= self._limit and not self._closed:
@@ -74,7 +74,7 @@ class EventQueue:
             return True
 
     def take(self, due: Deadline) -> QueueItem | None:
-        """The next event; None at ``due``, and earlier if `flush` is waiting and none is left."""
+        """The next event; None at ``due``, or earlier if the queue is empty and `flush` waits."""
         with self._changed:
             while not self._items:
                 if self._closed:
@@ -89,10 +89,10 @@ class EventQueue:
     def batches(
         self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
     ) -> Iterator[tuple[list[QueueItem], bool]]:
-        """All events in batches, until the queue is closed and empty; each with whether it is the last.
+        """Yields (batch, is last) until the queue is closed and empty.
 
-        ``add`` adds an event to a batch and returns whether that is full. A batch also ends ``seconds`` after
-        the one before and when `flush` is waiting; it may then be empty, and so may the last.
+        ``add`` adds an event to the batch and returns whether it is full. A batch also ends ``seconds`` after
+        the previous one and when `flush` waits; these and the last may be empty.
         """
         batch: list[QueueItem] = []
         due = Deadline.after(seconds, self._clock)
@@ -107,13 +107,13 @@ class EventQueue:
         yield batch, True
 
     def settle(self) -> None:
-        """Every event taken so far is sent, passed on or lost."""
+        """Marks all events taken so far as sent, passed on or lost."""
         with self._changed:
             self._settled = self._taken
             self._changed.notify_all()
 
     def flush(self, deadline: Deadline | None) -> bool:
-        """Wait until every event put so far is settled, without full batches; False at ``deadline``."""
+        """Waits until all events put so far are settled; False at ``deadline``."""
         with self._changed:
             target = self._put
             self._wanted = max(self._wanted, target)
@@ -123,13 +123,12 @@ class EventQueue:
             )
 
     def close(self) -> None:
-        """Refuse new events; queued ones can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def withdraw(self) -> list[QueueItem]:
-        """Close it and return the queued events."""
+        """Closes the queue and returns its events."""
         with self._changed:
             self._closed = True
             items = list(self._items)
@@ -140,54 +139,54 @@ class EventQueue:
 
 
 Lost: TypeAlias = Callable[[Sequence[QueueItem], Exception], None]
-"""Called with events that will not be sent, and why."""
+"""Called with events that will not be sent, and the error."""
 
 
 class CallbackHandler:
-    """Base of the hooks at the queue's stages; each does nothing unless overridden.
+    """Base class of hooks into the queue; each does nothing unless overridden.
 
-    ``before_enqueue`` and ``after_enqueue`` are called by the sending threads, the others by the
-    producer's own thread, one at a time. An error in the first two is raised to the sender; in the others
-    it is logged, and their events continue unchanged.
+    Sending threads call ``before_enqueue`` and ``after_enqueue``, whose errors reach the sender. The
+    producer's thread calls the others, one at a time; their errors are logged and the events continue
+    unchanged.
     """
 
     def init(self, props: Mapping[str, str]) -> None:
         """Called once, with ``callback.handler.props``."""
 
     def before_enqueue(self, item: QueueItem) -> QueueItem:
-        """Returns the item to queue instead of ``item``."""
+        """Returns the item to queue."""
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """``item`` is in the queue, or there was no room (``added`` False)."""
+        """``added`` is False if the queue had no room."""
 
     def after_dequeuing_existing_data(self, item: QueueItem) -> Sequence[QueueItem]:
-        """Returns the items for the batch instead of ``item``: any number."""
+        """Returns any number of items to add to the batch instead of ``item``."""
         return [item]
 
     def before_sending_data(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """Returns the batch to send instead of ``items``. Called by `DefaultEventHandler`."""
+        """Returns the batch to send. Called by `DefaultEventHandler`."""
         return items
 
     def last_batch_before_close(self) -> Sequence[QueueItem]:
-        """Returns items to add to the last batch when the producer is being closed."""
+        """Returns items to add to the last batch."""
         return []
 
     def after_failure(self, items: Sequence[QueueItem], error: Exception) -> None:
-        """``items`` are lost, and why. Not one of 0.7's hooks, which only logged this."""
+        """``items`` are lost. Not one of 0.7's hooks, which only logged this."""
 
     def close(self) -> None:
         """The last call."""
 
 
 class EventHandler:
-    """Base of a handler of batches, always called by the same thread."""
+    """Base class of handlers of batches; always called by the same thread."""
 
     def init(self, props: Mapping[str, str]) -> None:
         """Called once, with ``event.handler.props``."""
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Serialise and send ``events``, at least one. If this raises, they are lost."""
+        """Serialises and sends one or more ``events``; if it raises, they are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -197,8 +196,8 @@ class EventHandler:
 class DefaultEventHandler(EventHandler):
     """*Lives on its producer's thread.* Serialises a batch, compresses it by topic and partition, sends it.
 
-    Retriable errors are retried up to ``num.retries`` times. If one event cannot be sent at all, the batch is
-    halved until it is found, so that the others are sent.
+    Retries up to ``num.retries`` times. If an event cannot be sent at all, halves the batch until it is
+    found, so that the others are sent.
     """
 
     def __init__(
@@ -214,7 +213,7 @@ class DefaultEventHandler(EventHandler):
         self._retry = RetryPolicy(backoff_ms, 10 * backoff_ms, config.num_retries, patient=True)
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """See the class; does not raise for a lost batch, but reports it."""
+        """Does not raise for a lost batch, but reports it."""
         if self._callbacks is not None:
             try:
                 events = self._callbacks.before_sending_data(events)
@@ -258,7 +257,7 @@ class DefaultEventHandler(EventHandler):
 
 
 def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | NewRecord:
-    """The message of an event; with its key if the wire can carry one. Raises the encoder's errors."""
+    """The event's message, with its key if the wire has keys. Raises the encoder's errors."""
     payload = encoder.to_message(event.data)
     if protocol == PROTOCOL_07 or event.key is None:
         return payload
@@ -268,7 +267,7 @@ def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | New
 def collated(
     ready: Sequence[tuple[QueueItem, bytes | NewRecord]], config: AsyncProducerConfig
 ) -> list[ProducerRequest]:
-    """One request for each topic and partition, messages in order."""
+    """One request per topic and partition, messages in order."""
     sets: dict[tuple[str, int], list[bytes | NewRecord]] = defaultdict(list)
     for event, message in ready:
         sets[event.topic, event.partition].append(message)
@@ -284,9 +283,9 @@ _open_producers: weakref.WeakSet[AsyncProducer] = weakref.WeakSet()
 class AsyncProducer:
     """*Thread-safe.* Queues events for one broker; its thread sends them in batches.
 
-    A batch is sent when it has ``batch.size`` events or ``queue.time`` has passed since the last one. A full
-    queue refuses events, at once or after ``queue.enqueueTimeout.ms``. The thread owns the current
-    batch, the event handler and its `SyncProducer`; the queue has its own lock.
+    A batch is sent at ``batch.size`` events, or ``queue.time`` after the previous one. A full queue refuses
+    events, at once or after ``queue.enqueueTimeout.ms``. The thread owns the current batch, the event handler
+    and its `SyncProducer`.
 
         with AsyncProducer("localhost", 9093, {"queue.time": 100}) as producer:
             producer.send("clicks", b"one")
@@ -303,14 +302,14 @@ class AsyncProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Start the thread; it connects for the first batch. Objects have precedence over ``config``.
+        """Starts the thread, which connects for the first batch. Objects override classes in ``config``.
 
-        `InvalidConfig` if a property is not allowed or a class cannot be found.
+        Raises `InvalidConfig`: a property is not allowed, or a class cannot be found.
         """
         config = producer_config(AsyncProducerConfig, config)
         self.config: AsyncProducerConfig = config
         self.lost_count = 0
-        """Events that were accepted and could not be sent. Written by the thread only."""
+        """Accepted events that could not be sent. Only the thread writes it."""
         self._producer = SyncProducer(host, port, config, clock=clock)
         self._encoder = encoder or new_instance(config.serializer_class, ENCODERS, "serializer.class")
         if callback_handler is None and config.callback_handler is not None:
@@ -334,11 +333,11 @@ class AsyncProducer:
         _open_producers.add(self)
 
     def send(self, topic: str, event: Any, partition: int = ANY_PARTITION, key: Any = None) -> None:
-        """Queue one event. Raises `QueueFull` or `QueueClosed`: it was not accepted."""
+        """Raises `QueueFull` or `QueueClosed`: the event was not accepted."""
         self.enqueue(QueueItem(event, topic, partition, key))
 
     def enqueue(self, item: QueueItem) -> None:
-        """Queue one event. Raises as `send`."""
+        """Raises as `send`."""
         if self._callbacks is not None:
             item = self._callbacks.before_enqueue(item)
         added = False
@@ -354,9 +353,9 @@ class AsyncProducer:
             )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what is queued without waiting for full batches; return when all of it was sent or is lost."""
+        """Sends queued events without waiting for full batches; returns when all are sent or lost."""
         if self.runs_here():
-            return  # A hook cannot wait for its own end.
+            return  # a hook cannot wait for itself
         deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
         if not self._queue.flush(deadline):
             raise TimeoutError(
@@ -364,23 +363,22 @@ class AsyncProducer:
             )
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is left, at most for ``timeout`` seconds, and end the thread. A second call does nothing.
+        """Sends what is left and ends the thread. A second call does nothing.
 
-        Raises:
-            TimeoutError: not all was sent in time; the thread continues.
+        Raises `TimeoutError`: not all was sent within ``timeout`` seconds; the thread continues.
         """
         self._queue.close()
         self._join(timeout)
 
     def retire(self) -> list[QueueItem]:
-        """Close without sending more, and return what was not sent, including a running batch if it fails."""
+        """Closes without sending more; returns unsent events, including a running batch if it fails."""
         self._retired = []
         left = self._queue.withdraw()
         self._join(None)
         return [*self._retired, *left]
 
     def runs_here(self) -> bool:
-        """Whether this is the sending thread, which also calls the hooks."""
+        """Whether this is the sending thread, which also runs the hooks."""
         return threading.current_thread() is self._thread
 
     def __enter__(self) -> AsyncProducer:
@@ -399,7 +397,6 @@ class AsyncProducer:
                 )
 
     def _run(self) -> None:
-        """The thread: collect and send until the queue is closed and empty."""
         for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
             if last and self._retired is None:
                 events.extend(self._call_hook([], lambda callbacks: callbacks.last_batch_before_close()))
@@ -431,7 +428,6 @@ class AsyncProducer:
     def _call_hook(
         self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
     ) -> Sequence[QueueItem]:
-        """A hook's result; ``otherwise`` if there is none or it fails, which is logged."""
         if self._callbacks is None:
             return otherwise
         try:
@@ -454,7 +450,7 @@ class AsyncProducer:
 
 
 def _close_at_exit() -> None:
-    """Send the events of a producer that the program did not close."""
+    """Sends events of producers that the program did not close."""
     for producer in list(_open_producers):
         logger.warning("an asynchronous producer was not closed; sending what is left")
         producer.close()

@@ -1,4 +1,4 @@
-"""The design papers' producer: it finds the brokers, chooses partitions by key, and sends or queues."""
+"""`ClassicProducer`: finds brokers, chooses partitions by key, and sends or queues events."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode
 logger = logging.getLogger(__name__)
 
 _ROUTE_ATTEMPTS = 5
-"""A broker may disappear between being chosen and being sent to; this often it is no coincidence."""
+"""A broker may disappear after it was chosen; this many times in a row is no coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerData:
-    """Events for one topic, and the key that chooses their partition, the same for all."""
+    """Events for one topic; ``key`` chooses the partition of all of them."""
 
     topic: str
     data: Sequence[Any]
@@ -50,9 +50,9 @@ class ClassicProducer:
         with ClassicProducer({"zk.connect": "localhost:2181", "producer.type": "async"}) as producer:
             producer.send(ProducerData("clicks", [b"one", b"two"], key="user-7"))
 
-    ``config`` has the properties of `ClassicProducerConfig`. The router's directory reports changes of live
-    brokers, on ZooKeeper's thread, to the pool with a channel to each. Handlers given as objects are shared
-    by the queues of all brokers and called by their threads.
+    ``config``: see `ClassicProducerConfig`. The router reports changes of live brokers to the pool of
+    channels, on ZooKeeper's thread. All brokers' queues share handler objects and call them from their
+    threads.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ClassicProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Find the brokers. Objects have precedence over classes in ``config``.
+        """Looks up the brokers. Objects override classes in ``config``.
 
         Raises:
             InvalidConfig: a property is missing or not allowed, or a class cannot be found.
@@ -89,20 +89,20 @@ class ClassicProducer:
 
     @property
     def brokers(self) -> list[int]:
-        """The ids of the brokers with a channel, sorted."""
+        """Sorted ids of the brokers with a channel."""
         return self._pool.brokers
 
     def send(self, *data: ProducerData | Sequence[ProducerData]) -> None:
-        """Send events, or queue them (``producer.type=async``).
+        """Sends events, or queues them (``producer.type=async``).
 
-        Each broker is sent its part, even if others fail; the first failure is raised.
+        If a broker fails, the others still get their part; the first failure is raised.
 
         Raises:
             QueueClosed: the producer is closed.
             QueueFull: a queue had no room in time; that event and those after it were not accepted.
-            TypeError: an event or key that the encoder or the partitioner does not accept.
-            ConnectionLost: a broker cannot be reached: it is unknown what it stored.
-            KafkaError: another error of a broker, or no broker is live.
+            TypeError: the encoder or partitioner does not accept an event or key.
+            ConnectionLost: a broker is unreachable; unknown what it stored.
+            KafkaError: another broker error, or no live broker.
         """
         if self._closed:
             raise QueueClosed("the producer is closed")
@@ -123,8 +123,7 @@ class ClassicProducer:
         )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when everything queued was sent or is lost, also for brokers that have disappeared, and is
-        handled by the brokers.
+        """Returns when all queued events, also those of dead brokers, are sent or lost, and handled.
 
         Raises:
             TimeoutError: not within ``timeout`` seconds.
@@ -133,10 +132,9 @@ class ClassicProducer:
         self._pool.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, at most ``timeout`` seconds for each broker, and close the connections.
+        """Sends queued events, up to ``timeout`` seconds per broker, and closes the connections.
 
-        Raises:
-            TimeoutError: not all was sent in time.
+        Raises `TimeoutError`: not all was sent in time.
         """
         self._closed = True
         try:
@@ -151,12 +149,10 @@ class ClassicProducer:
         self.close()
 
     def _routed(self, item: QueueItem) -> tuple[BrokerNode, QueueItem]:
-        """``item`` for a partition chosen now."""
         route = self._router.route(item.topic, item.key)
         return route.broker, replace(item, partition=route.partition)
 
     def _deliver(self, rows: Sequence[tuple[BrokerNode, QueueItem]]) -> list[QueueItem]:
-        """Send each broker its part; returns the items of brokers that have just disappeared."""
         parts: dict[BrokerNode, list[QueueItem]] = defaultdict(list)
         for broker, item in rows:
             parts[broker].append(item)
@@ -166,7 +162,7 @@ class ClassicProducer:
             try:
                 left += self._pool.channel(broker).send(items)
             except Exception as e:
-                # Any error, also an encoder's or a hook's: still send the other brokers' parts.
+                # Whatever the error, send the other brokers' parts.
                 failure = failure or e
                 if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
                     self._refresh_routes({item.topic for item in items})
@@ -177,7 +173,6 @@ class ClassicProducer:
         return left
 
     def _refresh_routes(self, topics: set[str]) -> None:
-        """A send failed: let the router look again. If it cannot, that is only logged."""
         for topic in topics:
             try:
                 self._router.failed(topic)
@@ -185,7 +180,7 @@ class ClassicProducer:
                 logger.warning("%s: the brokers cannot be looked up: %s", topic, e)
 
     def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
-        """Queue items of a dead broker again, on a thread of the pool. Waits until a broker accepts them."""
+        """Requeues a dead broker's items, on a thread of the pool; waits until a broker accepts them."""
         deadline = Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
         retry = RetryPolicy(self.config.retry_backoff_ms)
         logger.info("%d queued event(s) of a dead broker go to others", len(items))

@@ -1,4 +1,4 @@
-"""One producer for each live broker: the pool grows and shrinks with them."""
+"""One producer per live broker."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ class Channel(Protocol):
     """*Thread-safe.* Sends to one broker."""
 
     def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """Send or queue events; returns those refused because it is closed. Raises errors of sending."""
+        """Sends or queues events; returns those refused because it is closed. Raises sending errors."""
         ...
 
     def flush(self, timeout: float | None) -> None:
-        """Return when everything queued was sent or is lost. Raises `TimeoutError`."""
+        """Returns when all queued events are sent or lost. Raises `TimeoutError`."""
         ...
 
     def close(self, timeout: float | None) -> None:
-        """Send what is queued, then close. Raises `TimeoutError`."""
+        """Sends queued events, then closes. Raises `TimeoutError`."""
         ...
 
     def retire(self) -> list[QueueItem]:
-        """Close at once and return what was queued and not sent."""
+        """Closes at once; returns unsent events."""
         ...
 
     def runs_here(self) -> bool:
-        """Whether this is the sending thread, for which closing would wait."""
+        """Whether this is the sending thread, which must not wait for its own end."""
         ...
 
 
 class SyncChannel:
-    """*Thread-safe: its producer is.* Sends before it returns."""
-
     def __init__(self, producer: SyncProducer, config: ClassicProducerConfig, encoder: Encoder) -> None:
         self._producer, self._config, self._encoder = producer, config, encoder
         self._closed = False
@@ -78,8 +76,6 @@ class SyncChannel:
 
 
 class AsyncChannel:
-    """*Thread-safe: its producer is.* Queues."""
-
     def __init__(self, producer: AsyncProducer) -> None:
         self._producer = producer
 
@@ -107,8 +103,8 @@ class AsyncChannel:
 class ProducerPool:
     """*Thread-safe: its lock guards the channels by broker.*
 
-    A dead broker's channel is removed at once and closed on its own thread, because its current request
-    may take until its timeout; queued events go to ``send_elsewhere``.
+    A dead broker's channel is removed at once and closed on its own thread, as a request may run until its
+    timeout. Its queued events go to ``send_elsewhere``.
     """
 
     def __init__(
@@ -124,17 +120,17 @@ class ProducerPool:
 
     @property
     def brokers(self) -> list[int]:
-        """The ids of the brokers with a channel, sorted."""
+        """Sorted ids of the brokers with a channel."""
         with self._lock:
             return sorted(self._channels)
 
     def channel(self, broker: BrokerNode) -> Channel:
-        """The channel to ``broker``, created if need be. Raises `QueueClosed` once the pool is closed."""
+        """The broker's channel; creates it if needed. Raises `QueueClosed` once the pool is closed."""
         with self._lock:
             return self._channel(broker)
 
     def keep(self, live: Mapping[int, BrokerNode]) -> None:
-        """Have a channel to each of these brokers and to no other."""
+        """Keeps channels for exactly these brokers."""
         with self._lock:
             if self._closing:
                 return
@@ -144,7 +140,7 @@ class ProducerPool:
                 self._channel(broker)
 
     def flush(self, timeout: float | None) -> None:
-        """Flush every channel, after dead brokers' events were moved. `TimeoutError` after ``timeout`` s."""
+        """Moves dead brokers' events, then flushes all channels. Raises `TimeoutError`."""
         deadline = Deadline.after(timeout) if timeout is not None else None
         while True:
             with self._lock:
@@ -165,10 +161,9 @@ class ProducerPool:
                     return
 
     def close(self, timeout: float | None) -> None:
-        """Wait for retiring channels, then close every channel, each within ``timeout`` seconds.
+        """Waits for retiring channels, then closes all, each within ``timeout`` seconds.
 
-        Raises:
-            TimeoutError, KafkaError: the first failure; all are closed.
+        Raises the first `TimeoutError` or `KafkaError`, after closing all.
         """
         channels = self._closed_after_retiring(Deadline.after(timeout) if timeout is not None else None)
         failure: Exception | None = None
@@ -181,11 +176,11 @@ class ProducerPool:
             raise failure
 
     def _closed_after_retiring(self, deadline: Deadline | None) -> list[Channel]:
-        """Remove the channels once none is retiring, because their events go to these."""
+        """Removes the channels once none is retiring, as they take over its events."""
         while True:
             with self._lock:
                 self._closing = True
-                # One that ends may have retired another: its new broker had moved.
+                # A retiring one may have retired another whose broker moved.
                 threads = self._retiring_threads()
                 if not threads or (deadline is not None and deadline.passed):
                     self._closed = True
@@ -196,7 +191,7 @@ class ProducerPool:
                 thread.join(deadline.left if deadline is not None else None)
 
     def _retiring_threads(self) -> list[threading.Thread]:
-        """The threads of retiring channels, except those waiting for this one. Caller holds the lock."""
+        """Threads of retiring channels, except those waiting for this one. Caller holds the lock."""
         here = threading.current_thread()
         return [
             t for t, channel in self._retiring if t.is_alive() and t is not here and not channel.runs_here()
@@ -207,7 +202,7 @@ class ProducerPool:
             raise QueueClosed("the producer is closed")
         known = self._channels.get(broker.id)
         if known is not None and not _same_address(known[0], broker):
-            # Either address may be outdated; events queued there must not wait forever.
+            # Either address may be outdated; do not leave events in that queue.
             self._give_up(broker.id)
             known = None
         if known is None:
@@ -215,7 +210,7 @@ class ProducerPool:
         return known[1]
 
     def _give_up(self, id: int) -> None:
-        """Remove a channel, and close it on its own thread. Caller holds the lock."""
+        """Removes a channel and closes it on its own thread. Caller holds the lock."""
         broker, channel = self._channels.pop(id)
         logger.info("%s is gone", broker)
         thread = threading.Thread(

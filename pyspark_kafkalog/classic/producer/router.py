@@ -1,7 +1,7 @@
-"""From an event to its broker and partition: encoders, partitioners, directories of brokers, and routers.
+"""Chooses broker and partition of an event: encoders, partitioners, broker directories and routers.
 
 ``partition(key, count)`` indexes the topic's sorted partitions: by broker and number on 0.7's wire, by number
-alone on today's. Without a key the partition is random.
+on today's. Without a key the partition is random.
 """
 
 from __future__ import annotations
@@ -37,42 +37,41 @@ _INT_BITS, _LONG_BITS = 32, 64
 
 
 class Partitioner(Protocol):
-    """Chooses a partition by a key that is not None. May be called by several threads."""
+    """Chooses a partition by a key that is not None. Called from several threads."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """A number from 0 to ``partition_count`` - 1."""
+        """A number below ``partition_count``."""
         ...
 
 
 class JavaHashPartitioner:
-    """*Thread-safe: immutable.* ``abs(key.hashCode) % count``, as 0.7's ``DefaultPartitioner``.
+    """*Thread-safe: immutable.* ``abs(key.hashCode) % count``, as in 0.7's ``DefaultPartitioner``.
 
-    For -2^31, whose absolute value does not fit Java's int, 0.7 may raise; here 2^31 is used.
+    For hash code -2^31 0.7 may raise; this uses 2^31.
     """
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """The partition of a str, an int or bytes. Raises `TypeError` for any other key."""
+        """For str, int or bytes. Raises `TypeError` for other keys."""
         return abs(java_hash(key)) % partition_count
 
 
 class Murmur2Partitioner:
-    """*Thread-safe: immutable.* As Kafka's own clients since 0.8.2."""
+    """*Thread-safe: immutable.* As in Kafka's clients since 0.8.2."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """The partition of bytes, or of a str's UTF-8. Raises `TypeError` for any other key."""
+        """For bytes or str (UTF-8). Raises `TypeError` for other keys."""
         return partition_for(key_bytes(key), partition_count)
 
 
 PARTITIONERS: dict[str, type] = {"kafka.producer.DefaultPartitioner": JavaHashPartitioner}
-"""Java class names in configurations of the first generation."""
+"""By Java class name, as in configurations of the first generation."""
 
 
 def java_hash(key: Any) -> int:
-    """Java's ``hashCode``, a signed 32-bit number.
+    """Java's ``hashCode`` as a signed 32-bit number.
 
-    A str as ``String``, by its UTF-16 units; an int as ``Integer`` if it fits, else as
-    ``Long``. Bytes as the string of these characters, so that an ASCII key hashes the same as str and as
-    bytes: Java itself hashes arrays by identity. `TypeError` for a number beyond ``Long``.
+    A str hashes as ``String``, an int as ``Integer`` or, if larger, ``Long``. Bytes hash as the str of these
+    characters, as Java hashes arrays by identity. Raises `TypeError` for ints beyond ``Long``.
     """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
@@ -101,52 +100,51 @@ def _signed(bits: int) -> int:
 
 
 class BrokerPartition(NamedTuple):
-    """A partition and its broker. Sorted as partitioners index them."""
+    """A partition and its broker, in the sort order that partitioners index."""
 
     broker: int
     partition: int
 
 
 Changed: TypeAlias = Callable[[Mapping[int, BrokerNode]], object]
-"""Called with the live brokers when they have changed."""
+"""Called with the live brokers after each change."""
 
 
 class BrokerDirectory(Protocol):
-    """*Thread-safe.* A producer's knowledge of brokers and topics."""
+    """*Thread-safe.* Metadata of brokers and topics."""
 
     def start(self, changed: Changed) -> None:
-        """Look up the brokers; ``changed`` is called now, and later on any thread."""
+        """Looks up the brokers; calls ``changed`` now, and later on any thread."""
         ...
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """A topic's partitions in the order for partitioners; at least one."""
+        """A topic's partitions in partitioner order; at least one."""
         ...
 
     def broker(self, broker: int) -> BrokerNode | None:
-        """A live broker; None if there is none with this id."""
+        """The live broker with this id, or None."""
         ...
 
     def refresh(self, topic: str) -> None:
-        """Metadata of ``topic`` or the brokers proved wrong: look up again before the next use."""
+        """Looks up ``topic`` and the brokers again before the next use."""
         ...
 
     def close(self) -> None: ...
 
 
 def _ignore_change(_live: Mapping[int, BrokerNode]) -> None:
-    """The callback before `BrokerDirectory.start`."""
+    """Callback until `BrokerDirectory.start`."""
 
 
 class ZooKeeperDirectory:
     """*Thread-safe: its lock guards its data.* Reads the registries, and again when a watch fires.
 
-    The watches are the design papers' four: one on the list of brokers; others below a topic's node, from its
-    first use on, for its creation and for further brokers. A new topic is sent to the first partition of
-    every live broker, which creates it.
+    The design papers' watches: on the list of brokers, and from a topic's first use on its creation and its
+    brokers. A new topic goes to the first partition of every live broker, which creates it.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
-        """``first_partition`` is where a new topic is sent to."""
+        """``first_partition`` is the partition for new topics."""
         self._session, self._layout, self._first = session, layout, first_partition
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._live: dict[int, BrokerNode] = {}
@@ -177,7 +175,7 @@ class ZooKeeperDirectory:
             if not found:
                 found = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
             elif change == self._changes[topic]:
-                # A watch that fired since then has newer data.
+                # If a watch has fired since then, this data is old.
                 self._partitions[topic] = found
         if not found:
             where = f"{self._session.hosts}{self._session.chroot}{self._layout.brokers}"
@@ -197,7 +195,6 @@ class ZooKeeperDirectory:
         self._session.close()
 
     def _order(self, row: BrokerPartition) -> tuple[int, int]:
-        """By broker and number if each broker has its own partitions, else by number."""
         return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
 
     def _topic_changed(self, topic: str) -> None:
@@ -206,8 +203,7 @@ class ZooKeeperDirectory:
             self._partitions.pop(topic, None)
 
     def _look(self) -> None:
-        """Read the live brokers, and call back if they have changed."""
-        # Held during reading and calling back, so that the latest data is reported last.
+        # Held for both reading and calling back, so that the latest data is reported last.
         with self._looking:
             live = brokers(self._session, self._layout)
             with self._lock:
@@ -218,7 +214,7 @@ class ZooKeeperDirectory:
 
 
 class ClusterDirectory:
-    """*Thread-safe: its lock is held during each look-up.* Asks a broker on today's wire."""
+    """*Thread-safe: its lock is held during each look-up.* Asks a broker, on today's wire."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._cluster = Cluster(config, clock=clock)
@@ -267,7 +263,7 @@ class ClusterDirectory:
 
 
 def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> BrokerDirectory:
-    """The directory for a configuration: in ZooKeeper, or of the brokers on today's wire."""
+    """The directory of a configuration: ZooKeeper, or the brokers on today's wire."""
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
         client = replace(config.for_todays_wire(*addresses), servers_option="broker.list")
@@ -277,28 +273,25 @@ def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) 
 
 
 class Destination(NamedTuple):
-    """A broker and its partition; `ANY_PARTITION` lets the broker choose."""
+    """`ANY_PARTITION` lets the broker choose."""
 
     broker: BrokerNode
     partition: int
 
 
 class Router(Protocol):
-    """*Thread-safe.* Chooses broker and partition for each message."""
-
     def start(self, changed: Changed) -> None:
-        """Look up the brokers; ``changed`` is called with them now and later."""
+        """Looks up the brokers; calls ``changed`` now and later."""
         ...
 
     def route(self, topic: str, key: Any) -> Destination:
-        """The broker and partition for a message with this key.
-
-        Raises `InvalidPartitions` for a partitioner's wrong number, BROKER_NOT_AVAILABLE for no live broker.
+        """Raises `InvalidPartitions` for a partitioner's invalid number, BROKER_NOT_AVAILABLE if no broker
+        is live.
         """
         ...
 
     def failed(self, topic: str) -> None:
-        """A send to the topic failed: the metadata may be outdated."""
+        """Reports a failed send to the topic; the metadata may be outdated."""
         ...
 
     def close(self) -> None: ...
@@ -307,7 +300,7 @@ class Router(Protocol):
 class RandomRouter:
     """*Thread-safe: immutable.* ``broker.list``: a random broker and partition, whatever the key.
 
-    Brokers are not watched: a message for a dead one fails.
+    Brokers are not watched, so messages for a dead one fail.
     """
 
     def __init__(self, brokers: Sequence[BrokerNode], seed: int | None = None) -> None:
@@ -321,18 +314,18 @@ class RandomRouter:
         return Destination(self._random.choice(self._brokers), ANY_PARTITION)
 
     def failed(self, topic: str) -> None:
-        """There is nothing to refresh."""
+        """Nothing to refresh."""
 
     def close(self) -> None: ...
 
 
 class PartitionRouter:
-    """*Thread-safe: its directory is.* The partitioner's number indexes the topic's sorted partitions."""
+    """*Thread-safe: its directory is.* Uses a partitioner on the topic's sorted partitions."""
 
     def __init__(
         self, directory: BrokerDirectory, partitioner: Partitioner, retries: int, seed: int | None = None
     ) -> None:
-        """``retries`` is how often the directory looks again for an unknown broker."""
+        """``retries``: how often to look up an unknown broker again."""
         self._directory, self._partitioner, self._retries = directory, partitioner, retries
         self._random = random.Random(seed)
 
@@ -340,7 +333,6 @@ class PartitionRouter:
         self._directory.start(changed)
 
     def route(self, topic: str, key: Any) -> Destination:
-        """See `Router`."""
         for _ in range(self._retries + 1):
             rows = self._directory.partitions(topic)
             chosen = rows[self._chosen(topic, key, len(rows))]
@@ -369,7 +361,7 @@ class PartitionRouter:
 
 
 def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = None) -> Router:
-    """The router for a configuration; ``partitioner`` has precedence over ``partitioner.class``."""
+    """The router of a configuration; ``partitioner`` overrides ``partitioner.class``."""
     if config.zookeeper_connect is None and config.protocol == PROTOCOL_07:
         return RandomRouter([BrokerNode(*broker) for broker in config.brokers])
     if partitioner is None and config.partitioner_class is not None:
@@ -380,10 +372,10 @@ def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = N
 
 
 class Encoder(Protocol):
-    """Makes the payload of a message from an event. May be called by several threads."""
+    """Encodes events as message payloads. Called from several threads."""
 
     def to_message(self, event: Any) -> bytes:
-        """The payload. Its errors are reported to the event's sender."""
+        """Errors are reported to the sender."""
         ...
 
 
@@ -391,7 +383,6 @@ class DefaultEncoder:
     """*Thread-safe.* Events are bytes, used unchanged."""
 
     def to_message(self, event: Any) -> bytes:
-        """``event``, which must be bytes. Raises `TypeError`."""
         if isinstance(event, bytes):
             return event
         if isinstance(event, (bytearray, memoryview)):
@@ -402,17 +393,16 @@ class DefaultEncoder:
 
 
 class StringEncoder:
-    """*Thread-safe.* Events are text; messages are UTF-8."""
+    """*Thread-safe.* Encodes str events as UTF-8."""
 
     def to_message(self, event: Any) -> bytes:
-        """``event`` as UTF-8. Raises `TypeError` for other types."""
         if not isinstance(event, str):
             raise TypeError(f"an event must be str, not {type(event).__name__}")
         return event.encode()
 
 
 def key_bytes(key: Any) -> bytes:
-    """A key for today's wire: bytes, or str as UTF-8. Raises `TypeError`."""
+    """A key on today's wire: bytes, or str as UTF-8. Raises `TypeError` for other types."""
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, (bytes, bytearray, memoryview)):
@@ -424,11 +414,11 @@ ENCODERS: dict[str, type] = {
     "kafka.serializer.DefaultEncoder": DefaultEncoder,
     "kafka.serializer.StringEncoder": StringEncoder,
 }
-"""Those that the first generation's configurations name."""
+"""By Java class name, as in configurations of the first generation."""
 
 
 def new_instance(name: str, known: dict[str, type], source: str) -> Any:
-    """An instance of the class ``name``: one of ``known``, or Python's ``package.module.Class``."""
+    """An instance of ``name``: one of ``known``, or a Python ``package.module.Class``."""
     cls: Any = known.get(name)
     if cls is None:
         module, _, last = name.rpartition(".")

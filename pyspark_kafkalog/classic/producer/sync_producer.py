@@ -1,6 +1,4 @@
-"""The producer of one broker that sends at once, in either wire, over one connection; a load balancer may be
-between.
-"""
+"""`SyncProducer`: sends to one broker, on either wire, over one connection; allows for a load balancer."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ logger = logging.getLogger(__name__)
 class ProducerRequest:
     """Messages for one partition; with `ANY_PARTITION` the broker chooses, on today's wire at random.
 
-    A message is its payload; a `NewRecord` has the other fields that today's wire can carry.
+    A message is its payload, or a `NewRecord` for the other fields of today's wire.
     """
 
     topic: str
@@ -57,37 +55,33 @@ class ProducerRequest:
 
 
 class BrokerWriter(Protocol):
-    """*Not thread-safe: one thread at a time.* One broker, over one connection."""
+    """*Not thread-safe: one thread at a time.* Writes to one broker over one connection."""
 
     peer: str
 
     @property
-    def broken(self) -> bool:
-        """Whether the connection can no longer be used."""
-        ...
+    def broken(self) -> bool: ...
 
     @property
-    def unconfirmed(self) -> int:
-        """Number of requests that the broker has not confirmed."""
-        ...
+    def unconfirmed(self) -> int: ...
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
-        """Send them; with ``request.required.acks`` return when the broker has them."""
+        """Sends the requests; with ``request.required.acks`` waits until the broker has them."""
         ...
 
     def confirm(self, deadline: Deadline) -> None:
-        """Return when the broker has handled everything sent."""
+        """Waits until the broker has handled everything sent."""
         ...
 
     def look(self) -> None:
-        """Raise `ConnectionLost` if the broker has closed the connection; does not wait."""
+        """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
         ...
 
     def close(self) -> None: ...
 
 
 class BrokerWriter07:
-    """*Not thread-safe: one thread at a time.* 0.7's wire."""
+    """*Not thread-safe: one thread at a time.* Writes on 0.7's wire."""
 
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
@@ -137,7 +131,7 @@ class BrokerWriter07:
         return self._encoded(request, [_payload(request.topic, message) for message in request.messages])
 
     def _encoded(self, request: ProducerRequest, payloads: Sequence[bytes]) -> bytes:
-        """One set; a compressed one above the limit becomes several."""
+        """One message set; a compressed one above the limit is split."""
         if request.codec is Codec.NONE:
             largest = max(map(len, payloads))
             if largest > self._limit:
@@ -158,7 +152,7 @@ class BrokerWriter07:
 
 
 class BrokerWriter08:
-    """*Not thread-safe: one thread at a time.* The wire since 0.8; the broker must lead the partitions.
+    """*Not thread-safe: one thread at a time.* Writes on the wire since 0.8, to the partitions' leader.
 
     Brokers before 0.11 get message sets, which have no headers.
     """
@@ -188,17 +182,17 @@ class BrokerWriter08:
             if not chunks:
                 continue
             encoding.produce_version(self._connection)
-            # Also for a given partition: this request creates a missing topic.
+            # Needed for a given partition too: this look-up creates a missing topic.
             known = self._known(request.topic, deadline)
             chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
             tp = TopicPartition(request.topic, chosen)
             batches[tp] += [self._batch(chunk, encoding) for chunk in chunks]
-        # A request may have one batch per partition.
+        # A request may have only one batch per partition.
         while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:
             self._send(waiting, deadline)
 
     def confirm(self, deadline: Deadline) -> None:
-        """Nothing to do: each request has its response before `write` returns."""
+        """Nothing to do: `write` waits for each response."""
 
     def look(self) -> None:
         self._connection.receive_now()
@@ -207,7 +201,7 @@ class BrokerWriter08:
         self._connection.close()
 
     def _chunks(self, request: ProducerRequest, encoding: Encoding) -> Iterator[list[NewRecord]]:
-        """The messages in batches of at most the limit, before compression."""
+        """Batches of messages within the size limit, before compression."""
         chunk: list[NewRecord] = []
         size = BATCH_HEADER_BYTES
         for message in request.messages:
@@ -269,7 +263,7 @@ class BrokerWriter08:
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
-        """The topic's partitions that this broker leads, as far as known; creates the topic."""
+        """The topic's known partitions that this broker leads; creates the topic."""
         attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
         while topic not in self._partitions:
             try:
@@ -290,7 +284,7 @@ class BrokerWriter08:
             code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
         led = {p.partition_index: p.leader_id for p in found.partitions if p.leader_id != _NO_LEADER}
-        # Behind a load balancer the broker has another address: then it may lead any partition.
+        # Behind a load balancer the broker's address differs: it may then lead any partition.
         ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
         chosen = [number for number, leader in led.items() if leader in ours] or list(led)
         if not chosen:
@@ -300,7 +294,7 @@ class BrokerWriter08:
 
 
 def _payload(topic: str, message: bytes | NewRecord) -> bytes:
-    """A message's payload for 0.7. Raises `InvalidRecord` if there is more to it."""
+    """The payload for 0.7. Raises `InvalidRecord` if other fields are set."""
     if not isinstance(message, NewRecord):
         return message
     if message.value is None or message.key is not None or message.headers:
@@ -315,18 +309,17 @@ WRITERS: dict[str, type[BrokerWriter07] | type[BrokerWriter08]] = {
     PROTOCOL_07: BrokerWriter07,
     PROTOCOL_08: BrokerWriter08,
 }
-"""By the value of the property ``protocol``."""
+"""By value of the property ``protocol``."""
 
 
 class SyncProducer:
-    """*Thread-safe: a lock is held during each send.* Sends to one broker, over one connection.
+    """*Thread-safe: a lock is held during each send.* Sends to one broker over one connection.
 
         with SyncProducer("localhost", 9093) as producer:
             producer.send("clicks", [b"one", b"two"])
 
-    ``config`` has the properties of `SyncProducerConfig`; `InvalidConfig` names a wrong one. Nothing is
-    retried: after a `ConnectionLost` it is unknown what was stored, and the caller decides. The first send
-    connects, and later ones again if the broker has closed the connection.
+    ``config``: see `SyncProducerConfig`. Nothing is retried: after a `ConnectionLost` it is unknown what was
+    stored. Connects on the first send, and again if the broker has closed the connection.
     """
 
     def __init__(
@@ -337,7 +330,7 @@ class SyncProducer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Does not connect yet."""
+        """Connects on the first send."""
         self.config: SyncProducerConfig = producer_config(SyncProducerConfig, config)
         self.peer = peer_name(host, port)
         self._host, self._port, self._clock = host, port, clock
@@ -354,19 +347,17 @@ class SyncProducer:
         partition: int = ANY_PARTITION,
         codec: Codec = Codec.NONE,
     ) -> None:
-        """Send messages to one partition, compressed together with ``codec``. Raises as `multi_send`."""
+        """Sends messages to one partition, compressed together with ``codec``. Raises as `multi_send`."""
         self.multi_send([ProducerRequest(topic, messages, partition, codec)])
 
     def multi_send(self, requests: Sequence[ProducerRequest]) -> None:
-        """Send messages to several partitions in one request.
+        """Sends messages to several partitions in one request.
 
         Raises:
-            MessageTooLarge: a message is above ``max.message.size``; nothing was sent.
-            InvalidRecord: a message has fields that the wire cannot carry; nothing was sent.
-            InvalidTopic: a topic's name is not allowed; nothing was sent.
-            ConnectionLost: the broker cannot be reached, or has closed the connection: it is unknown what
-                was stored. With ``request.required.acks=0`` that may concern earlier requests.
-            KafkaError: another error of the broker, or the producer is closed.
+            MessageTooLarge, InvalidRecord, InvalidTopic: too large, fields that the wire lacks, a bad name;
+                nothing was sent.
+            ConnectionLost: unknown what was stored, with ``request.required.acks=0`` of earlier requests too.
+            KafkaError: another broker error, or the producer is closed.
         """
         with self._lock:
             if self._closed:
@@ -382,10 +373,9 @@ class SyncProducer:
             self._renew_if_due(writer, deadline)
 
     def confirm(self) -> None:
-        """Return when the broker has handled everything sent: for ``request.required.acks=0``.
+        """Waits until the broker has handled everything sent; for ``request.required.acks=0``.
 
-        Raises:
-            ConnectionLost: it closed the connection; requests not confirmed before may be lost.
+        Raises `ConnectionLost`: the connection was closed; unconfirmed requests may be lost.
         """
         with self._lock:
             if self._writer is None or not self._writer.unconfirmed:
@@ -397,7 +387,7 @@ class SyncProducer:
                     self._drop()
 
     def close(self) -> None:
-        """Close the connection. A second call does nothing."""
+        """Closes the connection. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -412,7 +402,7 @@ class SyncProducer:
         return Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
 
     def _usable(self, deadline: Deadline) -> BrokerWriter:
-        """The connection, opened again if the broker has closed it since the last send."""
+        """The connection; reopened if the broker has closed it since the last send."""
         if self._writer is not None:
             try:
                 self._writer.look()
