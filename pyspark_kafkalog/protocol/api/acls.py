@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, wire
 
 LITERAL = 3
-"""The pattern type of versions without one: the resource's name itself."""
+"""The resource's name itself; implied by versions without a pattern type."""
 
 # --- DescribeAcls
 
@@ -45,7 +45,7 @@ class AclDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAclsResource:
-    """A pattern, with all ACLs of it that are meant."""
+    """A pattern with its matching ACLs."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -88,7 +88,7 @@ class AclCreationResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateAclsResponse:
-    """In the order of the request."""
+    """Results in request order."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AclCreationResult, ...] = wire(Array(AclCreationResult))

@@ -24,7 +24,7 @@ from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, FLOAT64, INT8, INT
 # --- DescribeCluster
 
 BROKERS = 1
-"""The ``endpoint_type`` of brokers; 2 is that of controllers."""
+"""The ``endpoint_type`` of brokers; controllers have 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class DescribableLogDirTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsRequest:
-    """The partitions in question; null asks for all."""
+    """The requested partitions; null is all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None = wire(Array(DescribableLogDirTopic), null_since=0)
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsPartition:
-    """``partition_size`` in bytes; ``offset_lag`` is how far a replica is behind."""
+    """``partition_size`` in bytes; ``offset_lag`` is the replica's lag."""
 
     partition_index: int = wire(INT32)
     partition_size: int = wire(INT64)
@@ -87,7 +87,7 @@ class DescribeLogDirsTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsResult:
-    """One directory; the sizes of its file system in bytes, -1 if they are not known."""
+    """One directory; sizes of its file system in bytes, -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     log_dir: str = wire(STRING)
@@ -108,7 +108,7 @@ class DescribeLogDirsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ComponentData:
-    """``match_type``: 0 the name in ``match``, 1 the default, 2 any that has a quota."""
+    """``match_type``: 0 the name in ``match``, 1 the default, 2 any with a quota."""
 
     entity_type: str = wire(STRING)
     match_type: int = wire(INT8)

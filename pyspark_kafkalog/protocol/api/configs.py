@@ -53,7 +53,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResource:
-    """A topic, or a broker by its id in decimals; null keys are all keys."""
+    """A topic, or a broker by its decimal id; null keys are all."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -69,7 +69,7 @@ class DescribeConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsSynonym:
-    """A property that the value can come from, in order of precedence."""
+    """A property that can provide the value, in order of precedence."""
 
     name: str = wire(STRING, 1)
     value: str | None = wire(STRING, 1, null_since=0)
@@ -78,7 +78,7 @@ class DescribeConfigsSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResourceResult:
-    """One property; the value of a secret is null."""
+    """One property; a secret's value is null."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
@@ -116,7 +116,7 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResource:
-    """A topic, or a broker by its id in decimals."""
+    """A topic, or a broker by its decimal id."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -131,7 +131,7 @@ class AlterConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResourceResponse:
-    """The result for one resource, of IncrementalAlterConfigs as well."""
+    """The result for one resource; also used by IncrementalAlterConfigs."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
@@ -149,7 +149,7 @@ class AlterConfigsResponse:
 
 
 class ConfigOperation(IntEnum):
-    """What happens to a property; the last two are for lists."""
+    """The last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -159,7 +159,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterableConfig:
-    """``value`` is null where the property is deleted."""
+    """``value`` is null for DELETE."""
 
     name: str = wire(STRING)
     config_operation: int = wire(INT8)
@@ -168,7 +168,7 @@ class IncrementalAlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsResource:
-    """A topic, or a broker by its id in decimals."""
+    """A topic, or a broker by its decimal id."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)

@@ -34,8 +34,8 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatRequest:
-    """Null, and -1 for the timeout, is "as before". ``member_epoch`` 0 joins, -1 leaves, -2 is a static
-    member that will be back soon. ``topic_partitions``: what the member holds.
+    """Null, and timeout -1, mean "unchanged". ``member_epoch`` 0 joins, -1 leaves, -2 is a static member that
+    returns soon. ``topic_partitions``: what the member owns.
     """
 
     group_id: str = wire(STRING)
@@ -57,7 +57,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatResponse:
-    """``assignment``: what the member may use at once; null where it did not change."""
+    """``assignment``: what the member may use now; null if unchanged."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -91,8 +91,8 @@ class DescribedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``assignment`` is what the member has, ``target_assignment`` what it is to have. ``member_type`` is 0
-    for the classic protocol, 1 for the newer, -1 where it is not known.
+    """``assignment`` is the current, ``target_assignment`` the intended one. ``member_type`` is 0 for the
+    classic protocol, 1 for the newer, -1 for unknown.
     """
 
     member_id: str = wire(STRING)

@@ -46,7 +46,7 @@ class OffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """Generation -1, no member: not from the group. ``retention_time_ms`` -1 (2-4): the broker's default."""
+    """Generation -1, no member: committed from outside. ``retention_time_ms`` -1 (2-4): broker's default."""
 
     group_id: str = wire(STRING)
     generation_id_or_member_epoch: int = wire(INT32, 1, default=-1, ignorable=True)
@@ -91,7 +91,7 @@ class OffsetFetchRequestTopics:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestGroup:
-    """One group (version 8); null topics are all. Its member asks with its epoch, others with -1."""
+    """One group (version 8); null topics are all. Only members have an epoch, others -1."""
 
     group_id: str = wire(STRING, 8)
     member_id: str | None = wire(STRING, 9, null_since=9, ignorable=True)
@@ -103,7 +103,7 @@ class OffsetFetchRequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """``require_stable``: fail while a transaction may still change the offsets."""
+    """``require_stable``: fail while a transaction can still change the offsets."""
 
     group_id: str = wire(STRING, 0, 7)
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
@@ -115,7 +115,7 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """Offset -1 is none."""
+    """Offset -1: nothing committed."""
 
     partition_index: int = wire(INT32, 0, 7)
     committed_offset: int = wire(INT64, 0, 7)
@@ -154,7 +154,7 @@ class OffsetFetchResponseGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponse:
-    """The offsets; ``error_code`` is the group's (versions 2-7)."""
+    """``error_code`` is the group's (versions 2-7)."""
 
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), 0, 7)
@@ -196,7 +196,7 @@ class OffsetDeleteResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponse:
-    """``error_code`` is the group's; then there are no topics."""
+    """``error_code`` is the group's; with an error there are no topics."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     throttle_time_ms: int = wire(INT32, ignorable=True)

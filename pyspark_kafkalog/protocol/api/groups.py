@@ -38,7 +38,7 @@ from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRI
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequestProtocol:
-    """An assignment strategy that the member has, and what it tells those who assign by it."""
+    """An assignment strategy, with the member's metadata for those who assign by it."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
@@ -46,7 +46,7 @@ class JoinGroupRequestProtocol:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequest:
-    """``member_id`` is empty at first. ``protocols``: those it has, the one it prefers first."""
+    """``member_id`` is empty at first. ``protocols`` are in order of preference."""
 
     group_id: str = wire(STRING)
     session_timeout_ms: int = wire(INT32)
@@ -67,7 +67,7 @@ class JoinGroupResponseMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse:
-    """The leader alone is told the ``members``, and assigns unless ``skip_assignment``."""
+    """Only the leader gets ``members``; it assigns unless ``skip_assignment``."""
 
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -91,7 +91,7 @@ class SyncGroupRequestAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequest:
-    """``assignments`` come from the leader alone."""
+    """Only the leader sends ``assignments``."""
 
     group_id: str = wire(STRING)
     generation_id: int = wire(INT32)
@@ -133,7 +133,7 @@ class HeartbeatResponse:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """An empty ``member_id`` with an instance is whoever has that instance."""
+    """An empty ``member_id`` with an instance selects the instance's current member."""
 
     member_id: str = wire(STRING, 3)
     group_instance_id: str | None = wire(STRING, 3, null_since=3)
@@ -172,8 +172,8 @@ class DescribeGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """One member. Metadata and assignment are the client's own bytes; a consumer's are
-    those of `protocol.consumer_protocol`.
+    """One member; metadata and assignment are the client's bytes, a consumer's those of
+    `protocol.consumer_protocol`.
     """
 
     member_id: str = wire(STRING)
@@ -186,7 +186,7 @@ class DescribedGroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """One group; ``protocol_data`` is the assignment strategy of its members."""
+    """``protocol_data`` is the members' assignment strategy."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, 6, null_since=6)
@@ -209,7 +209,7 @@ class DescribeGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Without a filter: groups in any state, of any type."""
+    """Without filters: all states and types."""
 
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
     types_filter: tuple[str, ...] = wire(Array(STRING), 5)
@@ -217,7 +217,7 @@ class ListGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group; the protocol type is empty if it only has offsets. The type is "classic" or "consumer"."""
+    """Groups with only offsets have no protocol type. The group type is "classic" or "consumer"."""
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
@@ -227,7 +227,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsResponse:
-    """The groups of this broker; the list may be incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
+    """This broker's groups; possibly incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)

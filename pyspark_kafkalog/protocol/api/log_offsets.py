@@ -40,7 +40,7 @@ class ListOffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest:
-    """The timestamps to look up; ``replica_id`` -1 is a consumer."""
+    """``replica_id`` -1 is a consumer."""
 
     replica_id: int = wire(INT32, default=-1)
     isolation_level: int = wire(INT8, 2)
@@ -49,7 +49,7 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp, -1 for none; in version 0 starts of segments before it."""
+    """The first record at or after the timestamp, -1 for none; in version 0, segment starts before it."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -76,7 +76,7 @@ class ListOffsetsResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderPartition:
-    """The epoch whose end is asked for; ``current_leader_epoch`` -1 is a client that does not know it."""
+    """The epoch whose end is requested; ``current_leader_epoch`` -1 is unknown."""
 
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, default=-1, ignorable=True)
@@ -91,7 +91,7 @@ class OffsetForLeaderTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderEpochRequest:
-    """``replica_id`` -1 is a consumer, -2 one that may ask before it has been told a version."""
+    """``replica_id`` -1 is a consumer, -2 the default of versions without the field."""
 
     replica_id: int = wire(INT32, 3, default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = wire(Array(OffsetForLeaderTopic))
@@ -99,7 +99,7 @@ class OffsetForLeaderEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """The largest epoch that is not above the one asked for, and the offset after its last; -1 if unknown."""
+    """The largest epoch up to the requested one, and the offset after its last record; -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     partition: int = wire(INT32)
@@ -124,7 +124,7 @@ class OffsetForLeaderEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsPartition:
-    """What is below ``offset`` is to go; -1 is the high watermark."""
+    """Delete records below ``offset``; -1 is the high watermark."""
 
     partition_index: int = wire(INT32)
     offset: int = wire(INT64)
@@ -144,7 +144,7 @@ class DeleteRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsPartitionResult:
-    """Where the partition begins now; -1 with an error."""
+    """The partition's new start; -1 with an error."""
 
     partition_index: int = wire(INT32)
     low_watermark: int = wire(INT64)

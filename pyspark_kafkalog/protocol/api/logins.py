@@ -33,7 +33,7 @@ class SaslHandshakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeResponse:
-    """``mechanisms`` are those of the listener, whether or not the requested one is among them."""
+    """``mechanisms`` are the listener's, also after an unsupported one was requested."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     mechanisms: tuple[str, ...] = wire(Array(STRING))
@@ -44,7 +44,7 @@ class SaslHandshakeResponse:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateRequest:
-    """``auth_bytes`` may hold a password: it has no place in a ``repr``."""
+    """``auth_bytes`` may hold a password, so ``repr`` omits it."""
 
     auth_bytes: bytes = wire(BYTES)
 
@@ -54,7 +54,7 @@ class SaslAuthenticateRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """``session_lifetime_ms`` is the time until the client must log in again; 0 is for ever."""
+    """``session_lifetime_ms``: the client must log in again within this time; 0 is forever."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
@@ -108,8 +108,8 @@ class ScramCredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialUpsertion:
-    """``salted_password`` is PBKDF2 of the password with the ``salt`` and the ``iterations``. It is as good
-    as the password, and has no place in a ``repr``.
+    """``salted_password`` is PBKDF2 of the password with ``salt`` and ``iterations``. ``repr`` omits it,
+    since it is as sensitive as the password.
     """
 
     name: str = wire(STRING)
@@ -137,7 +137,7 @@ class AlterUserScramCredentialsResult:
 
 @dataclass(frozen=True, slots=True)
 class AlterUserScramCredentialsResponse:
-    """One result for each user that the request names."""
+    """One result per user in the request."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AlterUserScramCredentialsResult, ...] = wire(Array(AlterUserScramCredentialsResult))

@@ -58,7 +58,7 @@ class ApiVersion:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeatureKey:
-    """The versions of a feature that the broker could use."""
+    """Versions of a feature that the broker supports."""
 
     name: str = wire(STRING, 3)
     min_version: int = wire(INT16, 3)
@@ -67,7 +67,7 @@ class SupportedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatureKey:
-    """The versions of a feature that the whole cluster uses."""
+    """Versions of a feature that the whole cluster uses."""
 
     name: str = wire(STRING, 3)
     max_version_level: int = wire(INT16, 3)
@@ -76,7 +76,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """The served APIs; ``finalized_features_epoch`` -1 is unknown."""
+    """``finalized_features_epoch`` -1 is unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     api_keys: tuple[ApiVersion, ...] = wire(Array(ApiVersion))
@@ -96,7 +96,7 @@ class ApiVersionsResponse:
 _METADATA_FLEXIBLE_SINCE = 9
 
 NOT_ASKED = -2147483648
-"""The authorized operations if the request did not ask for them."""
+"""Authorized operations that were not requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """The wanted topics; null (from version 1) is all."""
+    """Null ``topics`` (from version 1) is all."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire(Array(MetadataRequestTopic), null_since=1)
     allow_auto_topic_creation: bool = wire(BOOL, 4, default=True)
@@ -125,7 +125,7 @@ class MetadataResponseBroker:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponsePartition:
-    """One partition; ``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
+    """``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     partition_index: int = wire(INT32)
@@ -138,7 +138,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """One topic; ``name`` is null only for an unknown id (from version 12)."""
+    """``name`` is null only for an unknown id (from version 12)."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     name: str | None = wire(STRING, null_since=12)
@@ -150,13 +150,12 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """A `MetadataResponseTopic` encoded in one version, for responses of that version."""
+    """A `MetadataResponseTopic` encoded for responses of one version."""
 
     data: bytes
 
 
 def written_topic(topic: MetadataResponseTopic, version: int) -> CachedTopic:
-    """``topic`` encoded in ``version``."""
     out = Output()
     codec(MetadataResponseTopic, version, version >= _METADATA_FLEXIBLE_SINCE).write(out, topic)
     return CachedTopic(bytes(out))

@@ -51,7 +51,7 @@ class CreatableTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """A topic to create; with ``assignments``, the two counts are -1."""
+    """With ``assignments``, both counts are -1."""
 
     name: str = wire(STRING)
     num_partitions: int = wire(INT32)
@@ -78,7 +78,7 @@ class CreatableTopicConfigs:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicResult:
-    """The result for one topic; ``configs`` is null if the client may not see them."""
+    """``configs`` is null if the client may not see them."""
 
     name: str = wire(STRING)
     topic_id: UUID = wire(UUID_TYPE, 7, ignorable=True)
@@ -118,7 +118,7 @@ class DeleteTopicsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeletableTopicResult:
-    """The result for one topic; ``name`` is null for an unknown id."""
+    """``name`` is null for an unknown id."""
 
     name: str | None = wire(STRING, null_since=6)
     topic_id: UUID = wire(UUID_TYPE, 6, ignorable=True)

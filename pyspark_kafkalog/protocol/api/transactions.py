@@ -83,7 +83,7 @@ class AddPartitionsToTxnResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResponse:
-    """All partitions are in the transaction, or none is."""
+    """Adds all partitions or none."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE, 4, ignorable=True)
@@ -123,7 +123,7 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """The decision is stored; the markers in the partitions follow."""
+    """Success: the decision is stored, and the markers in the partitions follow."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -152,7 +152,7 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """Generation -1 with an empty member id: the committer is not a member of the group."""
+    """Generation -1 with an empty member id: the committer is not a group member."""
 
     transactional_id: str = wire(STRING)
     group_id: str = wire(STRING)
@@ -246,7 +246,7 @@ class TopicData:
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """The state is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
+    """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     transactional_id: str = wire(STRING)
