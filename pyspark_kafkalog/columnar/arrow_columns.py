@@ -89,7 +89,6 @@ def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Arr
 def headers(
     rows: int, valid: pa.Buffer | None, nulls: int, starts: pa.Buffer, names: pa.Array, contents: pa.Array
 ) -> pa.Array:
-    """The column of headers built from its buffers."""
     pairs = pa.Array.from_buffers(HEADER, len(names), [None], 0, children=[names, contents])
     return pa.Array.from_buffers(HEADERS, rows, [valid, starts], nulls, children=[pairs])
 
@@ -106,7 +105,6 @@ class Constant:
         self._column = self._rows = self._made(0)
 
     def rows(self, count: int) -> pa.Array:
-        """``count`` rows, without copying."""
         if count > len(self._column):
             self._column = self._made(count)
         if count != len(self._rows):

@@ -59,7 +59,6 @@ _FAULTS = {
     Status.BAD_OFFSET: "its offset delta {} does not rise or leaves the batch",
     Status.TRAILING: "{} bytes follow the last record",
 }
-"""Descriptions of faults in a record."""
 
 
 class PlainWalks:
@@ -79,7 +78,6 @@ _ONE_BY_ONE = BatchRun(Status.ODD)
 
 
 def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimits) -> bool:
-    """Whether a block fits into a group with these totals."""
     return (
         block.kind is kind
         and records + block.record_count <= limits.records
@@ -212,7 +210,6 @@ class BatchWalk:
             raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 
     def _step(self, walks: Walks, place: WalkPosition) -> WalkedBlocks:
-        """`message_walk.step` from ``place`` on, which moves."""
         expected = ExpectedOffsets(place.lowest, place.asked, place.below)
         most = self._max_batch_bytes
         found = step(self._data, place.position, walks, expected, place.at, self._end, most)
@@ -276,7 +273,6 @@ class BatchWalk:
         yield table
 
     def _records(self, start: int, end: int, count: int, codec: Codec) -> tuple[memoryview, int, int]:
-        """Buffer, start and end of ``count`` records, decompressed."""
         buffer = self._data
         if codec and start < end:
             buffer = memoryview(decompress(codec, buffer[start:end], self._max_batch_bytes))
@@ -318,7 +314,6 @@ class BatchWalk:
 
 
 def block_records(block: Block) -> list[Record]:
-    """The wanted records of a block."""
     if block.kind is Kind.MESSAGES:
         return message_records(block)
     records = parse_records(

@@ -96,7 +96,6 @@ class EngineChoice:
         return lambda: engine
 
     def decoded(self, records: int) -> None:
-        """Count decoded records, whatever the engine."""
         with self._lock:
             self._records += records
 
@@ -202,7 +201,6 @@ class RecordBatchDecoder:
 
     @property
     def engine(self) -> str:
-        """Name of the engine for the next answer: ``numba`` or ``plain``."""
         return self._choose().name
 
     def decode(
@@ -296,7 +294,6 @@ class RecordBatchDecoder:
 
 
 def _larger(limits: ColumnLimits, stopped: Stopped) -> ColumnLimits:
-    """Limits raised for the record that did not fit."""
     return ColumnLimits(
         limits.records,
         max(limits.data_bytes, stopped.need_bytes),

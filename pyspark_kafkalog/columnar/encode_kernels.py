@@ -42,7 +42,6 @@ def _size_of(value):
 
 @_inlined
 def _put_number(at, value):
-    """Write the varint; returns the position after it."""
     left = np.uint64(value << 1 ^ value >> 63)
     while left >= np.uint64(128):
         put8(at, 0, np.int64(left & np.uint64(127)) | 128)
@@ -54,7 +53,6 @@ def _put_number(at, value):
 
 @_inlined
 def _put_cell(at, data, start, length):
-    """Write length and bytes; returns the position after them."""
     at = _put_number(at, length)
     if length > 0:
         copy(at, data + start, length)

@@ -47,7 +47,6 @@ class EntryWalk:
         self._nested: list[_Set] = []
         """Sets nested in the first of them, outermost first."""
         self._index = 0
-        """Inner index of the next message."""
 
     @property
     def next_offset(self) -> int:
@@ -143,7 +142,6 @@ class EntryWalk:
 
 
 def _fault(at: _Set, inner: bool) -> CorruptMessage:
-    """The error of the entry at ``at``."""
     where = f"byte {at.position} of the set in it" if inner else "its first byte"
     try:
         entry = next(entries(at.data[at.position :]), None)

@@ -33,7 +33,6 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 
 def _address(typingctx: Any, array: Any) -> Any:
-    """Address of an array's first byte."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -84,7 +83,6 @@ def _putter(bits: int) -> Any:
 
 
 def _copy(typingctx: Any, to: Any, of: Any, size: Any) -> Any:
-    """``memcpy`` between addresses."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, source = (_pointer(builder, address, 8) for address in args[:2])
@@ -150,13 +148,11 @@ def _pair(first: int, second: int) -> Any:
 
 
 def _loaded(builder: Any, address: Any, blocks_on: int = 0) -> Any:
-    """The block ``blocks_on`` blocks after an address."""
     place = builder.add(address, ir.Constant(_INT64, blocks_on * _BLOCK_BYTES))
     return builder.load(builder.inttoptr(place, _BLOCK.as_pointer()), align=1)
 
 
 def _folder(polynomial: int) -> Any:
-    """Makes the folding function of one CRC."""
 
     def folded(builder: Any, block: Any, blocks_on: int, onto: Any) -> Any:
         """``block`` moved ``blocks_on`` blocks ahead and added to ``onto``."""
@@ -303,7 +299,6 @@ def _crc_of_few(tables, pos, end, crc):
 
 @_inlined
 def crc_by_tables(tables, pos, size):
-    """CRC of ``size`` bytes at ``pos``; the tables select which CRC."""
     return _crc_of_few(tables, pos, pos + size, np.int64(_ALL_BITS)) ^ _ALL_BITS
 
 

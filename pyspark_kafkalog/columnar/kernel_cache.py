@@ -32,7 +32,6 @@ KernelName = Literal[
     "encode_records",
     "choose_partitions",
 ]
-"""Kernels for v2 batches, v0 and v1 messages, 0.7 entries, and encoding."""
 
 _MODULES: dict[KernelName, str] = {
     "walk_batches": "record_kernels",
@@ -45,7 +44,6 @@ _MODULES: dict[KernelName, str] = {
 }
 
 _DEPENDED_ON = ("types", "intrinsics", "kernel_columns")
-"""Modules that kernels depend on besides their own."""
 
 _lock = threading.Lock()
 _loaded: dict[KernelName, tuple[Kernel | None, str]] = {}

@@ -166,7 +166,6 @@ def write_row(fields, offset, time, arena, layout, state):
 
 @_inlined
 def write_no_headers(arena, layout, state):
-    """Append null to the wanted headers column."""
     row, nulls = get64(state, ROWS), get64(state, HEADER_NULLS)
     put32(arena + get64(layout, HEADER_STARTS), row, get64(state, HEADERS))
     _mark_null(arena + get64(layout, HEADER_VALID), row, nulls, get64(layout, CAPACITY_ROWS))
@@ -230,7 +229,6 @@ def _named(function, name):
 def _block_filler(name, read, time_of, write):
 
     def fill_from_block(data, block, arena, layout, state):
-        """Take records of the block at table row ``block``, from ``state`` on."""
         start, end = data + get64(block, BLOCK_START), data + get64(block, BLOCK_END)
         count, last_delta = get64(block, BLOCK_COUNT), get64(block, BLOCK_LAST_DELTA)
         low, high = get64(block, BLOCK_LOW), get64(block, BLOCK_HIGH)

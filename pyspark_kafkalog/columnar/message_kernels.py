@@ -315,4 +315,3 @@ SIGNATURES = {
         types.Array(types.int64, 1, "C"),
     ),
 }
-"""Read-only parameters accept both kinds of arrays."""

@@ -78,7 +78,6 @@ def step(
 
 
 def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
-    """The offset of the message at ``pos``, which is at or after the range's end."""
     entry = read_entry(data, pos)
     if not expected.has(entry.offset, entry.offset):
         raise expected.refuse(entry.offset, entry.offset)
@@ -98,7 +97,6 @@ def _check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
 
 
 def records(block: Block) -> list[Record]:
-    """The wanted messages of a block."""
     found, pos = [], block.start
     for _ in range(block.record_count):
         header = read_entry(block.buffer, pos)
@@ -162,7 +160,6 @@ def _opened(
 
 
 def _fault(data: memoryview, pos: int, max_bytes: int) -> KafkaError:
-    """The error of the entry at ``pos``."""
     try:
         for _ in messages(data, pos, max_bytes=max_bytes):
             pass
@@ -227,7 +224,6 @@ def _why_not(
 
 
 def _fields_fit(data: memoryview, pos: int, end: int) -> bool:
-    """Whether key and value fill the bytes from ``pos`` to ``end``."""
     for _ in range(2):
         if end - pos < _LENGTH.size:
             return False

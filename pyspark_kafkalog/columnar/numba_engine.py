@@ -48,7 +48,6 @@ from pyspark_kafkalog.columnar.types import (
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
 
 ALIGNMENT = 64
-"""Arrow's preferred buffer alignment in bytes."""
 
 _KEPT_BYTES = 32 << 20
 _USUAL_BYTES = 6 << 20
@@ -82,7 +81,6 @@ class Pool:
 
 
 arenas = Pool()
-"""The process's pool."""
 
 
 _FILL: dict[Kind, KernelName] = {
@@ -209,7 +207,6 @@ class _Arena:
         self._buffer = pa.py_buffer(self._bytes)
         self._state = np.zeros(k.STATE_FIELDS, np.int64)
         self._filled: list[int] = self._state.tolist()
-        """The state as Python numbers."""
 
     @property
     def rows(self) -> int:

@@ -87,7 +87,6 @@ class _ListColumns(ABC):
         self.limits, self.wanted = limits, wanted
         self.rows = 0
         self.seen = 0
-        """Records read, wanted or not."""
         self.taken_bytes = 0
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
@@ -248,7 +247,6 @@ def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
-    """The field with its length in front at ``pos``, None for -1, and the position after it."""
     size, pos = _number(data, pos, end)
     if not smallest <= size <= end - pos:
         raise _BadRecord(Status.BAD_FIELD, size)
@@ -382,7 +380,6 @@ def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:
 
 
 def _time(block: Block, zigzag: int) -> int:
-    """A record's time in milliseconds."""
     return block.timestamp if block.append_time else block.timestamp + (zigzag >> 1 ^ -(zigzag & 1))
 
 
@@ -416,7 +413,7 @@ class _MessageColumns(_ListColumns):
         wanted, unpack = self.wanted, _HEADER.unpack_from
         left = self.limits.data_bytes - self.taken_bytes
         first = block.start + cursor.position
-        # A copy of one message header more than fits is enough: it says the size needed.
+        # Beyond the room only the next message's header is needed, for its size.
         data = bytes(block.buffer[first : min(block.end, first + left + MIN_ENTRY_BYTES)])
         pos, stopped = 0, None
         while cursor.record < block.record_count:
@@ -491,10 +488,9 @@ class _EntryColumns(_ListColumns):
             self._add(block, cursor, [bytes(block.buffer[payload:end])], [0], pos, end - pos)
 
     def _take_good(self, block: Block, cursor: Cursor) -> None:
-        """Append the leading good entries of usual length that have room."""
         begin, unpack = block.start + cursor.position, _ENTRY.unpack_from
         rows_left, room = self.limits.records - self.rows, self.limits.data_bytes - self.taken_bytes
-        # Copies no more than has room.
+        # Bytes beyond the room are not needed.
         data = bytes(block.buffer[begin : min(block.end, begin + room + rows_left * ENTRY_HEADER_BYTES)])
         pos, size, stop = 0, len(data), block.high - begin
         values: list[bytes] = []
@@ -541,7 +537,6 @@ class _EntryColumns(_ListColumns):
     def _add(
         self, block: Block, cursor: Cursor, values: list[bytes], positions: list[int], begin: int, size: int
     ) -> None:
-        """Append payloads of entries at ``positions`` in ``size`` bytes from ``begin`` on."""
         count, base = len(values), block.base_offset
         if self.wanted.value:
             self.values += values

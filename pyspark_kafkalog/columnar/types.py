@@ -151,7 +151,6 @@ class BlockTable(Sequence[Block]):
         return len(self.rows)
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
-        """Start, end and record count of each block."""
         return zip(*self.rows[:, :3].T.tolist(), strict=True)
 
     def unpacked(self, parts: Sequence[bytes | memoryview], ends: Sequence[int]) -> BlockTable:

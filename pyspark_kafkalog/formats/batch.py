@@ -65,8 +65,6 @@ _MAX_TIMESTAMP_POSITION = 35
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The fields before a batch's records."""
-
     base_offset: int
     batch_length: int
     partition_leader_epoch: int
@@ -157,7 +155,6 @@ def codec_at(buf: Buffer, pos: int) -> Codec:
 
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Check the batch's CRC-32C."""
     with memoryview(buf) as view, view[pos + ATTRIBUTES_POSITION : batch_end(buf, pos, header)] as covered:
         found = crc32c(covered)
     if found != header.crc:
@@ -167,7 +164,6 @@ def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
 
 def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
-    """Position after the batch at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -215,7 +211,6 @@ def decode_records(
 
 
 def control_type(record: Record) -> ControlType:
-    """The transaction marker in a record of a control batch."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptMessage(f"control record at offset {record.offset} has no type in its key")
     version, number = _CONTROL_KEY.unpack_from(record.key)

@@ -159,7 +159,6 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int) -> memoryview:
-    """Append the members in ``rest`` to ``out``."""
     while rest:
         member = library.decompressobj(_GZIP_WBITS)
         while not member.eof:

@@ -344,7 +344,6 @@ class _Block:
             )
 
     def sealed(self) -> Piece:
-        """The piece; requires a message."""
         codec = self.codec
         if self.magic == MAGIC:
             data = seal_batch(

@@ -129,7 +129,6 @@ def read_entry(buf: Buffer, pos: int = 0) -> EntryHeader:
 
 
 def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
-    """Position after the entry at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -139,7 +138,6 @@ def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
 
 
 def verify_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
-    """Check the entry's CRC-32."""
     with memoryview(buf) as view, view[pos + MAGIC_POSITION : entry_end(buf, pos, header)] as covered:
         found = crc32(covered)
     if found != header.crc:
@@ -189,7 +187,6 @@ def key_and_value(
 
 
 def _field(buf: memoryview, pos: int, end: int, header: EntryHeader) -> tuple[memoryview | None, int]:
-    """The key or value with its length at ``pos``, and the position after it."""
     (length,) = _LENGTH.unpack_from(buf, pos)
     pos += _LENGTH.size
     if length == -1:
@@ -280,7 +277,6 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
 
 
 def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bool) -> Iterator[Message]:
-    """The messages of a decompressed wrapper; offsets are relative to ``base``."""
     kind, previous = header.timestamp_type, -1
     for at, _ in inner_entries(data, header):
         try:
@@ -437,7 +433,6 @@ def encode_set(
 def encode_entry(
     key: Buffer | None, value: Buffer | None, magic: int, offset: int, timestamp: int, attributes: int
 ) -> bytes:
-    """The bytes of an entry with these fields."""
     if magic not in MAGICS:
         raise InvalidRecord(f"there is no message set of format v{magic}")
     key_length = -1 if key is None else len(key)

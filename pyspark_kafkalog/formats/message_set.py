@@ -43,7 +43,6 @@ _ENTRY = struct.Struct(">qi4xb6xi")
 _SHORTEST = struct.Struct(">qi")
 _LEGACY = LegacyFormat()
 _FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
-"""By magic."""
 
 MAX_BATCH_BYTES = 128 << 20
 """Limit for a decompressed batch; no client sends batches near it."""
@@ -77,11 +76,9 @@ class ExpectedOffsets(NamedTuple):
         return self.lowest <= first and self.asked <= last < self.below
 
     def after(self, last: int) -> ExpectedOffsets:
-        """Bounds after an entry that ends with ``last``."""
         return ExpectedOffsets(last + 1, self.asked, self.below)
 
     def refuse(self, first: int, last: int) -> CorruptMessage:
-        """The error for an entry with these offsets."""
         return CorruptMessage(
             f"an entry claims offsets {first} to {last}: {self._why(first, last)}. No checksum covers an "
             "entry's offset: this one or that of the entry before was damaged in the log or in transit"

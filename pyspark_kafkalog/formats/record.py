@@ -126,7 +126,6 @@ def header_name(raw: bytes) -> str:
 
 
 def _read_headers(data: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
-    """The headers with their count at ``pos``, and the position after them."""
     count, pos = read_varint(data, pos)
     if not 0 <= count <= (len(data) - pos) // 2:
         raise CorruptMessage(f"{count} headers cannot be in {len(data) - pos} bytes")
@@ -296,7 +295,6 @@ def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
 
 
 def _check_headers(data: Buffer, pos: int, end: int) -> int:
-    """Position after the headers with their count at ``pos``."""
     count, pos = read_varint(data, pos)
     if not 0 <= count <= (end - pos) // 2:
         raise CorruptMessage(f"{count} headers cannot be in {end - pos} bytes")

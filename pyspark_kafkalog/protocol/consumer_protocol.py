@@ -59,7 +59,6 @@ class Previous:
 
 
 def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """User data of a member with the "sticky" strategy."""
     return _fields(Previous(grouped(sorted(partitions)), generation), 1)
 
 
@@ -75,7 +74,6 @@ def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """A member's metadata for JoinGroup."""
     return _written(subscription, _SUBSCRIPTION_VERSION)
 
 
@@ -86,7 +84,6 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """A member's assignment for SyncGroup."""
     return _written(Assignment(grouped(partitions)), _ASSIGNMENT_VERSION)
 
 
@@ -100,7 +97,6 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def grouped(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    """Partitions by topic, order kept."""
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)

@@ -61,7 +61,6 @@ def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
 
 
 def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:
-    """Append a header without tagged fields."""
     out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
     _write_client_id(out, header.client_id)
     if flexible:
@@ -76,7 +75,6 @@ def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
 
 
 def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -> None:
-    """Append a header without tagged fields."""
     out += _CORRELATION.pack(correlation_id)
     if flexible:
         out.append(0)

@@ -35,7 +35,6 @@ class FrameReader:
         self._filled = 0
         self._trusted = _STAGE_BYTES
         self._spare: bytearray | None = None
-        """A recycled frame."""
         self._whole = False
         """Whether ``_body`` begins with its size, assumed to equal the last frame's."""
         self.failure: FrameTooLarge | None = None
@@ -127,7 +126,6 @@ class FrameReader:
         return [body]
 
     def _cut(self, data: memoryview) -> list[bytearray]:
-        """Take ``data`` by copying."""
         frames: list[bytearray] = []
         while data and self.failure is None:
             room = self._stage[self._staged :] if self._body is None else self.buffer()
@@ -175,7 +173,6 @@ class FrameReader:
         return self._memory(min(self._size, max(self._trusted, 2 * length, there)))
 
     def _memory(self, size: int) -> bytearray:
-        """``size`` bytes, from the recycled frame if it fits."""
         spare, self._spare = self._spare, None
         if spare is None or not size // 2 < len(spare) < 2 * size:
             return bytearray(size)

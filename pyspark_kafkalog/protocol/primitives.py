@@ -56,7 +56,6 @@ def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def write_length(out: bytearray, value: int) -> None:
-    """Append an unsigned varint."""
     if value < 0x80:
         out.append(value)
     else:
@@ -86,7 +85,6 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes bytes in place; ``name`` is for errors."""
     write_count = count_writer(name, flexible=flexible, nullable=nullable)
 
     def write(out: Output, value: bytes | None) -> None:
@@ -137,7 +135,6 @@ def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
-    """The number of tagged fields and the position of the first."""
     count, pos = read_length(buf, pos)
     if count > MAX_TAGGED_FIELDS:
         raise InvalidRequest(f"{count} tagged fields in one place; the limit is {MAX_TAGGED_FIELDS}")
@@ -145,7 +142,6 @@ def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buf: memoryview, pos: int) -> int:
-    """Position after a section of tagged fields."""
     count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_length(buf, pos)

@@ -1,4 +1,4 @@
-"""ACLs: described, created, deleted.
+"""ACLs: describe, create, delete.
 
 API           Versions  Flexible from  Left out
 ------------  --------  -------------  --------
@@ -6,8 +6,7 @@ DescribeAcls  0-3       2              nothing
 CreateAcls    0-3       2              nothing
 DeleteAcls    0-3       2              nothing
 
-In a filter null and 1 (ANY) match all. Version 1 added pattern types.
-
+Null and 1 (ANY) in a filter match all. Version 1 added pattern types.
 Source: protocol guide; KIP-140, 290.
 """
 
@@ -20,8 +19,6 @@ from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Arr
 
 LITERAL = 3
 """The resource's name itself; implied by versions without a pattern type."""
-
-# --- DescribeAcls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,6 @@ class DescribeAclsResponse:
     resources: tuple[DescribeAclsResource, ...] = wire(Array(DescribeAclsResource))
 
 
-# --- CreateAcls
-
-
 @dataclass(frozen=True, slots=True)
 class AclCreation:
     resource_type: int = wire(INT8)
@@ -92,9 +86,6 @@ class CreateAclsResponse:
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AclCreationResult, ...] = wire(Array(AclCreationResult))
-
-
-# --- DeleteAcls
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ DescribeCluster       0-1       0              2 (fenced brokers)
 DescribeLogDirs       1-4       2              0; 5 (cordoned directories)
 DescribeClientQuotas  0-1       1              nothing
 
-* DescribeCluster: version 1 asks for brokers or controllers.
-* DescribeLogDirs: version 3 added an error for the whole response, 4 the disks' sizes.
-
-Source: protocol guide; KIP-700 and 919 (DescribeCluster), 113 and 827 (DescribeLogDirs), 546
+DescribeCluster 1 added the endpoint type; DescribeLogDirs 3 an error for the whole response, 4 disk sizes.
+Source: protocol guide; KIP-700, 919 (DescribeCluster), 113, 827 (DescribeLogDirs), 546
 (DescribeClientQuotas).
 """
 
@@ -20,8 +18,6 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, FLOAT64, INT8, INT32, INT64, STRING, Array, wire
-
-# --- DescribeCluster
 
 BROKERS = 1
 """The ``endpoint_type`` of brokers; controllers have 2."""
@@ -51,9 +47,6 @@ class DescribeClusterResponse:
     controller_id: int = wire(INT32, default=-1)
     brokers: tuple[DescribeClusterBroker, ...] = wire(Array(DescribeClusterBroker))
     cluster_authorized_operations: int = wire(INT32, default=NOT_ASKED)
-
-
-# --- DescribeLogDirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +94,6 @@ class DescribeLogDirsResponse:
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE, 3, ignorable=True)
     results: tuple[DescribeLogDirsResult, ...] = wire(Array(DescribeLogDirsResult))
-
-
-# --- DescribeClientQuotas
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Properties of topics and brokers: their values and where they come from, and changes.
+"""Properties of topics and brokers: values, sources and changes.
 
 API                      Versions  Flexible from  Left out
 -----------------------  --------  -------------  --------
@@ -6,10 +6,8 @@ DescribeConfigs          1-4       4              0
 AlterConfigs             0-2       2              nothing
 IncrementalAlterConfigs  0-1       1              nothing
 
-AlterConfigs replaces all the properties that a resource sets for itself; IncrementalAlterConfigs changes
-single ones.
-
-Source: protocol guide; KIP-133, 226 and 569 (DescribeConfigs), 133 (AlterConfigs), 339
+AlterConfigs replaces all properties set on a resource; IncrementalAlterConfigs changes single ones.
+Source: protocol guide; KIP-133, 226, 569 (DescribeConfigs), 133 (AlterConfigs), 339
 (IncrementalAlterConfigs).
 """
 
@@ -25,9 +23,6 @@ from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRIN
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
-
-
-# --- DescribeConfigs
 
 
 class ConfigSource(IntEnum):
@@ -105,9 +100,6 @@ class DescribeConfigsResponse:
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))
 
 
-# --- AlterConfigs
-
-
 @dataclass(frozen=True, slots=True)
 class AlterableConfig:
     name: str = wire(STRING)
@@ -143,9 +135,6 @@ class AlterConfigsResourceResponse:
 class AlterConfigsResponse:
     throttle_time_ms: int = wire(INT32, ignorable=True)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))
-
-
-# --- IncrementalAlterConfigs
 
 
 class ConfigOperation(IntEnum):

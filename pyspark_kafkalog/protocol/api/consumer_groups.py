@@ -5,12 +5,8 @@ API                     Versions  Flexible from  Left out
 ConsumerGroupHeartbeat  0-1       0              nothing
 ConsumerGroupDescribe   0-1       0              nothing
 
-ConsumerGroupHeartbeat is the only call of a member: it joins, stays and leaves with it.
-
-* ConsumerGroupHeartbeat: in version 1 the client makes its own member id and may subscribe to a regular
-  expression.
-* ConsumerGroupDescribe: version 1 tells members of the classic protocol from those of the newer.
-
+Members join, stay and leave by ConsumerGroupHeartbeat. In its version 1 the client creates its member id and
+may subscribe to a regular expression. ConsumerGroupDescribe 1 added the member's protocol type.
 Source: protocol guide; KIP-848, 1082 and 1099.
 """
 
@@ -22,8 +18,6 @@ from uuid import UUID
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, UUID_TYPE, Array, wire
-
-# --- ConsumerGroupHeartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +60,6 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = wire(INT32)
     heartbeat_interval_ms: int = wire(INT32)
     assignment: Assignment | None = wire(Assignment, null_since=0)
-
-
-# --- ConsumerGroupDescribe
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,9 @@ API    Versions  Flexible from  Left out
 -----  --------  -------------  ---------------------------------------
 Fetch  0-13      12             14 and later (tiered storage, replicas)
 
-``records`` is not decoded: read as a slice of the frame, sent unchanged.
-Version 1 added the throttle time, 2 messages v1, 3 a limit for the whole response, 4 record batches v2 and
-isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch, 13 topic ids instead of
-names.
-
+``records`` is not decoded: read as a slice of the frame, sent unchanged. Version 1 added the throttle time, 2
+messages v1, 3 a limit for the whole response, 4 record batches v2 and isolation levels, 7 sessions, 9 leader
+epochs, 11 racks, 12 epochs of the last fetch, 13 topic ids instead of names.
 Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320, 516.
 """
 

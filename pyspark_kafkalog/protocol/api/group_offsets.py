@@ -6,14 +6,13 @@ OffsetCommit  0-9       8              10 (topic ids)
 OffsetFetch   0-9       6              10 (topic ids)
 OffsetDelete  0         never          nothing
 
-* OffsetCommit: version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
-  Version 9 has the fields of 8, and the error codes of the newer group protocol.
-* OffsetFetch: up to version 7 for one group; version 8 has ``groups``, 9 their members. Null topics (from
-  version 2) are all that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in
-  ZooKeeper.
-* OffsetDelete: of partitions that no member subscribes to.
+* OffsetCommit: version 0 commits to ZooKeeper; 1 has a timestamp per commit, 2 to 4 a retention time, 9 the
+  error codes of the newer group protocol.
+* OffsetFetch: version 0 reads from ZooKeeper, with the layout of 1. Null topics (from version 2) are all that
+  have offsets. Version 8 has several ``groups``, 9 their members.
+* OffsetDelete: for partitions without subscribed members.
 
-Source: protocol guide; KIP-211, 320, 345 and 848 (OffsetCommit), 88, 447, 709 and 848 (OffsetFetch), 496
+Source: protocol guide; KIP-211, 320, 345, 848 (OffsetCommit), 88, 447, 709, 848 (OffsetFetch), 496
 (OffsetDelete).
 """
 
@@ -23,8 +22,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, wire
-
-# --- OffsetCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +69,6 @@ class OffsetCommitResponseTopic:
 class OffsetCommitResponse:
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))
-
-
-# --- OffsetFetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +154,6 @@ class OffsetFetchResponse:
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), 0, 7)
     error_code: ErrorCode = wire(ERROR_CODE, 2, 7, ignorable=True)
     groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), 8)
-
-
-# --- OffsetDelete
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Groups of the classic protocol: their members' calls, and those that list, describe and delete groups.
+"""Groups of the classic protocol: calls of members, and listing, describing and deleting groups.
 
 API             Versions  Flexible from  Left out
 --------------  --------  -------------  --------
@@ -10,17 +10,15 @@ DescribeGroups  0-6       5              nothing
 ListGroups      0-5       3              nothing
 DeleteGroups    0-2       2              nothing
 
-A member joins, and joins again after each change of its group; the leader sends the assignments with
-SyncGroup, and each member gets its own in the response. Heartbeat tells a member that its group is changing.
+Members join again after each change of their group, of which Heartbeat informs them. The leader sends the
+assignments with SyncGroup; each member gets its own in the response.
 
 * JoinGroup: version 4 answers a new member with MEMBER_ID_REQUIRED and its id, 5 has static members, 7 the
   protocol type, 8 a reason for the log, 9 lets the leader keep its assignment.
-* SyncGroup: version 3 has static members, 5 the protocol.
-* Heartbeat: version 3 has static members.
-* LeaveGroup: from version 3 several members leave at once, static ones by their instance; 5 has a reason for
-  the log.
-* DescribeGroups: a group that the coordinator does not know has state "Dead", and up to version 5 no error.
-* ListGroups: version 4 has states, and a filter by state, 5 the same for types.
+* SyncGroup: version 3 has static members, 5 the protocol. Heartbeat: version 3 has static members.
+* LeaveGroup: version 3 has several members, static ones by instance; 5 a reason for the log.
+* DescribeGroups: an unknown group has state "Dead", and up to version 5 no error.
+* ListGroups: version 4 has states and a filter by state, 5 the same for types.
 
 Source: protocol guide; KIP-62, 229, 345, 394, 430, 518, 559, 800, 814, 848, 1043.
 """
@@ -32,8 +30,6 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
-
-# --- JoinGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +76,6 @@ class JoinGroupResponse:
     members: tuple[JoinGroupResponseMember, ...] = wire(Array(JoinGroupResponseMember))
 
 
-# --- SyncGroup
-
-
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequestAssignment:
     member_id: str = wire(STRING)
@@ -111,9 +104,6 @@ class SyncGroupResponse:
     assignment: bytes = wire(BYTES)
 
 
-# --- Heartbeat
-
-
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
     group_id: str = wire(STRING)
@@ -126,9 +116,6 @@ class HeartbeatRequest:
 class HeartbeatResponse:
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
-
-
-# --- LeaveGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +146,6 @@ class LeaveGroupResponse:
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     members: tuple[MemberResponse, ...] = wire(Array(MemberResponse), 3)
-
-
-# --- DescribeGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +188,6 @@ class DescribeGroupsResponse:
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
 
 
-# --- ListGroups
-
-
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
     """Without filters: all states and types."""
@@ -232,9 +213,6 @@ class ListGroupsResponse:
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     groups: tuple[ListedGroup, ...] = wire(Array(ListedGroup))
-
-
-# --- DeleteGroups
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Offsets of logs: found by time and by leader epoch, and raised to where a log shall begin.
+"""Offsets of logs: look-up by time or leader epoch, and deletion of the records before one.
 
 API                   Versions  Flexible from  Left out
 --------------------  --------  -------------  --------------------------------
@@ -6,9 +6,9 @@ ListOffsets           0-7       6              8 and later (tiered storage)
 OffsetForLeaderEpoch  2-4       4              0 and 1, which only brokers sent
 DeleteRecords         0-2       2              nothing
 
-* ListOffsets: ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP`
-  and, from version 7, `MAX_TIMESTAMP`. Version 0 requests up to ``max_num_offsets``; the response has them in
-  ``old_style_offsets``, the greatest first.
+* ListOffsets: ``timestamp`` is in milliseconds, or `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP` or (from
+  version 7) `MAX_TIMESTAMP`. Version 0 returns up to ``max_num_offsets`` in ``old_style_offsets``, greatest
+  first.
 * OffsetForLeaderEpoch: version 3 added the replica's id.
 
 Source: protocol guide; KIP-79 and 734 (ListOffsets), 101 and 320 (OffsetForLeaderEpoch), 107 (DeleteRecords).
@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
-
-# --- ListOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,6 @@ class ListOffsetsResponse:
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(Array(ListOffsetsTopicResponse))
 
 
-# --- OffsetForLeaderEpoch
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderPartition:
     """The epoch whose end is requested; ``current_leader_epoch`` -1 is unknown."""
@@ -117,9 +112,6 @@ class OffsetForLeaderTopicResult:
 class OffsetForLeaderEpochResponse:
     throttle_time_ms: int = wire(INT32, ignorable=True)
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire(Array(OffsetForLeaderTopicResult))
-
-
-# --- DeleteRecords
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Logins by SASL, and the users that log in with SCRAM.
+"""SASL logins, and SCRAM users.
 
 API                           Versions  Flexible from  Left out
 ----------------------------  --------  -------------  --------
@@ -7,12 +7,9 @@ SaslAuthenticate              0-2       2              nothing
 DescribeUserScramCredentials  0         0              nothing
 AlterUserScramCredentials     0         0              nothing
 
-* SaslHandshake: the client names the mechanism. After version 0 the mechanism's messages follow as bare
-  frames, after version 1 as SaslAuthenticate requests.
-* DescribeUserScramCredentials: no users, or null, mean all.
-
-SCRAM mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512.
-
+SaslHandshake names the mechanism, whose messages follow as bare frames (version 0) or as SaslAuthenticate
+requests (1). DescribeUserScramCredentials without users, or with null, describes all. SCRAM mechanism 1 is
+SCRAM-SHA-256, 2 is SCRAM-SHA-512.
 Source: protocol guide; KIP-43, 152, 368 (session lifetime), 554.
 """
 
@@ -22,8 +19,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import BYTES, ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
-
-# --- SaslHandshake
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +32,6 @@ class SaslHandshakeResponse:
 
     error_code: ErrorCode = wire(ERROR_CODE)
     mechanisms: tuple[str, ...] = wire(Array(STRING))
-
-
-# --- SaslAuthenticate
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +52,6 @@ class SaslAuthenticateResponse:
     error_message: str | None = wire(STRING, null_since=0)
     auth_bytes: bytes = wire(BYTES)
     session_lifetime_ms: int = wire(INT64, 1, ignorable=True)
-
-
-# --- DescribeUserScramCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +84,6 @@ class DescribeUserScramCredentialsResponse:
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     results: tuple[DescribeUserScramCredentialsResult, ...] = wire(Array(DescribeUserScramCredentialsResult))
-
-
-# --- AlterUserScramCredentials
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a client asks first: which APIs a broker serves, where partitions and coordinators are.
+"""A client's first requests: APIs of a broker, locations of partitions and coordinators.
 
 API              Versions  Flexible from  Left out
 ---------------  --------  -------------  --------------------------------------------------
@@ -6,13 +6,12 @@ ApiVersions      0-4       3              nothing
 Metadata         0-12      9              13 (an error code for the whole response)
 FindCoordinator  0-4       3              5 and later (error codes of KIP-890, share groups)
 
-* ApiVersions: the response's header is never flexible. A broker that does not know the requested version
-  responds with version 0 and error 35.
-* Metadata: in version 0 an empty list requests all topics; later null requests all and an empty list none.
-  Responses have topic ids from 10; requests can use them (name null) from 12. A topic's part of the response
-  can be encoded once and sent often (`CachedTopic`).
-* FindCoordinator: up to version 3 the request has one ``key`` and the response one coordinator; version 4 has
-  ``coordinator_keys`` and ``coordinators``.
+* ApiVersions: the response's header is never flexible. To an unknown version, a broker responds with version
+  0 and error 35.
+* Metadata: an empty list requests all topics in version 0; later null does, and an empty list none. Responses
+  have topic ids from 10; requests can use them (name null) from 12.
+* FindCoordinator: up to version 3 one ``key`` and one coordinator; version 4 has ``coordinator_keys`` and
+  ``coordinators``.
 
 Source: protocol guide; KIP-35, 511 and 584 (ApiVersions), 516 (Metadata), 699 (FindCoordinator).
 """
@@ -39,8 +38,6 @@ from pyspark_kafkalog.protocol.codec import (
     wire,
 )
 from pyspark_kafkalog.protocol.primitives import Output, Writer
-
-# --- ApiVersions
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,6 @@ class ApiVersionsResponse:
     )
     zk_migration_ready: bool = wire(BOOL, 3, tag=3, ignorable=True)
 
-
-# --- Metadata
 
 _METADATA_FLEXIBLE_SINCE = 9
 
@@ -180,9 +175,6 @@ class MetadataResponse:
     controller_id: int = wire(INT32, 1, default=-1, ignorable=True)
     topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(INT32, 8, 10, default=NOT_ASKED)
-
-
-# --- FindCoordinator
 
 
 class CoordinatorType(IntEnum):

@@ -8,10 +8,8 @@ Versions 0 to 2 carry message sets of v0 or v1, 3 and later record batches. A ba
 partition to the transaction. The response has a throttle time from version 1 and an append time from 2.
 ``records`` is not decoded: read as a slice of the frame, sent unchanged.
 
-Most requests have one batch for one partition. `read_single` and `write_single` read and answer them in one
-step, with the same bytes as the tables (tests/property/protocol/test_single_produce.py). The tables create an
-object for each level, which takes six times as long (benchmarks/protocol.py).
-
+Most requests have one batch for one partition. `read_single` and `write_single` handle them with the same
+bytes as the tables, which create an object per level and take six times as long (benchmarks/protocol.py).
 Source: protocol guide, Produce; KIP-98, 890.
 """
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
 
-# --- InitProducerId
-
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
@@ -36,9 +34,6 @@ class InitProducerIdResponse:
     error_code: ErrorCode = wire(ERROR_CODE)
     producer_id: int = wire(INT64, default=-1)
     producer_epoch: int = wire(INT16)
-
-
-# --- DescribeProducers
 
 
 @dataclass(frozen=True, slots=True)
