@@ -1,7 +1,7 @@
-"""The columns of Spark's Kafka rows: their Arrow types, and arrays of Python's own values, without pandas.
+"""Arrow types of Spark's Kafka rows, and arrays of Python values made without pandas.
 
-`pyarrow.array`, `pyarrow.scalar` and `pyarrow.repeat` import pandas where it is installed, a quarter of a
-second for every new worker process; `Array.from_buffers` does not.
+`pyarrow.array`, `pyarrow.scalar` and `pyarrow.repeat` import pandas if it is installed, which costs each new
+worker process a quarter of a second; `Array.from_buffers` does not.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.record import header_name
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "broker")
-"""All columns there are, in their usual order; `broker` is the id of the broker that answered."""
+"""All columns in their usual order; `broker` is the id of the broker that answered."""
 
 INNER_INDEX = "innerIndex"
 
 COLUMNS_07 = (*COLUMNS, INNER_INDEX)
-"""Those of messages of Kafka 0.7: the place of a message in its compressed entry comes last. Such messages
-have no key, no time and no headers: these columns are null."""
+"""Columns of Kafka 0.7: last, a message's index in its compressed entry. Key, time and headers are null."""
 
 BINARY, STRING, INT32, INT64 = pa.binary(), pa.string(), pa.int32(), pa.int64()
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -44,10 +43,7 @@ _TYPES = {
 
 
 def arrow_schema(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> pa.Schema:
-    """The schema that PySpark makes of these columns' Spark types: Spark takes no other.
-
-    ``known``: the columns that there are.
-    """
+    """The schema that PySpark makes of these columns' Spark types, the only one Spark accepts."""
     if not columns:
         raise InvalidConfig(f"at least one column is needed, of: {', '.join(known)}")
     for at, name in enumerate(columns):
@@ -59,12 +55,12 @@ def arrow_schema(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> pa.S
 
 
 def numbers(kind: pa.DataType, values: array[int]) -> pa.Array:
-    """A column without nulls of a type as wide as the array's."""
+    """A column without nulls; ``values`` must be as wide as ``kind``."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def blobs(values: Sequence[bytes | None], kind: pa.DataType = BINARY) -> pa.Array:
-    """A column of bytes, or of strings that are UTF-8 already; None is null. Together below 2 GiB."""
+    """A column of bytes or UTF-8 strings; None is null. Below 2 GiB in total."""
     nulls = values.count(None)
     content = [value or b"" for value in values] if nulls else values
     starts = array("i", accumulate(map(len, content), initial=0))  # type: ignore[arg-type]
@@ -75,12 +71,12 @@ def blobs(values: Sequence[bytes | None], kind: pa.DataType = BINARY) -> pa.Arra
 
 
 def header_names(raw: Sequence[bytes]) -> pa.Array:
-    """A column of strings of what should be UTF-8, and has U+FFFD in it where it is not."""
+    """A column of strings; invalid UTF-8 becomes U+FFFD."""
     return blobs([name if name.isascii() else header_name(name).encode() for name in raw], STRING)
 
 
 def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Array:
-    """A column of headers; a record without any has null, as in Spark's rows, and not an empty list."""
+    """A column of headers; a record without headers has null, as in Spark's rows, not an empty list."""
     pairs = [pair for row in rows for pair in row]
     names = header_names([name for name, _ in pairs])
     starts = array("i", accumulate(map(len, rows), initial=0))
@@ -93,24 +89,22 @@ def header_lists(rows: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.Arr
 def headers(
     rows: int, valid: pa.Buffer | None, nulls: int, starts: pa.Buffer, names: pa.Array, contents: pa.Array
 ) -> pa.Array:
-    """The column of headers that these parts make."""
     pairs = pa.Array.from_buffers(HEADER, len(names), [None], 0, children=[names, contents])
     return pa.Array.from_buffers(HEADERS, rows, [valid, starts], nulls, children=[pairs])
 
 
 class Constant:
-    """A column with the same value in every row, made once. *Not thread-safe: belongs to one decoder.*
+    """A column with one value in every row. *Not thread-safe: belongs to one decoder.*
 
-    It grows to the longest column asked for; shorter ones are slices of it.
+    Built once for the longest request; shorter ones are slices of it.
     """
 
     def __init__(self, value: str | int | None, kind: pa.DataType = INT32) -> None:
-        """A string, a 32-bit number, or None for what is not known: it is of this ``kind`` then."""
+        """``value``: a string, a 32-bit number, or None for nulls of type ``kind``."""
         self._value, self._kind = value, kind
         self._column = self._rows = self._made(0)
 
     def rows(self, count: int) -> pa.Array:
-        """``count`` rows of it, without copying."""
         if count > len(self._column):
             self._column = self._made(count)
         if count != len(self._rows):
@@ -126,6 +120,6 @@ class Constant:
 
 
 def _valid(present: Sequence[bool]) -> pa.Buffer:
-    """The validity bitmap that says of each row whether it is there, lowest bit first."""
+    """The validity bitmap, lowest bit first."""
     bits = "".join("1" if here else "0" for here in reversed(present))
     return pa.py_buffer(int(bits, 2).to_bytes((len(present) + 7) // 8, "little"))

@@ -1,7 +1,7 @@
-"""Walks one fetch answer, batch by batch, to the blocks of records that a reader may see.
+"""Walks a fetch answer batch by batch and yields the blocks of records that a reader may see.
 
-Here is everything that is decided per batch: where the answer ends, checksums, decompression, control
-batches, aborted transactions and the offsets asked for. What is decided per record is the engines' work.
+Decides everything that is per batch: where the answer ends, checksums, decompression, control batches,
+aborted transactions, offset range. The engines do the work per record.
 """
 
 from __future__ import annotations
@@ -59,20 +59,18 @@ _FAULTS = {
     Status.BAD_OFFSET: "its offset delta {} does not rise or leaves the batch",
     Status.TRAILING: "{} bytes follow the last record",
 }
-"""What is wrong with a record, in words."""
 
 
 class PlainWalks:
-    """The walks in plain Python. *Thread-safe: it has no state.* `BatchWalk` looks at each batch itself."""
+    """The walks in plain Python. *Thread-safe: no state.* `BatchWalk` then examines each batch itself."""
 
     def walk_batches(
         self, _data: memoryview, _place: WalkPosition, _limits: ColumnLimits, _suspects: Collection[int]
     ) -> BatchRun:
-        """Ends at once; see `engine.Walks`."""
+        """Ends at once; see `types.Walks`."""
         return _ONE_BY_ONE
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """See `engine.Walks`."""
         return walk_messages(data, start, stop, below)
 
 
@@ -80,7 +78,6 @@ _ONE_BY_ONE = BatchRun(Status.ODD)
 
 
 def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimits) -> bool:
-    """Whether a block joins a group that has so many records and bytes."""
     return (
         block.kind is kind
         and records + block.record_count <= limits.records
@@ -89,7 +86,7 @@ def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimit
 
 
 class BatchWalk:
-    """See `engine.Walker`."""
+    """Walks batches since 0.8; see `types.Walker`."""
 
     columns_go_on = False
 
@@ -104,10 +101,10 @@ class BatchWalk:
         self.next_offset = answer.start
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
-        """As many blocks as fit one record batch; a larger one is alone.
+        """As many blocks as fit one record batch; a larger one comes alone.
 
-        A call has a price of its own, some 20 us: one per batch would cost more than the records. A group is
-        given out when what follows it was looked at: its offsets may show that the group's are damaged.
+        An engine's call costs about 20 us: one per batch would cost more than the records. A group is yielded
+        only after the next entry's offset was read, since that may show that the group's offsets are damaged.
         """
         group: list[Block] | BlockTable = []
         records = size = 0
@@ -115,7 +112,7 @@ class BatchWalk:
             more: Sequence[Block] = found if isinstance(found, BlockTable) else (found,)
             first = more[0]
             if group and _fits(first, group[0].kind, records, size, limits):
-                # Rare: a table usually ends where no more fits.
+                # Rare: a table usually ends because no more fits.
                 group = list(group)
             elif isinstance(found, BlockTable):
                 if group:
@@ -134,7 +131,6 @@ class BatchWalk:
             yield group
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """See `engine.Walker`."""
         if stopped.status is Status.FULL:
             return None
         if stopped.status is not Status.DONE:
@@ -157,19 +153,17 @@ class BatchWalk:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks with records in the range asked for, one by one, found in plain Python.
+        """The blocks with wanted records, one by one, found in plain Python.
 
-        A block is given out before the entry after it is looked at: whoever passes rows on takes the next
-        block first, or the end. Raises what `engine.Walker.groups` does.
+        A block is yielded before the next entry is examined: take the next block, or the end, before passing
+        rows on. Raises as `groups`.
         """
         for found in self._found(PlainWalks(), ColumnLimits(0, 0, 0)):
             assert isinstance(found, Block)
             yield found
 
     def verified_blocks(self) -> Iterator[Block]:
-        """As `blocks`, each given out when the entry after it, or the end, was looked at: the offsets there
-        may show that its own are damaged.
-        """
+        """As `blocks`, each after the next entry's offset was checked, which may show damage to its own."""
         held = None
         for block in self.blocks():
             if held is not None:
@@ -179,10 +173,10 @@ class BatchWalk:
             yield held
 
     def _found(self, walks: Walks, limits: ColumnLimits) -> Iterator[Block | BlockTable]:
-        """Blocks with records in the range asked for, one by one or many at a time.
+        """Blocks with wanted records, one by one or many at a time.
 
-        Of what comes after the range's end only the next entry's offset is looked at: nothing else in it can
-        spoil the range. So it is with what comes after all that may be decompressed.
+        After the end of the range, or of the decompression budget, only the next entry's offset is read:
+        nothing else there can spoil the range.
         """
         place = WalkPosition(0, *self._expected, self.next_offset, self._end)
         try:
@@ -216,7 +210,6 @@ class BatchWalk:
             raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 
     def _step(self, walks: Walks, place: WalkPosition) -> WalkedBlocks:
-        """Over messages of v0 and v1: `message_walk.step` from ``place`` on, which moves."""
         expected = ExpectedOffsets(place.lowest, place.asked, place.below)
         most = self._max_batch_bytes
         found = step(self._data, place.position, walks, expected, place.at, self._end, most)
@@ -226,7 +219,7 @@ class BatchWalk:
         return found
 
     def _look_at(self, place: WalkPosition, size: int) -> Block | None:
-        """The batch of ``size`` bytes at ``place``, which moves on; None where nothing of it is wanted."""
+        """The batch of ``size`` bytes at ``place``, which moves; None if none of it is wanted."""
         data, pos, at = self._data, place.position, place.at
         # A batch object would cost as much as the checksum of 16 KiB.
         (base, _, _, _, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count
@@ -235,10 +228,10 @@ class BatchWalk:
         if base < place.lowest or last < place.asked or last >= place.below:
             raise ExpectedOffsets(place.lowest, place.asked, place.below).refuse(base, last)
         if base >= self._end:
-            # A gap up to the end of the range, or a damaged offset: then what comes next is lower.
+            # A gap up to the range's end, or a damaged offset; in that case the next entry's is lower.
             place.position, place.lowest, place.at = pos + size, last + 1, base
             return None
-        # The checksum comes before anything is believed, also of a batch that is then left out.
+        # Verify before believing anything, also for a batch that is then skipped.
         if crc32c(data[pos + ATTRIBUTES_POSITION : pos + size]) != crc:
             verify_crc(data, pos, read_header(data, pos))
         visible = self._visible(pos, attributes, producer_id, last)
@@ -253,8 +246,8 @@ class BatchWalk:
         return block
 
     def _decompressed(self, packed: BlockTable, codec: Codec, limits: ColumnLimits) -> Iterator[BlockTable]:
-        """The blocks one after the other in buffers that each make one record batch. No Python object is kept
-        for a block: thousands of them would keep the garbage collector busy.
+        """Decompress blocks into buffers of one record batch each. Keeps no Python object per block:
+        thousands would burden the garbage collector.
         """
         first = records = size = 0
         parts: list[bytes | memoryview] = []
@@ -280,7 +273,6 @@ class BatchWalk:
         yield table
 
     def _records(self, start: int, end: int, count: int, codec: Codec) -> tuple[memoryview, int, int]:
-        """Where ``count`` records are once decompressed: buffer, start, end."""
         buffer = self._data
         if codec and start < end:
             buffer = memoryview(decompress(codec, buffer[start:end], self._max_batch_bytes))
@@ -291,16 +283,14 @@ class BatchWalk:
         return buffer, start, end
 
     def _check_next(self, place: WalkPosition) -> None:
-        """Check that the offset of the entry at ``place``, if that much of it is there, is not too low."""
+        """Refuse an offset that is too low in the next entry, if the answer holds that much of it."""
         head = self._data[place.position : place.position + _LENGTH_POSITION]
         base = int.from_bytes(head, "big", signed=True)
         if len(head) == _LENGTH_POSITION and base < place.lowest:
             raise ExpectedOffsets(place.lowest).refuse(base, base)
 
     def _whole_batch(self, pos: int) -> int | None:
-        """Bytes of the batch at ``pos``, `_MESSAGES` where it is none but of v0 or v1; None where the answer
-        ends or cuts it short.
-        """
+        """Size of the batch at ``pos``; `_MESSAGES` for v0 and v1; None if the answer ends or cuts it."""
         data, left = self._data, len(self._data) - pos
         if left < BATCH_OVERHEAD:
             return None
@@ -308,16 +298,14 @@ class BatchWalk:
         if left > _MAGIC_POSITION and data[pos + _MAGIC_POSITION] < MAGIC:
             return _MESSAGES
         if length < _MIN_LENGTH:
-            # No format at all: the walk over all of them knows what to say.
+            # Not a valid format: `frames` raises the error.
             next(frames(data[pos:]), None)
             return None
         size = BATCH_OVERHEAD + length
         return size if size <= left else None
 
     def _visible(self, pos: int, attributes: int, producer_id: int, last_offset: int) -> bool:
-        """Whether the batch's records are for users: neither control records nor, if so asked, aborted
-        ones.
-        """
+        """Whether the batch is neither control nor, with read_committed, aborted."""
         if self._aborted is None or producer_id < 0:
             return not attributes & CONTROL_BIT
         return not self._aborted.hides(
@@ -326,7 +314,6 @@ class BatchWalk:
 
 
 def block_records(block: Block) -> list[Record]:
-    """The records of a block that are wanted, one by one."""
     if block.kind is Kind.MESSAGES:
         return message_records(block)
     records = parse_records(

@@ -1,8 +1,7 @@
-"""Fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
+"""Decodes fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
 
-The bytes pass through a walker, which finds what may be read (`answers`), and an engine, which makes columns
-of it (`engine`); here the columns that are the same in every row are added. A `Generation` says which walker
-and columns there are; all else is the same for all.
+A walker finds what may be read, an engine makes columns of it (`types`), and this module adds the constant
+columns. A `Generation` selects walker and columns; the rest is the same for all.
 """
 
 from __future__ import annotations
@@ -47,25 +46,25 @@ from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 MAX_BATCH_BYTES = 128 << 20
-"""What one batch may decompress to, unless the caller says otherwise: no client sends batches near it."""
+"""Default limit for one decompressed batch; no client sends batches near it."""
 
 DECOMPRESSED_BYTES = 64 << 20
 DECOMPRESSED_RATIO = 16
-"""How much one answer may become at once, the larger of the two: bytes, and so many times its own size. A
-reader asks again for what follows. Common data stays far below; a producer's bombs do not."""
+"""Limit for one answer's decompressed size, the larger of bytes and ratio; the reader asks again for the
+rest. Common data stays far below; a compression bomb does not."""
 
 ROWS = 1 << 16
 DATA_BYTES = 5 << 18
 HEADER_COUNT = 1 << 16
-"""The size of a record batch: Spark gains nothing from larger ones, and its memory stays in the caches.
+"""Size of a record batch: larger ones gain Spark nothing, and this memory stays in the caches.
 
-Its bytes are a quarter more than those of a usual answer, 1 MiB: what was hardly compressed would otherwise
-become one large record batch and one small one.
+The bytes are a quarter more than a usual answer of 1 MiB; otherwise barely compressed data would make one
+large record batch and one small one.
 """
 
 WARM_UP_RECORDS = 200_000
-"""What ``auto`` decodes in plain Python before it loads numba: importing it and loading the kernel takes
-some 0.4 s, and plain Python decodes about so many records in half of that. Small reads thus start at once."""
+"""Records that ``auto`` decodes in plain Python before loading numba. Import and kernel take about 0.4 s, in
+half of which plain Python decodes that many: small reads start at once."""
 
 EngineName = Literal["auto", "numba", "plain"]
 
@@ -73,20 +72,20 @@ _PLAIN = PlainEngine()
 
 
 class EngineChoice:
-    """Which engine decodes a generation in this process: the compiled one where it pays and can be had.
+    """Chooses a generation's engine for this process: compiled if available and worth loading.
 
-    *Thread-safe: the lock guards `_records` and `_compiled`.* What it counts is this process's work.
+    *Thread-safe: the lock guards `_records` and `_compiled`.*
     """
 
     def __init__(self, kernel_name: KernelName) -> None:
-        """Without the kernel of this name there is no compiled engine."""
+        """``kernel_name``: the kernel that the compiled engine requires."""
         self._kernel_name: KernelName = kernel_name
         self._lock = threading.Lock()
         self._records = 0
         self._compiled: Engine | None = None
 
     def chooser(self, name: EngineName) -> Callable[[], Engine]:
-        """What gives the engine of this name, to be asked before each answer."""
+        """A function that returns the engine of this name; call it before each answer."""
         if name == "auto":
             return self._automatic
         if name not in ("plain", "numba"):
@@ -97,7 +96,6 @@ class EngineChoice:
         return lambda: engine
 
     def decoded(self, records: int) -> None:
-        """Note that so many records were decoded, by whichever engine."""
         with self._lock:
             self._records += records
 
@@ -119,18 +117,18 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class Generation:
-    """What distinguishes a generation's answers: its walker, its columns, and those that are null in it."""
+    """What distinguishes a generation's answers: walker, columns, and columns that are always null."""
 
     walk: Callable[[Answer], Walker]
     engines: EngineChoice
     columns: Sequence[str] = COLUMNS
     nulls: Mapping[str, pa.DataType] = field(default_factory=dict)
     broker_owns: bool = False
-    """Whether partitions are a broker's, not the cluster's, and are named so."""
+    """Whether partitions belong to a broker, not the cluster, and are named so."""
 
 
 SINCE_08 = Generation(BatchWalk, EngineChoice("fill_columns"))
-"""Record batches of v2, and messages of v0 and v1 among them."""
+"""v2 record batches, and v0 and v1 messages among them."""
 
 KAFKA_07 = Generation(
     EntryWalk,
@@ -139,17 +137,17 @@ KAFKA_07 = Generation(
     {"key": BINARY, "timestamp": TIMESTAMP, "timestampType": INT32, "headers": HEADERS},
     broker_owns=True,
 )
-"""Messages of 0.7. An offset is the byte at which an entry lies in its log: an answer's first byte has the
-offset asked for, and entries belong to the range in which they begin."""
+"""0.7 messages. An offset is the byte position of an entry in its log: an answer's first byte has the
+requested offset, and an entry belongs to the range in which it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One fetch answer as Arrow.
 
-    ``next_offset`` is where reading goes on: after all that was read, also where no row came of it. That
-    may be in the middle of the answer, if the rest would have taken too much memory at once. Where it is the
-    offset asked for, not even the first batch was whole: more bytes must be fetched.
+    ``next_offset`` is where reading continues, after skipped records too. It may be inside the answer, if the
+    rest would take too much memory at once. If it equals the requested offset, not even the first batch was
+    whole: fetch more bytes.
     """
 
     batches: list[pa.RecordBatch]
@@ -158,10 +156,9 @@ class Decoded:
 
 
 class RecordBatchDecoder:
-    """Decodes the fetch answers of one partition.
+    """Decodes the fetch answers of one partition, each independent of the others.
 
-    *Not thread-safe: belongs to one reader.* It holds no state of the log, only the columns that are the
-    same in every row; each answer stands for itself.
+    *Not thread-safe: belongs to one reader.*
     """
 
     def __init__(
@@ -176,15 +173,12 @@ class RecordBatchDecoder:
         engine: EngineName = "auto",
         max_batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
-        """``columns`` in the order wanted. A batch (in 0.7: an entry, all levels together) may decompress to
-        ``max_batch_bytes``.
-
-        ``engine``: ``numba`` or ``plain`` as said; ``auto`` begins plain and loads numba, if it is
-        installed, once this process has decoded enough records for that to pay.
+        """``columns`` in the order wanted. One batch (0.7: one entry with all its levels) may decompress to
+        ``max_batch_bytes``. ``engine``: ``numba``, ``plain``, or ``auto``, which starts plain and loads
+        numba, if installed, once this process has decoded `WARM_UP_RECORDS`.
 
         Raises:
-            InvalidConfig: a column that does not exist, an unknown engine, or ``numba`` where it cannot be
-            had.
+            InvalidConfig: unknown column or engine, or ``numba`` is not available.
         """
         self.schema = arrow_schema(columns, generation.columns)
         owner = broker if generation.broker_owns else None
@@ -203,11 +197,10 @@ class RecordBatchDecoder:
         self._constant = {name: column for name, column in same.items() if name in columns}
         self._choose = generation.engines.chooser(engine)
         self.given_to = 0
-        """Where reading goes on after the rows that `stream` has given out, also where that raised."""
+        """Where reading continues after the rows that `stream` yielded, also if it raised."""
 
     @property
     def engine(self) -> str:
-        """``numba`` or ``plain``: which one the next answer is decoded with."""
         return self._choose().name
 
     def decode(
@@ -218,17 +211,16 @@ class RecordBatchDecoder:
         aborted: Aborted = (),
         expected: ExpectedOffsets = ANY_OFFSETS,
     ) -> Decoded:
-        """The rows of one fetch answer with offsets in ``[start, end)``.
+        """The rows of one fetch answer with offsets in ``[start, end)``, without an incomplete last batch.
 
-        ``aborted`` is what the answer lists: (producer id, first offset); looked at only with
-        ``read_committed``. ``expected`` is what the offsets of the first batch must be. 0.7 has neither. An
-        incomplete batch at the end is left out. ``data`` may be used again as soon as this returns.
+        ``aborted`` lists (producer id, first offset), used only with ``read_committed``. ``expected`` bounds
+        the offsets of the first batch. 0.7 has neither. ``data`` may be reused once this returns.
 
         Raises:
             CorruptMessage: a checksum, length, count or offset is wrong, or compressed data is damaged.
             MessageTooLarge: a batch decompresses to more than the limit.
             UnsupportedCompression: a codec is unknown, or its library not installed.
-            InvalidTimestamp: a time that is wanted does not fit 64 bits in microseconds.
+            InvalidTimestamp: a wanted time does not fit 64 bits in microseconds.
         """
         answer = self._answer(data, start, end, aborted, expected)
         answer.room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
@@ -245,11 +237,11 @@ class RecordBatchDecoder:
         expected: ExpectedOffsets = ANY_OFFSETS,
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
-        """The same rows one record batch at a time; its value at the end is where reading goes on.
+        """The same rows, one record batch at a time; returns where reading continues.
 
-        An answer may be compressed a hundredfold: this holds no more of it than makes one record batch, which
-        is `DATA_BYTES` at most or else one of the log's batches. ``data`` must stay as it is until the end.
-        ``whole``: no rows of a batch of the log are given out before all of it was decoded.
+        Holds at most one record batch: `DATA_BYTES`, or one larger batch of the log, even if an answer
+        expands a hundredfold. ``data`` must not change until the end. ``whole``: decode each batch of the log
+        completely before yielding its rows.
         """
         self.given_to = start
         walk = self._generation.walk(self._answer(data, start, end, aborted, expected))
@@ -280,8 +272,7 @@ class RecordBatchDecoder:
                     break
                 if columns.rows:
                     held.append(self._record_batch(columns))
-                # Where nothing was taken, the next record alone is larger than all that a record batch
-                # usually has. Its lengths are checked.
+                # If nothing was taken, the next record, whose lengths are checked, exceeds the limits alone.
                 moved = columns.rows or (cursor.block, cursor.position) != before
                 limits, columns = usual if moved else _larger(limits, stopped), None
                 if reached is not None or not whole:
@@ -303,7 +294,6 @@ class RecordBatchDecoder:
 
 
 def _larger(limits: ColumnLimits, stopped: Stopped) -> ColumnLimits:
-    """Room for the record for which there was none."""
     return ColumnLimits(
         limits.records,
         max(limits.data_bytes, stopped.need_bytes),

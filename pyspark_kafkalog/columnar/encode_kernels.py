@@ -1,9 +1,8 @@
-"""The way back: rows of Arrow columns to the records of a batch, and keys to partitions, compiled by numba.
+"""Encodes rows of Arrow columns as v2 records and maps keys to partitions, compiled by numba.
 
-Cells are given by where they begin in their column's data and by their length, -1 for null; whoever makes
-these numbers has them from Arrow, and has made the output large enough. Positions are addresses, as in
-`record_kernels`.
-Source of the layout: `formats.record`; of the hash: `producer.partitioner.murmur2`.
+A cell is given by its start in the column's data and its length, -1 for null. The caller takes these from
+Arrow and makes the output large enough. Positions are addresses, as in `record_kernels`. Source of the
+layout: `formats.record`; of the hash: `producer.partitioner.murmur2`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -32,7 +31,7 @@ _inlined = njit(nogil=True, forceinline=True)
 
 @_inlined
 def _size_of(value):
-    """Bytes of the varint of a number, zigzag included."""
+    """Size of a number's zigzag varint."""
     left = np.uint64(value << 1 ^ value >> 63)
     size = 1
     while left >= np.uint64(128):
@@ -43,7 +42,6 @@ def _size_of(value):
 
 @_inlined
 def _put_number(at, value):
-    """Write the varint; the position after it."""
     left = np.uint64(value << 1 ^ value >> 63)
     while left >= np.uint64(128):
         put8(at, 0, np.int64(left & np.uint64(127)) | 128)
@@ -55,7 +53,6 @@ def _put_number(at, value):
 
 @_inlined
 def _put_cell(at, data, start, length):
-    """Write length and bytes; the position after them."""
     at = _put_number(at, length)
     if length > 0:
         copy(at, data + start, length)
@@ -76,9 +73,9 @@ def encode_records(
     delta,
     out,
 ):
-    """The records of ``rows``, the first of which has offset ``delta`` in its batch; how many bytes it is.
+    """Write ``rows`` as records with offset deltas from ``delta`` on; returns their size in bytes.
 
-    ``key_lengths`` may be empty: no row has a key then. ``times`` has one time for each of ``rows``.
+    ``key_lengths`` is empty if no row has a key. ``times`` has one time per row.
     """
     begin = address(out)
     at = begin
@@ -123,7 +120,7 @@ def _murmur2(at, length):
 
 
 def choose_partitions(key_data, key_starts, key_lengths, partition_count, out):
-    """The partition of each key; nothing where it is null. Always 0."""
+    """Write each key's partition to ``out``, skipping nulls. Returns 0."""
     for row in range(len(key_lengths)):
         length = key_lengths[row]
         if length >= 0:

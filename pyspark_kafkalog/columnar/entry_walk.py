@@ -1,8 +1,8 @@
-"""Entries of Kafka 0.7 in a fetch answer: plain ones as they lie there, and what compressed ones hold.
+"""Walks Kafka 0.7 entries in a fetch answer, plain ones and those inside compressed ones.
 
-An offset is the byte at which an entry lies in its log. Messages of a compressed entry share the entry's, and
-are counted by `innerIndex`. Sets may lie within sets. An engine verifies entries while it makes columns of
-them: what it cannot go on with, this opens, or has `formats.v07` say what is wrong with it.
+An offset is an entry's byte position in its log. Messages of a compressed entry share its offset and are
+counted by `innerIndex`; sets may be nested. The engine verifies entries while it makes columns. This module
+opens compressed ones, and asks `formats.v07` for the error of bad ones.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry
 
 OPENED_BYTES = 256 << 10
-"""How much of compressed entries that follow each other is opened at once: a call of an engine has a price,
-and decodes what is still in the cache."""
+"""How much of consecutive compressed entries is opened at once: saves engine calls, yet stays in the cache.
+"""
 
 
 @dataclass(slots=True)
 class _Set:
-    """Entries that follow each other, and where reading goes on in them."""
+    """Consecutive entries, and the read position in them."""
 
     data: memoryview
     offset: int
-    """That of the compressed entry they came in; of the answer, that of its first byte."""
+    """Offset of the enclosing compressed entry; in the answer, of its first byte."""
     left: int = 0
-    """What the sets within may decompress to, all together."""
+    """Decompression budget shared by nested sets."""
     position: int = 0
 
 
 class EntryWalk:
-    """See `engine.Walker`; the entries wanted are those that begin in the range."""
+    """See `types.Walker`; wanted are the entries that begin in the range."""
 
     columns_go_on = True
 
@@ -43,19 +43,18 @@ class EntryWalk:
         self._outer = _Set(answer.data, answer.start)
         self._stop = max(0, answer.end - answer.start)
         self._opened: list[_Set] = []
-        """What compressed entries hold that follow each other, the one that is read first."""
+        """Contents of consecutive compressed entries, in reading order."""
         self._nested: list[_Set] = []
-        """Sets within the first of them, each within the one before."""
+        """Sets nested in the first of them, outermost first."""
         self._index = 0
-        """The inner index of the next message."""
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on: after the last entry of which all messages were given."""
+        """Where reading continues: after the last entry whose messages were all yielded."""
         return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[list[Block]]:  # noqa: ARG002
-        """What was opened, and what follows it in the answer; see `engine.Walker`."""
+        """The opened entries and what follows them in the answer; see `types.Walker`."""
         while True:
             yield self._blocks()
             at = self._nested[-1] if self._nested else self._opened[0] if self._opened else self._outer
@@ -83,7 +82,6 @@ class EntryWalk:
                 raise type(e)(f"{self._answer.log}, entry at offset {self.next_offset}: {e}") from e
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """See `engine.Walker`."""
         self._status = stopped.status
         reached = min(cursor.block, len(blocks) - 1)
         block = blocks[reached]
@@ -111,7 +109,7 @@ class EntryWalk:
         return blocks
 
     def _open(self) -> None:
-        """Open the compressed entry at which the answer stands, and those that follow it."""
+        """Open the compressed entry at the answer's position, and those that follow it."""
         outer, limit, size, self._index = self._outer, self._answer.max_batch_bytes, 0, 0
         while not self._opened or (size < OPENED_BYTES and self._room > 0 and outer.position < self._stop):
             entry = sound_entry(outer.data, outer.position, sys.maxsize)
@@ -123,7 +121,7 @@ class EntryWalk:
                 data = memoryview(decompress(entry.codec, entry.payload, limit))
             except KafkaError:
                 if self._opened:
-                    return  # it is raised when it is the next
+                    return  # raised when it is the next
                 raise
             self._opened.append(_Set(data, outer.offset + outer.position, limit - len(data)))
             outer.position += entry.size
@@ -131,7 +129,7 @@ class EntryWalk:
             self._room -= len(data)
 
     def _within(self, at: _Set) -> _Set:
-        """What the compressed entry holds at which ``at`` stands, which goes on after it."""
+        """The contents of the compressed entry at ``at``, which moves past it."""
         entry = sound_entry(at.data, at.position, sys.maxsize)
         if entry is None:
             raise _fault(at, True)
@@ -144,7 +142,6 @@ class EntryWalk:
 
 
 def _fault(at: _Set, inner: bool) -> CorruptMessage:
-    """What is wrong with the entry at which ``at`` stands."""
     where = f"byte {at.position} of the set in it" if inner else "its first byte"
     try:
         entry = next(entries(at.data[at.position :]), None)

@@ -1,16 +1,14 @@
 """What the compiled kernels need and numba lacks: memory by address, and the two CRCs of Kafka's formats.
 
-In the kernels places are addresses and not arrays: numba counts references whenever an array is handed to a
-function, and that counting took five sixths of the time (77 against 13 ns for a record of 100 bytes).
-Nothing here checks anything. Who computes an address has compared it with the end of what it points into.
+Kernels use addresses instead of arrays: numba counts references whenever an array is passed to a function,
+which took five sixths of the time (77 against 13 ns for a record of 100 bytes). Nothing here checks bounds:
+whoever computes an address does.
 
-CRC-32, that of zip, guards the messages of Kafka before 0.11, and CRC-32C the batches since. By tables,
-sixteen bytes at a step, 128 bytes take 48 ns; where the processor multiplies polynomials, folding leaves the
-tables only the last bytes: 8 ns, or 4 where CRC-32C has an instruction of its own for these.
-Messages of v1 with values of 100 (1000) bytes decode in 40 (214) ns with it and 70 (540) without, those of
-0.7 in 20 (112) and 40 (435).
-Source: V. Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel
-2009.
+CRC-32 guards messages before 0.11, CRC-32C the batches since. Tables, 16 bytes a step, take 48 ns for 128
+bytes; folding by carry-less multiplication leaves only the last bytes to tables: 8 ns, or 4 with the CRC-32C
+instruction. v1 messages with values of 100 (1000) bytes decode in 40 (214) ns with it and 70 (540) without,
+those of 0.7 in 20 (112) and 40 (435). Source: V. Gopal and others, "Fast CRC Computation for Generic
+Polynomials Using PCLMULQDQ Instruction", Intel 2009.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -27,7 +25,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# ruff: noqa: ARG001  (numba calls all of these with all that it knows)
+# ruff: noqa: ARG001  (numba prescribes these signatures)
 
 
 def _pointer(builder: Any, address: Any, bits: int) -> Any:
@@ -35,7 +33,6 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 
 def _address(typingctx: Any, array: Any) -> Any:
-    """Where an array's first byte is."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -45,9 +42,7 @@ def _address(typingctx: Any, array: Any) -> Any:
 
 
 def _reader(bits: int) -> Any:
-    """Makes the function that reads the number of so many bits at an address, unsigned below 64. Its first
-    byte is the lowest on the machines that numba knows.
-    """
+    """Makes a reader of ``bits`` at an address, little-endian, unsigned below 64."""
 
     def read(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -60,7 +55,7 @@ def _reader(bits: int) -> Any:
 
 
 def _getter(bits: int) -> Any:
-    """Makes the function that reads number ``index`` of the numbers of so many bits at ``base``."""
+    """Makes a reader of element ``index`` of ``bits`` at ``base``."""
 
     def get(typingctx: Any, base: Any, index: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -73,7 +68,7 @@ def _getter(bits: int) -> Any:
 
 
 def _putter(bits: int) -> Any:
-    """Makes the function that writes number ``index`` of the numbers of so many bits at ``base``."""
+    """Makes a writer of element ``index`` of ``bits`` at ``base``."""
 
     def put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -88,7 +83,6 @@ def _putter(bits: int) -> Any:
 
 
 def _copy(typingctx: Any, to: Any, of: Any, size: Any) -> Any:
-    """``memcpy`` between addresses."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, source = (_pointer(builder, address, 8) for address in args[:2])
@@ -110,15 +104,15 @@ put32: Any = _putter(32)
 put64: Any = _putter(64)
 
 
-# --- CRCs by the processor's multiplication of polynomials
+# --- CRCs by carry-less multiplication
 #
-# Sixteen bytes are a polynomial of 128 terms over two elements; what stands so many bits before others may be
-# multiplied by a power of x and added to these, and the remainder stays the same. So a row of blocks of
-# sixteen bytes folds into one. Four rows at a time keep the processor busy.
+# Sixteen bytes are a polynomial of 128 terms over GF(2). Multiplied by the right power of x and added to a
+# later block, they leave the remainder unchanged, so a row of 16-byte blocks folds into one. Four rows at a
+# time keep the processor busy.
 
 _CRC_32 = 0x104C11DB7
 _CRC_32C = 0x11EDC6F41
-"""The polynomials, their highest term first."""
+"""The polynomials, highest term first."""
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BLOCK = ir.VectorType(_INT64, 2)
@@ -128,7 +122,7 @@ _LEAST_FOLDED_BYTES = _ROWS * _BLOCK_BYTES
 
 
 def can_fold() -> bool:
-    """Whether code is compiled for this very processor, and it multiplies polynomials and sums CRC-32C."""
+    """Whether code is compiled for this processor, and it has PCLMULQDQ and SSE 4.2."""
     config: Any = numba.config
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
@@ -140,7 +134,7 @@ def can_fold() -> bool:
 
 
 def _power(exponent: int, polynomial: int) -> int:
-    """x to this power modulo a CRC's polynomial, in the order of bits that both CRCs have."""
+    """x to this power modulo ``polynomial``, in the bit order of both CRCs."""
     found = 1
     for _ in range(exponent):
         found <<= 1
@@ -154,16 +148,14 @@ def _pair(first: int, second: int) -> Any:
 
 
 def _loaded(builder: Any, address: Any, blocks_on: int = 0) -> Any:
-    """The block at an address, or so many blocks after it."""
     place = builder.add(address, ir.Constant(_INT64, blocks_on * _BLOCK_BYTES))
     return builder.load(builder.inttoptr(place, _BLOCK.as_pointer()), align=1)
 
 
 def _folder(polynomial: int) -> Any:
-    """Makes the function that folds for one CRC."""
 
     def folded(builder: Any, block: Any, blocks_on: int, onto: Any) -> Any:
-        """``block`` brought so many blocks further on and added to what stands there."""
+        """``block`` moved ``blocks_on`` blocks ahead and added to ``onto``."""
         signature = ir.FunctionType(_BLOCK, [_BLOCK, _BLOCK, _INT8])
         multiply: Any = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.pclmulqdq")
         bits = 8 * blocks_on * _BLOCK_BYTES
@@ -172,8 +164,8 @@ def _folder(polynomial: int) -> Any:
         return builder.xor(builder.xor(low, high), onto)
 
     def fold(typingctx: Any, address: Any, blocks: Any, crc: Any) -> Any:
-        """The ``blocks`` blocks of sixteen bytes at an address, four or more, as one of the same remainder,
-        in two 64-bit numbers. ``crc`` is added to their beginning.
+        """Fold four or more 16-byte blocks into one with the same remainder, as two 64-bit numbers; ``crc``
+        is added to their beginning.
         """
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -223,7 +215,7 @@ _fold_32c: Any = _folder(_CRC_32C)
 
 
 def _summer(bits: int) -> Any:
-    """Makes the function for the processor's instruction that goes on with a CRC-32C over so many bits."""
+    """Makes the function for the CRC-32C instruction over ``bits``."""
 
     def sum_bits(typingctx: Any, crc: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -256,7 +248,7 @@ _inlined = njit(nogil=True, forceinline=True)
 
 
 def _crc_tables(polynomial):
-    """Table t says what a byte does to a CRC that t further bytes follow."""
+    """Table t is the effect of a byte on a CRC followed by t more bytes."""
     reflected = int(f"{polynomial & _ALL_BITS:032b}"[::-1], 2)
     first = []
     for byte in range(256):
@@ -271,15 +263,15 @@ def _crc_tables(polynomial):
 
 
 CRC32_TABLES = _crc_tables(_CRC_32)
-"""What each `crc32` is to be given the address of."""
+"""Pass its address to `crc32`."""
 
 CRC32C_TABLES = _crc_tables(_CRC_32C)
-"""The same for each `crc32c`."""
+"""Pass its address to `crc32c`."""
 
 
 @_inlined
 def _eight(tables, low, word):
-    """What the eight bytes in ``word`` do to a CRC that ``low`` further tables' bytes follow."""
+    """The effect of ``word``'s eight bytes on a CRC, with ``low`` more bytes after them."""
     crc = get32(tables, (low + 7) * 256 + (word & 255))
     crc ^= get32(tables, (low + 6) * 256 + (word >> 8 & 255))
     crc ^= get32(tables, (low + 5) * 256 + (word >> 16 & 255))
@@ -292,7 +284,7 @@ def _eight(tables, low, word):
 
 @_inlined
 def _crc_of_few(tables, pos, end, crc):
-    """The CRC of what stands between two places, after bytes whose own is ``crc``; both not yet inverted."""
+    """Continue ``crc`` over the bytes from ``pos`` to ``end``; neither is inverted."""
     while end - pos >= 16:
         crc = _eight(tables, 8, read64(pos) ^ crc) ^ _eight(tables, 0, read64(pos + 8))
         pos += 16
@@ -307,13 +299,12 @@ def _crc_of_few(tables, pos, end, crc):
 
 @_inlined
 def crc_by_tables(tables, pos, size):
-    """The CRC that ``tables`` are for, of ``size`` bytes at ``pos``."""
     return _crc_of_few(tables, pos, pos + size, np.int64(_ALL_BITS)) ^ _ALL_BITS
 
 
 @_inlined
 def crc32_by_folding(tables, pos, size):
-    """CRC-32 of ``size`` bytes at ``pos``, where `can_fold`."""
+    """CRC-32 of ``size`` bytes at ``pos``; requires `can_fold`."""
     crc, end = np.int64(_ALL_BITS), pos + size
     if size >= _LEAST_FOLDED_BYTES:
         low, high = _fold_32(pos, size >> 4, crc)
@@ -324,7 +315,7 @@ def crc32_by_folding(tables, pos, size):
 
 @_inlined
 def crc32c_by_folding(_, pos, size):
-    """CRC-32C of ``size`` bytes at ``pos``, where `can_fold`."""
+    """CRC-32C of ``size`` bytes at ``pos``; requires `can_fold`."""
     crc, end = np.int64(_ALL_BITS), pos + size
     if size >= _LEAST_FOLDED_BYTES:
         low, high = _fold_32c(pos, size >> 4, crc)
@@ -347,17 +338,15 @@ crc32 = crc32_by_folding if FOLDS else crc_by_tables
 crc32c = crc32c_by_folding if FOLDS else crc_by_tables
 
 
-# --- numbers as the wire has them, their highest byte first
+# --- big-endian numbers
 
 
 @_inlined
 def int32(pos):
-    """The signed 32-bit number at ``pos``."""
     value = get8(pos) << 24 | get8(pos + 1) << 16 | get8(pos + 2) << 8 | get8(pos + 3)
     return value - ((value >> 31) << 32)
 
 
 @_inlined
 def int64(pos):
-    """The signed 64-bit number at ``pos``."""
     return int32(pos) << 32 | int32(pos + 4) & _ALL_BITS

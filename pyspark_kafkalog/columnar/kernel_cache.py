@@ -1,10 +1,9 @@
-"""Gets the compiled kernel, from numba's cache on disk where there is one, and never fails.
+"""Loads compiled kernels from numba's disk cache, or compiles them; never fails.
 
-Compiling takes seconds, loading from the cache a tenth of one. numba looks for a directory it may write: that
-of ``NUMBA_CACHE_DIR``, the package's own ``__pycache__``, the user's cache directory. Where none can be
-written a private one under the temporary directory serves, and where even that fails the kernel lives in this
-process only. A cache that cannot be read is removed and made again. numba writes its files under another
-name and renames them, so processes that compile at the same time do no harm.
+Compiling takes seconds, loading a tenth of one. numba looks for a writable directory: ``NUMBA_CACHE_DIR``,
+the package's ``__pycache__``, the user's cache directory. The fallback is a private directory under the
+temporary one, then this process's memory. An unreadable cache is removed and rebuilt. numba renames complete
+files into place, so processes may compile at the same time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ KernelName = Literal[
     "encode_records",
     "choose_partitions",
 ]
-"""The kernels there are: for v2 batches, for messages of v0 and v1, for 0.7's entries, and the way back."""
 
 _MODULES: dict[KernelName, str] = {
     "walk_batches": "record_kernels",
@@ -46,23 +44,19 @@ _MODULES: dict[KernelName, str] = {
 }
 
 _DEPENDED_ON = ("types", "intrinsics", "kernel_columns")
-"""What kernels are made of beside their own module."""
 
 _lock = threading.Lock()
 _loaded: dict[KernelName, tuple[Kernel | None, str]] = {}
-"""Kernels that were asked for, or the reasons why there are none. Guarded by ``_lock``."""
+"""Loaded kernels, or why they are unavailable. Guarded by ``_lock``."""
 
 
 def kernel(name: KernelName = "fill_columns") -> tuple[Kernel | None, str]:
-    """The compiled kernel of this name, or None and the reason. Loaded once per process.
-
-    *Thread-safe.*
-    """
+    """The compiled kernel of this name, or None and the reason. Loaded once per process. *Thread-safe.*"""
     with _lock:
         if name not in _loaded:
             try:
                 _loaded[name] = _load(name), ""
-            except Exception as e:  # whatever numba or LLVM may raise, plain Python does the same work
+            except Exception as e:  # numba and LLVM may raise anything; plain Python does the same work
                 reason = f"{type(e).__name__}: {e}"
                 _loaded[name] = None, reason
                 _log.info("no compiled kernels, decoding in plain Python: %s", reason)
@@ -72,7 +66,7 @@ def kernel(name: KernelName = "fill_columns") -> tuple[Kernel | None, str]:
 def _load(name: KernelName) -> Kernel:
     package = __name__.rpartition(".")[0]
     kernels: Any = import_module(f"{package}.{_MODULES[name]}")
-    # numba knows its cache by the time and size of one file; the kernel depends on what all of these say.
+    # numba keys its cache by one file's time and size; the kernel depends on all of these.
     digest = 0
     for module in (*_DEPENDED_ON, _MODULES[name]):
         digest = zlib.crc32((Path(__file__).parent / f"{module}.py").read_bytes(), digest)
@@ -82,9 +76,7 @@ def _load(name: KernelName) -> Kernel:
 
 
 def compiled(function: Any, signature: Any) -> Kernel:
-    """``function`` for arguments of these types and no others, from a cache or compiled now. Raises only
-    where numba cannot compile it.
-    """
+    """Compile ``function`` for this signature only, or load it. Raises only if numba cannot compile it."""
     for directory in (None, _temporary_directory):
         dispatcher = _cached_dispatcher(function, directory)
         if dispatcher is not None and _compile(dispatcher, signature):
@@ -98,16 +90,14 @@ def compiled(function: Any, signature: Any) -> Kernel:
 
 
 def _sealed(dispatcher: Any) -> Kernel:
-    """Without further compilation: arguments of other types are refused instead."""
+    """The dispatcher, refusing arguments of other types instead of compiling for them."""
     dispatcher.disable_compile()
     found: Kernel = dispatcher
     return found
 
 
 def _cached_dispatcher(function: Any, directory: Callable[[], Path | None] | None) -> Any | None:
-    """numba's dispatcher with a cache in ``directory``, or where numba itself finds room; None without
-    room.
-    """
+    """numba's dispatcher with a cache in ``directory``, or one that numba chooses; None if not writable."""
     import numba
 
     config: Any = numba.config
@@ -117,7 +107,7 @@ def _cached_dispatcher(function: Any, directory: Callable[[], Path | None] | Non
             path = directory()
             if path is None:
                 return None
-            # Looked at only while the dispatcher is made; other users of numba keep their own setting.
+            # Read only while the dispatcher is made; other users of numba keep their setting.
             config.CACHE_DIR = str(path)
         return numba.njit(nogil=True, cache=True)(function)
     except (RuntimeError, OSError) as e:
@@ -128,11 +118,11 @@ def _cached_dispatcher(function: Any, directory: Callable[[], Path | None] | Non
 
 
 def _compile(dispatcher: Any, signature: Any) -> bool:
-    """Load or compile; whether the dispatcher can be used. A cache that cannot be read is removed first."""
+    """Load or compile, replacing an unreadable cache; whether the dispatcher is usable."""
     for _ in range(2):
         try:
             dispatcher.compile(signature)
-        except Exception as e:  # a damaged cache raises what unpickling raises: anything
+        except Exception as e:  # unpickling a damaged cache may raise anything
             if dispatcher.signatures:
                 _log.info("kernels are compiled but could not be cached: %s", e)
                 return True
@@ -154,7 +144,7 @@ def _remove_cache(dispatcher: Any) -> None:
 
 
 def _temporary_directory() -> Path | None:
-    """A directory under the temporary one that only this user can write: what is cached there is run."""
+    """A directory under the temporary one, writable by this user only: its contents are executed."""
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     path = Path(tempfile.gettempdir()) / f"kafkalog-numba-{user}"
     try:

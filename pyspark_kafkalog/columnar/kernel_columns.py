@@ -1,9 +1,8 @@
-"""What the compiled kernels have in common that make columns of blocks: the loop, and how a row is written.
+"""Shared by the kernels that turn blocks into columns: array fields, the loop, and writing a row.
 
-A kernel is given three arrays of numbers: the *table* with a row for each block, the *layout* of the arena,
-and the *state* that one call leaves for the next over the same arena. Here is where things stand in them; the
-kernels call this module ``k``. How a record is read they bring with them. Places are addresses (`intrinsics`
-says why).
+A kernel takes three arrays of numbers, whose fields are named here: the *table* with a row per block, the
+*layout* of the arena, and the *state* kept between calls over the same arena. Kernels call this module ``k``
+and bring the code that reads a record. Positions are addresses (`intrinsics` says why).
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -15,7 +14,7 @@ from numba import njit, types
 from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put8, put32, put64
 from pyspark_kafkalog.columnar.types import MAX_TIMESTAMP_MS, Status
 
-# Fields of the table of blocks, one row each: those of `engine.Block` after its buffer.
+# The table: fields of `types.Block` after its buffer.
 BLOCK_FIELDS = 9
 (
     BLOCK_START,
@@ -29,8 +28,8 @@ BLOCK_FIELDS = 9
     BLOCK_APPEND_TIME,
 ) = range(BLOCK_FIELDS)
 
-# The layout: where in the arena each region begins, in bytes, or -1 where its column is not wanted; then
-# the room there is for rows, bytes and headers, and how many records one call may look at.
+# The layout: start of each region in the arena in bytes, -1 for unwanted columns; then capacity in rows,
+# bytes, headers, and records that one call may read.
 LAYOUT_FIELDS = 21
 (
     OFFSETS,
@@ -56,7 +55,7 @@ LAYOUT_FIELDS = 21
     CAPACITY_RECORDS,
 ) = range(LAYOUT_FIELDS)
 
-# The state: where a call goes on and stops, what the arena holds, and what was wrong.
+# The state: where a call continues and stops, what the arena holds, and the fault.
 STATE_FIELDS = 19
 (
     AT_BLOCK,
@@ -80,7 +79,7 @@ STATE_FIELDS = 19
     NEED,
 ) = range(STATE_FIELDS)
 
-# Where a walk over batches stands: the fields of `engine.Place`; then its limits, and what it found.
+# A walk over batches: the fields of `types.WalkPosition`, its limits, and its totals.
 PLACE_FIELDS = 12
 (
     PLACE_POSITION,
@@ -97,7 +96,7 @@ PLACE_FIELDS = 12
     PLACE_CODEC,
 ) = range(PLACE_FIELDS)
 
-# What a walk over messages leaves: an `engine.Walk` without its status.
+# Result of a walk over messages: `types.Walk` without its status.
 WALK_FIELDS = 4
 WALK_END, WALK_COUNT, WALK_FIRST_OFFSET, WALK_LAST_OFFSET = range(WALK_FIELDS)
 
@@ -117,13 +116,13 @@ _inlined = njit(nogil=True, forceinline=True)
 
 @_inlined
 def in_microseconds(time):
-    """(whether it fits 64 bits, ``time`` in microseconds); it is in milliseconds."""
+    """(whether it fits 64 bits, ``time`` in microseconds), from milliseconds."""
     return -_MAX_MS <= time <= _MAX_MS, time * 1000
 
 
 @_compiled
 def _mark_null(valid, row, nulls, rows):
-    """Clear the bit of ``row`` in a bitmap for ``rows``; before the first null all bits are set."""
+    """Clear the bit of ``row`` in a bitmap for ``rows``; the first null sets all others."""
     if nulls == 0:
         for i in range((rows + 7) // 8):
             put8(valid, i, 255)
@@ -133,9 +132,9 @@ def _mark_null(valid, row, nulls, rows):
 
 @_inlined
 def write_field(source, size, arena, layout, region, state, used, row, rows):
-    """Append bytes, or null where ``size`` is -1, to the column whose first region and first count are given.
+    """Append bytes, or null if ``size`` is -1, to the column with this first region and first count.
 
-    A column's regions follow each other: starts, validity, data; so do its counts: bytes, nulls.
+    A column's regions are in sequence: starts, validity, data; so are its counts: bytes, nulls.
     """
     length = get64(state, used)
     put32(arena + get64(layout, region), row, length)
@@ -150,7 +149,7 @@ def write_field(source, size, arena, layout, region, state, used, row, rows):
 
 @_inlined
 def write_row(fields, offset, time, arena, layout, state):
-    """Append all but its headers of one record. The caller does that, and then counts the row."""
+    """Append one record except its headers. The caller appends those, then counts the row."""
     _, _, _, kind, key, key_size, value, value_size, _ = fields
     row, rows = get64(state, ROWS), get64(layout, CAPACITY_ROWS)
     if get64(layout, OFFSETS) >= 0:
@@ -167,7 +166,6 @@ def write_row(fields, offset, time, arena, layout, state):
 
 @_inlined
 def write_no_headers(arena, layout, state):
-    """Append null to the column of headers, which is wanted."""
     row, nulls = get64(state, ROWS), get64(state, HEADER_NULLS)
     put32(arena + get64(layout, HEADER_STARTS), row, get64(state, HEADERS))
     _mark_null(arena + get64(layout, HEADER_VALID), row, nulls, get64(layout, CAPACITY_ROWS))
@@ -176,7 +174,7 @@ def write_no_headers(arena, layout, state):
 
 @_compiled
 def write_ends(arena, layout, state):
-    """Close the starts of each column with where its data ends."""
+    """Write the last entry of each column's starts."""
     rows, headers = get64(state, ROWS), get64(state, HEADERS)
     if get64(layout, KEY_STARTS) >= 0:
         put32(arena + get64(layout, KEY_STARTS), rows, get64(state, KEY_BYTES))
@@ -190,7 +188,7 @@ def write_ends(arena, layout, state):
 
 @_compiled
 def regions_fit(layout, size):
-    """Whether every region that is there lies within an arena of ``size`` bytes."""
+    """Whether every wanted region lies within an arena of ``size`` bytes."""
     rows, data = layout[CAPACITY_ROWS], layout[CAPACITY_BYTES]
     headers = layout[CAPACITY_HEADERS]
     if rows < 0 or data < 0 or headers < 0 or max(rows, data, headers) > _MAX_INT64 >> 8:
@@ -215,25 +213,22 @@ def regions_fit(layout, size):
     return True
 
 
-# --- the whole
+# --- the kernel
 
 
 def _named(function, name):
-    """``function`` compiled, with ``name`` in its own.
+    """``function`` compiled under a name that includes ``name``.
 
-    numba calls what it compiles by module, name and a number that each process counts for itself. Of two
-    kernels out of the cache, which other processes filled, the second would run the functions of the first
-    where these have the same names.
+    numba names functions by module, name and a number counted per process. Of two kernels loaded from caches
+    of other processes, the second would run the first's functions if names were equal.
     """
     function.__qualname__ = f"{function.__name__}_of_{name}"
     return _compiled(function)
 
 
 def _block_filler(name, read, time_of, write):
-    """The loop over the records of one block; see `filler`."""
 
     def fill_from_block(data, block, arena, layout, state):
-        """The records of the block whose table row is at ``block``, from where ``state`` stands on."""
         start, end = data + get64(block, BLOCK_START), data + get64(block, BLOCK_END)
         count, last_delta = get64(block, BLOCK_COUNT), get64(block, BLOCK_LAST_DELTA)
         low, high = get64(block, BLOCK_LOW), get64(block, BLOCK_HIGH)
@@ -242,7 +237,7 @@ def _block_filler(name, read, time_of, write):
         first = pos = start + get64(state, AT_POSITION)
         first_record = record = get64(state, AT_RECORD)
         previous = get64(state, PREVIOUS_DELTA)
-        # Where this call's share ends: a record that goes beyond it is left for the next call.
+        # A record beyond this call's share is left for the next call.
         stop = min(end, pos + get64(layout, CAPACITY_BYTES) - get64(state, DATA_BYTES))
         until = min(count, record + get64(layout, CAPACITY_RECORDS) - get64(state, RECORDS))
         status, number, need = _DONE, np.int64(0), np.int64(0)
@@ -287,25 +282,23 @@ def _block_filler(name, read, time_of, write):
 
 
 def filler(name, read, time_of, write):
-    """A kernel over records that ``read`` reads and ``write`` appends to the columns. Each has a ``name`` of
-    its own.
+    """A kernel that reads records with ``read`` and appends them with ``write``; ``name`` must be unique.
 
-    ``read(at, end, stop, kind)`` gives (status, number, fields) of the record at ``at``, which may go as far
-    as ``end`` and is wanted up to ``stop``. ``fields``: end of the record, time and offset, counted from the
-    block's, kind of the time, key's place and size, value's place and size, headers' place. ``number`` is the
-    count of headers, or what is wrong, or the size of a record that goes beyond ``stop``. ``kind`` is the
-    block's `BLOCK_APPEND_TIME`.
+    ``read(at, end, stop, kind)`` returns (status, number, fields) of the record at ``at``, which may extend
+    to ``end`` and is wanted up to ``stop``. ``fields``: end of the record; time and offset relative to the
+    block's; kind of time; key position and size; value position and size; headers position. ``number`` is the
+    header count, the faulty value, or the size of a record beyond ``stop``. ``kind`` is the block's
+    `BLOCK_APPEND_TIME`.
 
-    ``time_of(base, fields, kind)`` gives (whether it fits, the time in microseconds), ``base`` being the
-    block's time in milliseconds.
+    ``time_of(base, fields, kind)`` returns (whether it fits, time in microseconds); ``base`` is the block's
+    time in milliseconds.
 
-    ``write(fields, headers, offset, time, arena, layout, state)`` appends one record to the columns that are
-    wanted. There is room: the kernel has seen to it.
+    ``write(fields, headers, offset, time, arena, layout, state)`` appends one record to the wanted columns.
+    The kernel has checked that there is room.
 
-    The kernel takes the blocks in ``table``, all in ``source``, into ``arena``, and returns the `Status` it
-    ends with. It goes on from where ``state`` stands, and leaves there where it stopped, how much the arena
-    holds, and what was wrong. FULL: NUMBER is the size of the record for which there was no room, or NEED its
-    count of headers.
+    The kernel copies the blocks in ``table``, all in ``source``, into ``arena`` and returns the final
+    `Status`. It continues from ``state`` and leaves its end, the arena's contents and any fault there. FULL:
+    NUMBER is the size of the record that did not fit, or NEED its header count.
     """
     fill_from_block = _block_filler(name, read, time_of, write)
 
@@ -339,5 +332,5 @@ FILL_SIGNATURE = types.int64(
     types.Array(types.int64, 1, "C", readonly=True),
     types.Array(types.int64, 1, "C"),
 )
-"""Arguments of what `filler` makes. Read-only ones take both kinds of arrays; others would refuse a fetch's
-bytes."""
+"""Arguments of a `filler` kernel. Read-only parameters accept both kinds of arrays; others would refuse a
+fetch's bytes."""

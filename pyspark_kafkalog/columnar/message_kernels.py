@@ -1,21 +1,17 @@
 """The compiled engine's inner loops for messages before 0.11, compiled by numba.
 
-`walk_messages` walks messages of v0 and v1 that follow each other and verifies each: its lengths, its CRC-32,
-that its offset rises. `fill_messages` copies what was walked into an arena's columns, as `record_kernels`
-does for v2's records. That takes two looks at a message, the second in a warm cache, and so a set may be
-opened, or an answer's end be known, before any column is begun. `fill_entries` takes one look at 0.7's, and
-verifies them as it goes.
-
-None believes anything that the messages say: every length is compared with what there is before a byte is
-read or written.
+`walk_messages` verifies consecutive v0 and v1 messages: lengths, CRC-32, rising offsets. `fill_messages`
+copies walked messages into an arena's columns, as `record_kernels` does for v2. Two passes, the second in a
+warm cache, let a set be opened or an answer's end be known before columns are begun. `fill_entries` verifies
+and copies 0.7's entries in one pass. All check every length before they read or write.
 
 ::
 
     offset:8 length:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
     length:4 magic:1 [attributes:1] crc:4 payload                                           (0.7)
 
-Positions are addresses (`intrinsics` says why). mypy cannot follow compiled functions: their parameters are
-64-bit numbers, but for the arrays of `walk_messages` and ``fill_...``. ``k`` is where things stand in those.
+Positions are addresses (`intrinsics` says why). mypy cannot follow compiled functions: parameters are 64-bit
+numbers, except for the arrays of the public kernels. ``k`` names the fields of those arrays.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -62,10 +58,10 @@ _NOT_RISING = int(Status.NOT_RISING)
 _FAULT = int(Status.FAULT)
 
 _OVERHEAD = 12
-"""Bytes before those that a message's length counts."""
+"""Bytes before those counted by a message's length."""
 
 _MIN_LENGTH = 14
-"""Of a message of v0 without key and value; that of v1 has 8 more, for the time."""
+"""For v0 without key and value; v1 has 8 more, the time."""
 
 _NO_TIMESTAMP, _LOG_APPEND_TIME = NO_TIMESTAMP, int(TimestampType.LOG_APPEND_TIME)
 
@@ -81,7 +77,7 @@ _inlined = njit(nogil=True, forceinline=True)
 
 @_inlined
 def _read_field(pos, end):
-    """(status, size, position) of a field that begins with its size, of which -1 means null."""
+    """(status, size, position) of a field with its size in front; -1 means null."""
     if end - pos < 4:
         return _BAD_FIELD, end - pos, pos
     size = int32(pos)
@@ -93,9 +89,7 @@ def _read_field(pos, end):
 
 @_inlined
 def _read_message(at, end, stop, kind):
-    """(status, number, fields) of the message at ``at``; see `kernel_columns.filler`. Its offset is looked at
-    as it stands there.
-    """
+    """See `kernel_columns.filler`. The offset is returned as stored."""
     zero = np.int64(0)
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     if end - at < _OVERHEAD + _MIN_LENGTH:
@@ -127,7 +121,6 @@ def _read_message(at, end, stop, kind):
 
 @_inlined
 def _time(base, fields, kind):
-    """(whether it fits, the time in microseconds) of a message; see `kernel_columns.filler`."""
     if kind == _LOG_APPEND_TIME and fields[3] == _LOG_APPEND_TIME:
         return in_microseconds(base)
     return in_microseconds(fields[1])
@@ -138,7 +131,6 @@ def _time(base, fields, kind):
 
 @_inlined
 def _fields_fit(pos, end):
-    """Whether key and value, the first at ``pos``, fill what there is up to ``end``."""
     status, size, pos = _read_field(pos, end)
     if status != _DONE:
         return False
@@ -148,9 +140,7 @@ def _fields_fit(pos, end):
 
 @_inlined
 def _look_at(pos, end, below, previous, tables):
-    """(why to stop before the message at ``pos`` or DONE, its offset, its end), ``previous`` being the offset
-    before.
-    """
+    """(why to stop before the message at ``pos`` or DONE, its offset, its end)."""
     zero = np.int64(0)
     if end - pos < _OVERHEAD + _MIN_LENGTH:
         return _CUT, zero, zero
@@ -179,9 +169,9 @@ def _look_at(pos, end, below, previous, tables):
 
 
 def walk_messages(source, start, stop, below, found):
-    """Walk the messages in ``source`` from byte ``start`` to ``stop``; returns the `Status`.
+    """Walk the messages in ``source`` that begin in bytes ``[start, stop)``; returns the `Status`.
 
-    ``found`` takes the fields of a `engine.Walk` after its first.
+    ``found`` receives the fields of `types.Walk` after ``status``.
     """
     size = source.shape[0]
     if not 0 <= start <= size or found.shape[0] != k.WALK_FIELDS:
@@ -211,7 +201,6 @@ def walk_messages(source, start, stop, below, found):
 
 @_inlined
 def _write_message(fields, _, offset, time, arena, layout, state):
-    """Append one message to the columns that are wanted; see `kernel_columns.filler`."""
     write_row(fields, offset, time, arena, layout, state)
     if get64(layout, k.HEADER_STARTS) >= 0:
         write_no_headers(arena, layout, state)
@@ -222,7 +211,7 @@ _fill = filler("messages", _read_message, _time, _write_message)
 
 
 def fill_messages(source, table, arena, layout, state):
-    """Messages of the blocks in ``table``, all in ``source``, into ``arena``; see `kernel_columns.filler`."""
+    """Copy the messages of ``table``'s blocks into ``arena``; see `kernel_columns.filler`."""
     return _fill(source, table, arena, layout, state)
 
 
@@ -231,7 +220,7 @@ def fill_messages(source, table, arena, layout, state):
 
 @_inlined
 def _read_entry(pos, end):
-    """(status, place of the payload, its size) of the entry at ``pos`` of a set that ends at ``end``."""
+    """(status, payload position, payload size) of the entry at ``pos`` in a set that ends at ``end``."""
     zero = np.int64(0)
     left = end - pos
     if left < 4:
@@ -260,11 +249,10 @@ def _read_entry(pos, end):
 
 
 def fill_entries(source, table, arena, layout, state):
-    """Entries of the one block in ``table`` into ``arena``, each of them verified.
+    """Verify the entries of the one block in ``table`` and copy them into ``arena``.
 
-    As what `kernel_columns.filler` makes, but capacity in bytes counts payloads, and the block's position
-    stays where this ended. One look at each entry, and columns in local variables: messages of 10 bytes take
-    10 ns each.
+    As a kernel of `kernel_columns.filler`, but capacity in bytes counts payloads, and the position stays
+    where this ended. One pass and local variables: messages of 10 bytes take 10 ns each.
     """
     if not k.regions_fit(layout, arena.shape[0]) or table.shape[0] != 1 or table.shape[1] != k.BLOCK_FIELDS:
         return BAD_LAYOUT
@@ -327,4 +315,3 @@ SIGNATURES = {
         types.Array(types.int64, 1, "C"),
     ),
 }
-"""Arguments. Read-only ones take both kinds of arrays."""

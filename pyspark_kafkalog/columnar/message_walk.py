@@ -1,7 +1,7 @@
-"""Messages of v0 and v1 in a fetch answer: plain ones in a row, or those of a compressed set.
+"""Walks v0 and v1 messages in a fetch answer: runs of plain ones, and compressed sets.
 
-`step` does what `batch_walk` leaves to it. `walk_messages` is the walk over plain messages in Python: the
-fallback without numba, the oracle of the compiled one with it. What is wrong is asked of `formats.legacy`.
+`batch_walk` calls `step`. `walk_messages` is the walk over plain messages in Python: fallback without numba,
+oracle of the compiled one. `formats.legacy` produces the errors.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
 from pyspark_kafkalog.types import Record, TimestampType
 
 RUN_BYTES = 256 << 10
-"""How far one walk goes, so that what it went over is still in the cache when columns are made of it."""
+"""Length of one walk, so that its bytes are still in the cache when columns are made."""
 
 _OFFSET_BYTES = 8
 
 
 class WalkedBlocks(NamedTuple):
-    """Blocks with the messages that are wanted; where in the answer the next entry begins, None where nothing
-    more is wanted or whole; at which offset reading goes on; the lowest offset that the next entry may have;
-    how many bytes were decompressed.
+    """Blocks with wanted messages, the next entry's position (None if nothing more is wanted or whole), where
+    reading continues, and the lowest offset allowed next.
     """
 
     blocks: Sequence[Block]
@@ -51,14 +50,14 @@ class WalkedBlocks(NamedTuple):
 def step(
     data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> WalkedBlocks:
-    """What the entry of v0 or v1 at ``pos``, or those from there on, hold of the offsets ``[at, end)``.
+    """Walk the v0 or v1 entries at ``pos`` for the offsets ``[at, end)``.
 
-    ``expected`` is what the offsets of the first of them must be. A set may decompress to ``most`` bytes.
-    Raises what `engine.Walker.groups` does.
+    ``expected`` bounds the first one's offsets. A set may decompress to ``most`` bytes. Raises as
+    `types.Walker.groups`.
     """
     found = walks.walk_messages(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
-        # Within a run they rise, and are below the limit it was given.
+        # Offsets rise within a run and are below the limit passed to it.
         if not expected.has(found.first_offset, found.first_offset):
             raise expected.refuse(found.first_offset, found.first_offset)
         after = found.last_offset + 1
@@ -72,14 +71,13 @@ def step(
     if found.status is Status.BEYOND:
         return WalkedBlocks((), None, _beyond(data, pos, expected), expected.lowest)
     if found.status is Status.CUT:
-        # Of what is cut short the length may still be an impossible one.
+        # A cut entry may still have an impossible length.
         next(frames(data[pos:]), None)
         return WalkedBlocks((), None, at, expected.lowest)
     raise _fault(data, pos, most)
 
 
 def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
-    """The offset of the message at ``pos``, which is not below the range's end."""
     entry = read_entry(data, pos)
     if not expected.has(entry.offset, entry.offset):
         raise expected.refuse(entry.offset, entry.offset)
@@ -88,8 +86,9 @@ def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
 
 
 def _check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
-    """Look at the offset of the entry at ``pos``, of which perhaps only a part is there. What lies beyond the
-    range's end comes after a gap, or has a damaged offset: then that of the next entry is lower.
+    """Refuse an offset that is too low in the entry at ``pos``, if that much of it is there.
+
+    An offset beyond the range's end is either after a gap or damaged; if damaged, the next entry's is lower.
     """
     head = data[pos : pos + _OFFSET_BYTES]
     offset = int.from_bytes(head, "big", signed=True)
@@ -98,7 +97,6 @@ def _check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
 
 
 def records(block: Block) -> list[Record]:
-    """The messages of a block that are wanted, one by one."""
     found, pos = [], block.start
     for _ in range(block.record_count):
         header = read_entry(block.buffer, pos)
@@ -127,12 +125,12 @@ def records(block: Block) -> list[Record]:
 def _opened(
     data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> WalkedBlocks:
-    """What the compressed set at ``pos`` holds. Its messages end with its own offset, or before."""
+    """Open the compressed set at ``pos``. Its messages end at or before its own offset."""
     wrapper = read_entry(data, pos)
     verify_entry(data, pos, wrapper)
     after = pos + wrapper.size
     if wrapper.offset < at:
-        # All of it is below what is wanted; how far it goes down is not known.
+        # Entirely below the range; its first offset is unknown.
         if not expected.has(wrapper.offset, wrapper.offset):
             raise expected.refuse(wrapper.offset, wrapper.offset)
         return WalkedBlocks((), after, at, wrapper.offset + 1)
@@ -162,7 +160,6 @@ def _opened(
 
 
 def _fault(data: memoryview, pos: int, max_bytes: int) -> KafkaError:
-    """What is wrong with the entry at ``pos``."""
     try:
         for _ in messages(data, pos, max_bytes=max_bytes):
             pass
@@ -177,7 +174,7 @@ _MIN_LENGTHS = (MIN_ENTRY_BYTES - ENTRY_OVERHEAD, MIN_ENTRY_BYTES - ENTRY_OVERHE
 
 
 def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
-    """Walk plain messages; see `engine.Walks`."""
+    """Walk plain messages; see `types.Walks`."""
     unpack, size = _HEADER.unpack_from, len(data)
     stop = min(stop, size)
     pos, count, first, last = start, 0, -1, -1
@@ -210,7 +207,7 @@ def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
 def _why_not(
     length: int, cut: bool, magic: int, offset: int, attributes: int, below: int, previous: int
 ) -> Status:
-    """Why a walk ends before the entry of which all this is so. In the kernel's order."""
+    """Why a walk ends before this entry. In the kernel's order."""
     if length < _MIN_LENGTHS[0]:
         return Status.FAULT
     if cut:
@@ -227,7 +224,6 @@ def _why_not(
 
 
 def _fields_fit(data: memoryview, pos: int, end: int) -> bool:
-    """Whether key and value, the first at ``pos``, fill what there is up to ``end``."""
     for _ in range(2):
         if end - pos < _LENGTH.size:
             return False

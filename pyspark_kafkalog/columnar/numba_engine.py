@@ -1,8 +1,8 @@
-"""The fast engine: columns made by the compiled kernel in one Arrow buffer, the *arena*.
+"""The fast engine: compiled kernels fill columns in one Arrow buffer, the *arena*.
 
-One piece of memory holds all columns of a record batch, each region on a 64-byte boundary as Arrow likes
-it; the arrays are slices of it. Regions for bytes have room for everything that is read, since how it
-divides into keys and values is known only afterwards; what is not written costs address space, not memory.
+One buffer holds all columns of a record batch, each region on a 64-byte boundary; the arrays are slices of
+it. Each region for bytes has room for all bytes read, since their split into keys and values is known only
+afterwards; unwritten parts cost address space, not memory.
 """
 
 from __future__ import annotations
@@ -48,28 +48,24 @@ from pyspark_kafkalog.columnar.types import (
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
 
 ALIGNMENT = 64
-"""Where Arrow likes a buffer to begin, in bytes."""
 
 _KEPT_BYTES = 32 << 20
 _USUAL_BYTES = 6 << 20
-"""What is allocated at least, so that the next call finds it large enough whatever its records are like."""
+"""Minimum allocation, so that the next call can reuse it whatever its records are like."""
 
 
 class Pool:
-    """Memory for arenas, used again when the last Arrow array in it is gone.
+    """Memory for arenas, reused once the last Arrow array in it is gone.
 
-    *Thread-safe: appending to a deque and popping from it are.* New memory costs a page fault for every 4
-    KiB, more than decoding does, and Arrow's own allocator gives it back to the system while a reader waits
-    for Spark or the broker.
+    *Thread-safe: deque operations are atomic.* New memory costs a page fault per 4 KiB, more than decoding,
+    and Arrow's own allocator returns memory to the system while a reader waits for Spark or the broker.
     """
 
     def __init__(self) -> None:
         self._free: deque[Any] = deque()
 
     def take(self, size: int) -> Any:
-        """An array of ``size`` bytes or more, on an `ALIGNMENT` boundary. It comes back by itself: what
-        refers to it keeps it from doing so.
-        """
+        """At least ``size`` bytes, aligned. They return to the pool when nothing refers to them any more."""
         memory = self._free.pop() if self._free else None
         if memory is None or len(memory) < size:
             raw = np.empty(max(size, _USUAL_BYTES) + ALIGNMENT, np.uint8)
@@ -85,7 +81,6 @@ class Pool:
 
 
 arenas = Pool()
-"""One for the process."""
 
 
 _FILL: dict[Kind, KernelName] = {
@@ -99,10 +94,10 @@ _DONE = Stopped(Status.DONE)
 
 
 class CompiledEngine:
-    """Blocks to columns by compiled kernels. *Thread-safe:* it holds none of them.
+    """Turns blocks into columns with compiled kernels. *Thread-safe:* keeps no blocks.
 
-    They are loaded when a block of their kind is met, which for messages of v0 and v1 most readers never do.
-    Where they cannot be had, ``instead`` does their work.
+    Loads a kernel at the first block of its kind; most readers never need the one for v0 and v1. Without a
+    kernel, ``instead`` does the work.
     """
 
     name = "numba"
@@ -111,7 +106,6 @@ class CompiledEngine:
         self._instead = instead
 
     def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
-        """Empty ones; see `engine.Engine`."""
         fill, _ = kernel(_FILL[blocks[0].kind])
         if fill is None:
             return self._instead.columns(blocks, limits, wanted)
@@ -120,7 +114,6 @@ class CompiledEngine:
     def walk_batches(
         self, data: memoryview, place: WalkPosition, limits: ColumnLimits, suspects: Collection[int]
     ) -> BatchRun:
-        """Batches that follow each other; see `engine.Walks`."""
         walk_batches, _ = kernel("walk_batches")
         if walk_batches is None:
             return self._instead.walk_batches(data, place, limits, suspects)
@@ -133,7 +126,6 @@ class CompiledEngine:
         return BatchRun(status, BlockTable(data, table[:count], *sums) if count else None, codec)
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """Messages that follow each other; see `engine.Walks`."""
         walk_messages, _ = kernel("walk_messages")
         if walk_messages is None:
             return self._instead.walk_messages(data, start, stop, below)
@@ -146,7 +138,7 @@ class CompiledEngine:
 def _layout(
     wanted: WantedColumns, rows: int, size: int, headers: int, records: int
 ) -> tuple[Any, list[int], int]:
-    """Where the regions begin in an arena with so much room: for the kernel, for Python; how long it is."""
+    """Region offsets of an arena of this capacity, for the kernel and for Python, and its size."""
     layout = [-1] * k.LAYOUT_FIELDS
     layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES] = rows, size
     layout[k.CAPACITY_HEADERS], layout[k.CAPACITY_RECORDS] = headers, records
@@ -182,11 +174,11 @@ def _layout(
 
 
 def _tables(blocks: Sequence[Block]) -> Iterator[tuple[memoryview, Any]]:
-    """The blocks as tables, one for each buffer: a call of a kernel has a price."""
+    """The blocks as tables, one per buffer, to save kernel calls."""
     if isinstance(blocks, BlockTable):
         yield blocks.buffer, blocks.rows
         return
-    # The fields of a block between the first and the last are those of a row, in the same order.
+    # A block's fields without the first and last are a row, in this order.
     table = np.array([block[1:-1] for block in blocks], np.int64)
     at = 0
     while at < len(blocks):
@@ -198,7 +190,7 @@ def _tables(blocks: Sequence[Block]) -> Iterator[tuple[memoryview, Any]]:
 
 
 class _Arena:
-    """One buffer with a region for each part of each column. *Not thread-safe: one call fills it.*"""
+    """One buffer with a region per part of each column. *Not thread-safe: one call fills it.*"""
 
     def __init__(
         self, fill: Kernel, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns
@@ -215,15 +207,12 @@ class _Arena:
         self._buffer = pa.py_buffer(self._bytes)
         self._state = np.zeros(k.STATE_FIELDS, np.int64)
         self._filled: list[int] = self._state.tolist()
-        """The state as Python's numbers."""
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
         return self._filled[k.ROWS]
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
-        """See `engine.Columns`."""
         state, code, done = self._state, 0, cursor.block
         state[: k.ROWS] = (0, cursor.position, cursor.record, cursor.previous_delta)
         for buffer, rows in _tables(blocks[done:]):
@@ -244,7 +233,6 @@ class _Arena:
         return Stopped(status, number, 0, 0, need if status is Status.BAD_TIMESTAMP else 0)
 
     def arrays(self) -> dict[str, pa.Array]:
-        """See `engine.Columns`."""
         rows, wanted, columns = self.rows, self._wanted, {}
         if wanted.offset:
             columns["offset"] = self._fixed(INT64, k.OFFSETS, rows, 8)

@@ -1,9 +1,8 @@
-"""The engine in plain Python: the fallback where numba is absent, and the oracle of the kernel.
+"""The engine in plain Python: the fallback without numba, and the oracle of the kernels.
 
-`_scan` takes all good records of v2 in one loop that checks only what it must, since in Python a check costs
-as much as the work: lengths that are not negative and end exactly where the record ends have all been inside
-it. At the first record that is not good it stops, and `_RecordColumns._why_not_more` looks at that one
-slowly, in the kernel's order, to say what is wrong.
+A check costs as much as the work in Python, so `_scan` does only the necessary ones: if lengths are not
+negative and the fields end exactly with the record, all were inside it. At the first bad record it stops, and
+`_RecordColumns._why_not_more` examines that one in the kernel's order to name the fault.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from pyspark_kafkalog.formats.v07 import CODEC_BITS, ENTRY_HEADER_BYTES, entry_h
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 _NULL = 1
-"""-1 in zigzag: the length of what is null."""
+"""-1 in zigzag: the length of a null."""
 
 _Headers = list[tuple[bytes, "bytes | None"]]
 
 
 class _BadRecord(Exception):
-    """What is wrong with the record at hand: status and the number that is wrong."""
+    """The current record's fault: status and faulty number."""
 
     def __init__(self, status: Status, number: int = 0) -> None:
         super().__init__(status, number)
@@ -66,12 +65,11 @@ class _BadRecord(Exception):
 
 
 class PlainEngine(PlainWalks):
-    """Blocks to columns without compiled code. *Thread-safe:* it holds nothing."""
+    """Turns blocks into columns without compiled code. *Thread-safe.*"""
 
     name = "plain"
 
     def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
-        """Empty ones; see `engine.Engine`."""
         made: dict[Kind, Callable[[ColumnLimits, WantedColumns], Columns]] = {
             Kind.RECORDS: _RecordColumns,
             Kind.MESSAGES: _MessageColumns,
@@ -81,16 +79,14 @@ class PlainEngine(PlainWalks):
 
 
 class _ListColumns(ABC):
-    """`engine.Columns` as lists and arrays. *Not thread-safe: one call fills them.*
-
-    Those that are not wanted may stay empty.
+    """`types.Columns` as lists and arrays; unwanted ones may stay empty. *Not thread-safe: one call fills
+    them.*
     """
 
     def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
         self.limits, self.wanted = limits, wanted
         self.rows = 0
         self.seen = 0
-        """Records that were looked at."""
         self.taken_bytes = 0
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
@@ -102,7 +98,6 @@ class _ListColumns(ABC):
         self.indexes = array("i")
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
-        """See `engine.Columns`."""
         while True:
             stopped = self._take_from(blocks[cursor.block], cursor)
             if stopped is not None:
@@ -114,10 +109,9 @@ class _ListColumns(ABC):
 
     @abstractmethod
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
-        """Take records of one block; what stopped this before the block's end, None if nothing did."""
+        """Take records of one block; returns why this stopped before its end, else None."""
 
     def arrays(self) -> dict[str, pa.Array]:
-        """See `engine.Columns`."""
         wanted, columns = self.wanted, {}
         if wanted.key:
             columns["key"] = blobs(self.keys)
@@ -140,7 +134,7 @@ class _ListColumns(ABC):
 
 
 class _Scan:
-    """Fields of records as they stand in the data: numbers still zigzag coded. *Not thread-safe.*"""
+    """Fields of records as stored: numbers still zigzag coded. *Not thread-safe.*"""
 
     __slots__ = ("deltas", "headers", "keys", "microseconds", "position", "times", "values")
 
@@ -152,25 +146,25 @@ class _Scan:
         self.headers: dict[int, _Headers] = {}
         self.position = 0
         self.microseconds = array("q")
-        """The times of those that are wanted: they are computed to see whether they fit."""
+        """Times of the wanted records, computed to see whether they fit."""
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: WantedColumns) -> _Scan:
-    """The leading good records of ``data``, at most ``count`` of them, that end at ``stop`` or before.
+    """The leading good records of ``data``, at most ``count``, that end by ``stop``.
 
-    Whether offsets rise, and whether times can be had in microseconds, is the caller's to check.
+    The caller checks that offsets rise and times fit microseconds.
     """
     scan = _Scan()
     try:
         _scan_records(scan, data, count, stop, wanted)
     except (IndexError, _BadRecord):
-        # What went before is good; `_why_not_more` has a closer look at the record that is not.
+        # `_why_not_more` examines the bad record.
         pass
     return scan
 
 
 def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: WantedColumns) -> None:
-    """Append the records to ``scan``; IndexError or _BadRecord where the next one is not good."""
+    """Append records to ``scan``; IndexError or _BadRecord at a bad one."""
     add_time, add_delta = scan.times.append, scan.deltas.append
     add_key, add_value = scan.keys.append, scan.values.append
     with_key, with_value = wanted.key, wanted.value
@@ -185,7 +179,7 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
         end = pos + (size >> 1)
         if end > stop:
             break
-        if (time := data[pos + 1]) < 128:  # the byte before it is the attributes, which say nothing
+        if (time := data[pos + 1]) < 128:  # skips the attributes, which are unused
             pos += 2
         elif (high := data[pos + 2]) < 128:
             time, pos = time + (high - 1 << 7), pos + 3
@@ -228,7 +222,7 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
 
 
 def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
-    """The number at ``pos``, still zigzag coded, and the position after it; IndexError if it is cut short."""
+    """The number at ``pos``, still zigzag coded, and the position after it; IndexError if cut short."""
     value = shift = 0
     while True:
         byte = data[pos]
@@ -242,7 +236,7 @@ def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
 
 
 def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
-    """The number at ``pos``, which ends at ``end`` or before, and the position after it."""
+    """The number at ``pos`` and the position after it, at most ``end``."""
     try:
         value, after = _long(data, pos, bits)
     except IndexError:
@@ -253,7 +247,6 @@ def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
-    """The bytes that begin with their length at ``pos``, None for -1, and the position after them."""
     size, pos = _number(data, pos, end)
     if not smallest <= size <= end - pos:
         raise _BadRecord(Status.BAD_FIELD, size)
@@ -261,7 +254,6 @@ def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes |
 
 
 def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
-    """The headers that begin with their count at ``pos``, and the position after them."""
     count, pos = _number(data, pos, end)
     if not 0 <= count <= (end - pos) // 2:
         raise _BadRecord(Status.BAD_HEADERS, count)
@@ -274,8 +266,6 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
 
 
 class _RecordColumns(_ListColumns):
-    """Of the records of v2 batches."""
-
     def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
         super().__init__(limits, wanted)
         self._header_count = 0
@@ -286,10 +276,7 @@ class _RecordColumns(_ListColumns):
         return self._why_not_more(data[taken:], block, cursor)
 
     def _take_good(self, data: bytes, block: Block, cursor: Cursor) -> int:
-        """Take the good records that ``data`` begins with and move ``cursor`` past them; their bytes.
-
-        ``data`` is the block from ``cursor`` on.
-        """
+        """Take the leading good records of ``data``, the block from ``cursor`` on; returns their bytes."""
         count = min(block.record_count - cursor.record, self.limits.records - self.seen)
         stop = min(len(data), self.limits.data_bytes - self.taken_bytes)
         scan = _scan(data, count, stop, self.wanted)
@@ -305,9 +292,7 @@ class _RecordColumns(_ListColumns):
         return scan.position
 
     def _good(self, scan: _Scan, block: Block, previous: int) -> int:
-        """How many of the scanned records can be taken: offsets rise, times fit, there is room for
-        headers.
-        """
+        """How many scanned records can be taken: offsets rise, times fit, headers have room."""
         deltas = scan.deltas
         good = len(deltas)
         if not good:
@@ -336,7 +321,6 @@ class _RecordColumns(_ListColumns):
         return good
 
     def _add(self, scan: _Scan, block: Block) -> None:
-        """Append the scanned records, as far as their offsets are asked for, to the columns."""
         wanted, count = self.wanted, len(scan.deltas)
         first, last = _kept(scan.deltas, count, block)
         self.rows += last - first
@@ -357,7 +341,7 @@ class _RecordColumns(_ListColumns):
             self._header_count += sum(map(len, headers))
 
     def _why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Stopped | None:
-        """What stopped `take` before the end of the block, of which ``data`` is left; None if nothing did."""
+        """Why `take` stopped before the block's end, with ``data`` left; None if it did not."""
         if cursor.record == block.record_count:
             return Stopped(Status.TRAILING, number=len(data)) if data else None
         if self.seen == self.limits.records:
@@ -368,7 +352,7 @@ class _RecordColumns(_ListColumns):
             return Stopped(e.status, number=e.number)
 
     def _why_full(self, data: bytes, block: Block, previous: int) -> Stopped:
-        """Why there is no room for the record that ``data`` begins with. In the kernel's order."""
+        """Why the first record of ``data`` does not fit. In the kernel's order."""
         size, pos = _number(data, 0, len(data))
         if not 0 <= size <= len(data) - pos:
             raise _BadRecord(Status.BAD_LENGTH, size)
@@ -390,35 +374,31 @@ class _RecordColumns(_ListColumns):
 
 
 def _kept(deltas: list[int], count: int, block: Block) -> tuple[int, int]:
-    """The first ``count`` records' part within the range asked for. Offsets rise, so it is one piece."""
+    """The wanted part of the first ``count`` records: one piece, since offsets rise."""
     first = bisect_left(deltas, 2 * block.low, 0, count)
     return first, bisect_left(deltas, 2 * block.high, first, count)
 
 
 def _time(block: Block, zigzag: int) -> int:
-    """A record's time in milliseconds."""
     return block.timestamp if block.append_time else block.timestamp + (zigzag >> 1 ^ -(zigzag & 1))
 
 
 def _microseconds(scan: _Scan, block: Block, first: int, last: int) -> array[int]:
-    """The times of records ``first`` to ``last``; OverflowError where one does not fit 64 bits."""
+    """Times of records ``first`` to ``last``; OverflowError if one does not fit 64 bits."""
     base = block.timestamp * 1000
     if block.append_time:
         return array("q", [base] * (last - first))
-    # Half of what is even, minus half of what follows what is odd: that undoes zigzag, and is in
-    # microseconds.
+    # 500 * t for even t and -500 * (t + 1) for odd t undo zigzag and convert to microseconds at once.
     return array("q", [base - 500 * (t + 1) if t & 1 else base + 500 * t for t in scan.times[first:last]])
 
 
 _HEADER = struct.Struct(">qiIBBq")
-"""As much as the smallest message of v0 has. There the key's and the value's length stand where v1 has the
-time."""
+"""The size of the smallest v0 message. In v0, key and value lengths stand in place of v1's time."""
 
 _LENGTH = struct.Struct(">i")
 
 _ENTRY = struct.Struct(">iBBI")
-"""The header of 0.7's magic 1; of magic 0 the attributes are the checksum's first byte,
-and its last is missing."""
+"""Header of 0.7's magic 1. Magic 0 has no attributes: its checksum begins there, one byte earlier."""
 
 _CRC = struct.Struct(">I")
 
@@ -427,13 +407,13 @@ _CRC = struct.Struct(">I")
 
 
 class _MessageColumns(_ListColumns):
-    """Of messages of v0 and v1. They are not checked: the walk has verified them."""
+    """Columns of v0 and v1 messages, which the walk has verified."""
 
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
         wanted, unpack = self.wanted, _HEADER.unpack_from
         left = self.limits.data_bytes - self.taken_bytes
         first = block.start + cursor.position
-        # One message more than there is room for need not be here: its header says what it takes.
+        # Beyond the room only the next message's header is needed, for its size.
         data = bytes(block.buffer[first : min(block.end, first + left + MIN_ENTRY_BYTES)])
         pos, stopped = 0, None
         while cursor.record < block.record_count:
@@ -468,7 +448,6 @@ class _MessageColumns(_ListColumns):
         return stopped
 
     def _add_fields(self, data: bytes, pos: int) -> None:
-        """Append the key, whose length stands at ``pos``, and the value that follows it."""
         for column in (self.keys, self.values):
             (length,) = _LENGTH.unpack_from(data, pos)
             pos += _LENGTH.size
@@ -480,7 +459,6 @@ class _MessageColumns(_ListColumns):
 
 
 def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tuple[int, int]:
-    """When a message was made, in milliseconds, and who says so."""
     if not magic:
         return NO_TIMESTAMP, NO_KIND
     if block.append_time == OWN_KIND:
@@ -494,8 +472,8 @@ def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tupl
 
 
 class _EntryColumns(_ListColumns):
-    """Of entries of 0.7. One loop takes all good ones; the first that is not good, or is shorter than what
-    the loop reads, is looked at slowly, in the kernel's order.
+    """Columns of 0.7 entries. A fast loop takes the good ones; `_look_at` examines the first that is bad or
+    shorter than the loop's header, in the kernel's order.
     """
 
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
@@ -510,10 +488,9 @@ class _EntryColumns(_ListColumns):
             self._add(block, cursor, [bytes(block.buffer[payload:end])], [0], pos, end - pos)
 
     def _take_good(self, block: Block, cursor: Cursor) -> None:
-        """Append the leading entries that are good and of a usual length, as far as there is room."""
         begin, unpack = block.start + cursor.position, _ENTRY.unpack_from
         rows_left, room = self.limits.records - self.rows, self.limits.data_bytes - self.taken_bytes
-        # More than there is room for need not be here.
+        # Bytes beyond the room are not needed.
         data = bytes(block.buffer[begin : min(block.end, begin + room + rows_left * ENTRY_HEADER_BYTES)])
         pos, size, stop = 0, len(data), block.high - begin
         values: list[bytes] = []
@@ -542,7 +519,6 @@ class _EntryColumns(_ListColumns):
         self._add(block, cursor, values, positions, begin, pos)
 
     def _look_at(self, data: memoryview, pos: int) -> tuple[Stopped, int, int]:
-        """What is to be said of the entry at ``pos``, and where its payload begins and ends."""
         try:
             found = entry_header(data, pos)
         except CorruptMessage:
@@ -561,7 +537,6 @@ class _EntryColumns(_ListColumns):
     def _add(
         self, block: Block, cursor: Cursor, values: list[bytes], positions: list[int], begin: int, size: int
     ) -> None:
-        """Append these payloads, whose entries stand at ``positions`` in ``size`` bytes from ``begin`` on."""
         count, base = len(values), block.base_offset
         if self.wanted.value:
             self.values += values

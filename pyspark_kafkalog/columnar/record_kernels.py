@@ -1,13 +1,12 @@
-"""The compiled engine's inner loops for batches since 0.11 (v2), compiled by numba.
+"""The compiled engine's inner loops for v2 batches (since 0.11), compiled by numba.
 
-`walk_batches` walks the batches of an answer and verifies each: header, offsets, CRC-32C. `fill_columns`
-parses each record and copies what is wanted straight into the columns of one Arrow buffer (an *arena*, see
-`arena`). It is given blocks whose checksum is right, and yet believes nothing: every number and length is
-compared with its record, its block and the arena before a byte is read or written.
+`walk_batches` verifies header, offsets and CRC-32C of each batch. `fill_columns` parses records and copies
+them into the columns of one Arrow buffer, the *arena* (`numba_engine`). Even after a good checksum it checks
+every number and length against record, block and arena before it reads or writes.
 
-Positions are addresses (`intrinsics` says why). Importing this needs numba; `kernel_cache` gives the compiled
-kernel, or says why there is none. mypy cannot follow compiled functions: their parameters are 64-bit
-numbers, but for the arrays of `walk_batches` and `fill_columns`. ``k`` is where things stand in those.
+Positions are addresses (`intrinsics` says why). Importing this needs numba; use `kernel_cache`. mypy cannot
+follow compiled functions: parameters are 64-bit numbers, except for the arrays of the public kernels. ``k``
+names the fields of those arrays.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -62,7 +61,7 @@ _ODD = int(Status.ODD)
 
 _MAGIC_POSITION = 16
 _MOST_BY_TABLES = 1 << 10
-"""Where the processor does not help, the checksum of larger batches is the library's, which is faster."""
+"""Without folding, the library sums larger batches faster."""
 
 _ALL_BITS = 0xFFFFFFFF
 
@@ -70,7 +69,7 @@ _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 
 
-# What each record passes through is inlined: left alone, LLVM calls it, at 18 instead of 12 ns a record.
+# Code on the path of every record is inlined: LLVM's own choice, a call, costs 18 instead of 12 ns a record.
 _compiled = njit(nogil=True)
 _inlined = njit(nogil=True, forceinline=True)
 
@@ -80,9 +79,7 @@ _inlined = njit(nogil=True, forceinline=True)
 
 @_compiled
 def _long_number(pos, end, bits):
-    """The number at ``pos``, zigzag undone, and the position after it; that is 0 where it is cut or too
-    long.
-    """
+    """The zigzag varint at ``pos`` and the position after it, 0 if it is cut short or too long."""
     value = np.uint64(0)
     shift = 0
     while pos < end:
@@ -99,7 +96,7 @@ def _long_number(pos, end, bits):
 
 @_compiled
 def _read_number(pos, end, bits):
-    """As `_long_number`, quick for numbers of one or two bytes."""
+    """As `_long_number`, with a fast path for one and two bytes."""
     if pos < end:
         low = get8(pos)
         if low < 128:
@@ -114,7 +111,7 @@ def _read_number(pos, end, bits):
 
 @_inlined
 def _read_field(pos, end, smallest):
-    """(status, size, position) of a field that begins with its size, of which -1 means null."""
+    """(status, size, position) of a field with its size in front; -1 means null."""
     size, pos = _read_number(pos, end, 32)
     if pos == 0:
         return _BAD_NUMBER, np.int64(0), pos
@@ -125,7 +122,7 @@ def _read_field(pos, end, smallest):
 
 @_compiled
 def _check_headers(pos, end):
-    """(status, number of headers or what is wrong) of the headers that fill a record from ``pos`` on."""
+    """(status, number of headers or faulty value) of the headers that fill a record from ``pos`` on."""
     count, pos = _read_number(pos, end, 32)
     if pos == 0:
         return _BAD_NUMBER, np.int64(0)
@@ -146,7 +143,7 @@ def _check_headers(pos, end):
 
 @_inlined
 def _read_record(at, end, stop, kind):
-    """(status, number, fields) of the record at ``at``; see `kernel_columns.filler`."""
+    """See `kernel_columns.filler`."""
     zero = np.int64(0)
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     size, pos = _read_number(at, end, 32)
@@ -178,7 +175,6 @@ def _read_record(at, end, stop, kind):
 
 @_inlined
 def _time(base, fields, append_time):
-    """(whether it fits, the time in microseconds) of a record; see `kernel_columns.filler`."""
     if append_time == 0:
         delta = fields[1]
         if delta > 0 and base > _MAX_INT64 - delta:
@@ -194,7 +190,6 @@ def _time(base, fields, append_time):
 
 @_compiled
 def _write_headers(pos, end, count, arena, layout, state):
-    """Append the ``count`` headers at ``pos``, which `_check_headers` has passed."""
     _, pos = _read_number(pos, end, 32)
     capacity = get64(layout, k.CAPACITY_HEADERS)
     for _ in range(count):
@@ -215,7 +210,6 @@ def _write_headers(pos, end, count, arena, layout, state):
 
 @_inlined
 def _write_record(fields, headers, offset, time, arena, layout, state):
-    """Append one record to the columns that are wanted; see `kernel_columns.filler`."""
     write_row(fields, offset, time, arena, layout, state)
     if get64(layout, k.HEADER_STARTS) >= 0:
         if headers > 0:
@@ -233,7 +227,7 @@ _fill = filler("records", _read_record, _time, _write_record)
 
 
 def fill_columns(source, table, arena, layout, state):
-    """Records of the blocks in ``table``, all in ``source``, into ``arena``; see `kernel_columns.filler`."""
+    """Copy the records of ``table``'s blocks into ``arena``; see `kernel_columns.filler`."""
     return _fill(source, table, arena, layout, state)
 
 
@@ -242,7 +236,7 @@ def fill_columns(source, table, arena, layout, state):
 
 @_inlined
 def _header_fits(pos, left):
-    """Whether a whole batch is at ``pos``, where ``left`` bytes are left, with a header that can be."""
+    """Whether a whole batch with a plausible header is at ``pos``, ``left`` bytes before the end."""
     if left < HEADER_SIZE or get8(pos + _MAGIC_POSITION) != MAGIC:
         return False
     length, last_delta, count = int32(pos + 8), int32(pos + 23), int32(pos + 57)
@@ -258,10 +252,10 @@ def _is_among(producer_id, suspects):
 
 
 def walk_batches(source, place, suspects, table):
-    """Walk the batches in ``source``, one row of ``table`` for each that is wanted; returns the `Status`.
+    """Walk the batches in ``source``, one row of ``table`` per wanted batch; returns the `Status`.
 
-    ``place`` has the fields that `kernel_columns` names; the walk begins where it says, and leaves there
-    where it ended and what it found. See `engine.Walks`.
+    ``place`` has the ``PLACE_...`` fields of `kernel_columns`: where to start; then position and totals at
+    the end. See `types.Walks`.
     """
     if place.shape[0] != k.PLACE_FIELDS or table.shape[1] != k.BLOCK_FIELDS:
         return BAD_LAYOUT

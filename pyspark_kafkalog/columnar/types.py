@@ -1,13 +1,10 @@
-"""What an engine is given and gives: blocks, columns, and why it stopped.
+"""Blocks, columns and statuses that walkers and engines exchange.
 
-An `Engine` makes columns of the `Block`s that a walker gives; there are two, the compiled one in `arena` and
-the one in `plain`. Columns that are full stop anywhere and the next ones go on from the `Cursor`, so neither
-a large batch nor a large record needs special care. Both engines stop at the same record and find the same
-fault in it: the plain one is the oracle.
-
-The blocks come from an `Answer`, which says which of its offsets are wanted. A walker knows where the entries
-of its generation are and which of them may be read: `batch_walk` those since 0.8, with `message_walk` for v0
-and v1, and `entry_walk` those of 0.7.
+A walker (`batch_walk`, `message_walk`, `entry_walk`) finds the readable entries of an `Answer` and yields
+`Block`s; an `Engine` turns blocks into columns. There are two engines, compiled (`numba_engine`) and plain
+Python (`python_engine`). Both stop at the same record with the same fault: the plain one is the oracle. Full
+columns may stop anywhere, and the next ones continue from the `Cursor`, so large batches and records need no
+special care.
 """
 
 from __future__ import annotations
@@ -26,23 +23,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
-"""The largest time, before or after the epoch, that still fits 64 bits in microseconds."""
+"""The largest time, before or after the epoch, that fits 64 bits in microseconds."""
 
 OWN_KIND = 2
-"""`Block.append_time` where each message says itself who set its time."""
+"""`Block.append_time` if each message says itself who set its time."""
 
 NO_KIND = -1
-"""The kind of a v0 message's time, which is none: what Spark's connector has in ``timestampType``. The other
-kinds are those of `types.TimestampType`."""
+"""``timestampType`` of a v0 message, which has no time, as in Spark's connector. The others are
+`types.TimestampType`."""
 
 
 class Status(IntEnum):
     """Why an engine stopped."""
 
-    DONE = 0
-    """Nothing more is wanted, or nothing more is there."""
-    FULL = 1
-    """The columns have no room for the next record."""
+    DONE = 0  # No more is wanted, or the data ends.
+    FULL = 1  # The columns have no room for the next record.
 
     BAD_NUMBER = 2
     BAD_LENGTH = 3
@@ -53,44 +48,34 @@ class Status(IntEnum):
     TRAILING = 8
     BAD_TIMESTAMP = 9
 
-    # Before the next message or entry, of which this is so:
-    CUT = 10
-    """It is incomplete."""
-    OTHER = 11
-    """Its magic is neither 0 nor 1."""
-    COMPRESSED = 12
-    """It is a set; its checksum was not looked at."""
-    BEYOND = 13
-    """Its offset is not below the one asked for; its checksum was not looked at."""
-    NOT_RISING = 14
-    """Its offset is not above the one before."""
-    FAULT = 15
-    """It is wrong; `formats` knows what to say."""
-    ODD = 16
-    """It is a batch that `batch_walk` must look at itself; its checksum was not looked at."""
+    # A walk stopped before a message or entry that:
+    CUT = 10  # is incomplete
+    OTHER = 11  # has a magic other than 0 and 1
+    COMPRESSED = 12  # is compressed; checksum not verified
+    BEYOND = 13  # has an offset at or above the limit; checksum not verified
+    NOT_RISING = 14  # has an offset not above the previous one
+    FAULT = 15  # is invalid; `formats` produces the error
+    ODD = 16  # is a batch that `batch_walk` must handle itself; checksum not verified
 
 
 class Kind(IntEnum):
-    """What a block holds."""
+    """The content of a block."""
 
-    RECORDS = 0
-    """The records of one v2 batch, whose checksum was verified."""
-    MESSAGES = 1
-    """Messages of v0 and v1 that follow each other, each of them verified."""
-    ENTRIES = 2
-    """Entries of 0.7, not looked at yet: the engine verifies each."""
+    RECORDS = 0  # of one v2 batch, checksum verified
+    MESSAGES = 1  # of v0 and v1, consecutive, all verified
+    ENTRIES = 2  # of 0.7, not verified yet: the engine does it
 
 
 class Block(NamedTuple):
     """``record_count`` records or messages in ``buffer[start:end]``, decompressed.
 
-    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is the base of their times, or
-    the time of all of them where ``append_time`` is 1; milliseconds. A message's delta is its offset as it
-    stands there, and its time counts from 0.
+    Records with an offset delta in ``[low, high)`` are wanted. ``timestamp`` is in milliseconds: the base of
+    their times, or the time of all if ``append_time`` is 1. For messages the delta is the stored offset and
+    times count from 0.
 
-    Of entries all that begin before byte ``high`` are wanted, and nothing is known of their number. In the
-    log itself ``low`` is -1, and an entry has the offset ``base_offset`` plus its place in ``buffer``. In a
-    set that was compressed all have ``base_offset``, and their inner indexes begin with ``low``.
+    For 0.7 entries, all that begin before byte ``high`` are wanted and their number is unknown. In the log
+    itself ``low`` is -1 and an entry's offset is ``base_offset`` plus its position in ``buffer``. In a
+    compressed set all entries have ``base_offset``, and their inner indexes start at ``low``.
     """
 
     buffer: memoryview
@@ -107,9 +92,7 @@ class Block(NamedTuple):
 
 
 class ColumnLimits(NamedTuple):
-    """How much columns may take: records, bytes of them as they lie in their blocks (of entries those of
-    payloads), headers.
-    """
+    """Capacity of columns: records, their bytes as stored in the blocks (0.7: payload bytes), headers."""
 
     records: int
     data_bytes: int
@@ -117,7 +100,7 @@ class ColumnLimits(NamedTuple):
 
 
 class WantedColumns(NamedTuple):
-    """The columns that are made from records; the others are the same in every row."""
+    """The columns made from records; all others are constant."""
 
     key: bool
     value: bool
@@ -130,9 +113,7 @@ class WantedColumns(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """Where an engine goes on: block, byte within the block, record, and the offset delta of the record
-    before.
-    """
+    """Where an engine continues: block, byte within it, record, and the previous record's offset delta."""
 
     block: int = 0
     position: int = 0
@@ -143,9 +124,8 @@ class Cursor:
 class Stopped(NamedTuple):
     """Why columns took no more.
 
-    ``number`` is what was wrong where ``status`` is a fault in a record: of a bad timestamp it is the time
-    delta, and ``offset_delta`` names the record. Where it is FULL, ``need_bytes`` and ``need_headers`` are
-    what the next record takes alone.
+    ``number`` is the faulty value, if ``status`` is a fault: for BAD_TIMESTAMP the time delta, of the record
+    at ``offset_delta``. For FULL, ``need_bytes`` and ``need_headers`` are the needs of the next record alone.
     """
 
     status: Status
@@ -156,14 +136,14 @@ class Stopped(NamedTuple):
 
 
 class BlockTable(Sequence[Block]):
-    """The records of v2 batches that lie in one buffer: blocks as the rows of a table of numbers, which are
-    their fields after the buffer. ``rows`` is an array of 64-bit integers of NumPy's, two-dimensional.
+    """Records of v2 batches in one buffer: the blocks as rows of a two-dimensional NumPy int64 array, which
+    holds their fields after the buffer.
     """
 
     __slots__ = ("buffer", "data_bytes", "record_count", "rows")
 
     def __init__(self, buffer: memoryview, rows: Any, record_count: int, data_bytes: int) -> None:
-        """``record_count`` and ``data_bytes`` are those of all the rows."""
+        """``record_count`` and ``data_bytes`` are totals over all rows."""
         self.buffer, self.rows = buffer, rows
         self.record_count, self.data_bytes = record_count, data_bytes
 
@@ -171,11 +151,10 @@ class BlockTable(Sequence[Block]):
         return len(self.rows)
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
-        """Of each block its start, end and count of records."""
         return zip(*self.rows[:, :3].T.tolist(), strict=True)
 
     def unpacked(self, parts: Sequence[bytes | memoryview], ends: Sequence[int]) -> BlockTable:
-        """The same blocks, decompressed: ``parts``, that end at ``ends`` where they follow each other."""
+        """The same blocks, decompressed: ``parts`` joined, each ending at its number in ``ends``."""
         rows = self.rows.copy()
         rows[0, 0], rows[1:, 0], rows[:, 1] = 0, ends[:-1], ends
         buffer = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -200,10 +179,10 @@ class BlockTable(Sequence[Block]):
 
 @dataclass(slots=True)
 class WalkPosition:
-    """Where a walk over batches stands, and which offsets it expects and wants.
+    """Position of a walk over batches, and the offsets it expects and wants.
 
-    The next batch is at byte ``position``. It begins at offset ``lowest`` or later, and ends at ``asked`` or
-    later, below ``below``. Wanted are the offsets ``[at, end)``.
+    The next batch is at byte ``position``; its base offset must be at least ``lowest``, its last offset in
+    ``[asked, below)``. Wanted are the offsets ``[at, end)``.
     """
 
     position: int
@@ -215,10 +194,10 @@ class WalkPosition:
 
 
 class BatchRun(NamedTuple):
-    """The batches that a walk found to be sound and wanted, and why it ended before the next one.
+    """Sound, wanted batches found by a walk, and why it stopped before the next one.
 
-    All have the same ``codec``. Where it is none the blocks hold their records, else what must be
-    decompressed. FULL: the next batch has another codec, or is one too many. DONE: nothing more is wanted.
+    All have the same ``codec``; if it is not 0, the blocks hold compressed data. FULL: the next batch has
+    another codec or exceeds the limits. DONE: no more is wanted.
     """
 
     status: Status
@@ -227,9 +206,9 @@ class BatchRun(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """``message_count`` verified messages of v0 and v1 that end at byte ``end``, and why a walk ended there.
+    """``message_count`` verified v0 and v1 messages that end at byte ``end``, and why the walk stopped there.
 
-    Their offsets rise from the first to the last; both are -1 where there is no message.
+    Their offsets rise from ``first_offset`` to ``last_offset``, both -1 if there are no messages.
     """
 
     status: Status
@@ -240,59 +219,58 @@ class Walk(NamedTuple):
 
 
 class Columns(Protocol):
-    """The columns of one record batch in the making. *Not thread-safe: belongs to one decoder's call.*"""
+    """The columns of one record batch while they are filled. *Not thread-safe: belongs to one decoder's
+    call.*
+    """
 
     @property
-    def rows(self) -> int:
-        """Rows so far."""
-        ...
+    def rows(self) -> int: ...
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
-        """Append the records from ``cursor`` on, which moves to where this stopped.
+        """Append the records from ``cursor`` on and move it to where this stopped.
 
-        After the last block of entries its position is where that ended. The blocks are of the one kind that
-        the columns were made for. Raises nothing for bad data.
+        After the last block of entries its position is the end of that block's entries. The blocks have the
+        kind that the columns were made for. Raises nothing for bad data.
         """
         ...
 
     def arrays(self) -> Mapping[str, pa.Array]:
-        """The columns by name, as far as they are filled."""
+        """The columns by name, with the rows so far."""
         ...
 
 
 class Walks(Protocol):
-    """The walks over what lies plainly in an answer. *Thread-safe.* They raise nothing for bad data."""
+    """Walks over uncompressed parts of an answer. *Thread-safe.* They raise nothing for bad data."""
 
     def walk_batches(
         self, data: memoryview, place: WalkPosition, limits: ColumnLimits, suspects: Collection[int]
     ) -> BatchRun:
-        """The batches of v2 from ``place`` on, which moves to where this ended; as many as the limits allow,
-        but one at least.
+        """The v2 batches from ``place`` on, at least one and as many as the limits allow; moves ``place``.
 
-        ODD ends it: a batch of a transaction, or its marker, whose producer id is among ``suspects``; or one
-        whose checksum takes long here. Other control batches are passed over.
+        Stops with ODD at a transactional or control batch whose producer id is in ``suspects``, and at one
+        whose checksum is slow to compute here. Skips other control batches.
         """
         ...
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """The plain messages of v0 and v1 from byte ``start`` on, as far as they begin before byte ``stop``,
-        have offsets less than ``below``, and these rise.
+        """The plain v0 and v1 messages that begin in bytes ``[start, stop)`` and whose offsets rise and are
+        less than ``below``.
         """
         ...
 
 
 class Engine(Walks, Protocol):
-    """Blocks to columns. *Thread-safe:* it holds nothing of what was decoded."""
+    """Turns blocks into columns. *Thread-safe:* keeps no decoded data."""
 
     name: str
 
     def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
-        """Empty ones with room for so much, ``blocks`` coming first."""
+        """Empty columns with this capacity, for ``blocks`` and those that follow."""
         ...
 
 
 Aborted = Sequence[tuple[int, int]] | AbortedTransactions | None
-"""(producer id, first offset) as an answer lists them, or what a walk made of that; None: all is wanted."""
+"""(producer id, first offset) as listed in an answer, or parsed by a walk; None: every record is wanted."""
 
 ANY_OFFSETS = ExpectedOffsets()
 
@@ -306,34 +284,32 @@ class Answer:
     start: int
     end: int
     max_batch_bytes: int
-    """What one batch, set or entry may decompress to."""
+    """Limit for one decompressed batch, set or entry."""
     room: int = sys.maxsize
-    """What all of them together may decompress to before the walk ends."""
+    """Total of decompressed bytes after which the walk ends."""
     aborted: Aborted = None
-    """The aborted transactions; None: uncommitted and aborted records are wanted too. Since 0.11."""
+    """Aborted transactions; None: uncommitted and aborted records are wanted too. Since 0.11."""
     expected: ExpectedOffsets = ANY_OFFSETS
-    """What the offsets of the first batch must be. Since 0.8."""
+    """Bounds for the offsets of the first batch. Since 0.8."""
 
 
 class Walker(Protocol):
-    """One generation's way over a fetch answer. *Not thread-safe: one decoder walks it, once.*"""
+    """Walks a fetch answer of one generation. *Not thread-safe: one decoder walks it, once.*"""
 
     columns_go_on: bool
-    """Whether what follows a group goes into the same columns."""
+    """Whether consecutive groups share columns."""
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on after what was walked."""
+        """Where reading continues after the walked part."""
         ...
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
-        """Blocks of one kind, as many as one call of an engine takes. Each group is used up, and `took`
-        called, before the next is asked for.
+        """Yield blocks of one kind, as many as an engine takes in one call. Use up each group and call `took`
+        before asking for the next.
         """
         ...
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
-        """Note how far columns came in a group. Gives the offset after it, None in the middle of a batch of
-        the log.
-        """
+        """Note how far columns came in a group. Returns the offset after it; None inside a batch."""
         ...

@@ -1,4 +1,4 @@
-"""Values as columns: JSON, Avro and Protobuf, with Confluent's wire header or without it.
+"""JSON, Avro and Protobuf values to columns, with or without Confluent's wire header.
 
     from pyspark_kafkalog import decoding
 

@@ -1,7 +1,7 @@
-"""Avro values to columns: the writer's schema by the id in the header, the reader's as given.
+"""Avro values to columns: writer's schema by the id in the header, reader's schema as given.
 
-Types are those of Spark's own Avro source: records are structs, enums strings, a union with null is nullable;
-``[int, long]`` is a long and ``[float, double]`` a double. Source: Apache Avro 1.12, "Specification".
+Types are those of Spark's Avro source: records are structs, enums strings, a union with null is nullable,
+``[int, long]`` a long, ``[float, double]`` a double. Source: Apache Avro 1.12, "Specification".
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _KEPT = "decimal"
-"""The one logical type that fastavro decodes; timestamps are cast as whole columns, others Spark lacks."""
+"""The only logical type decoded by fastavro; timestamps are cast as columns, Spark lacks the others."""
 
 _MAX_DEPTH = 50
 
 
 def plain(schema: Any) -> Any:
-    """A schema without the logical types that are decoded as their number or string."""
+    """A schema without the logical types that stay numbers or strings while decoding."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
@@ -41,10 +41,10 @@ def plain(schema: Any) -> Any:
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
-    """The types of the last schema's values; the schemas before define what it refers to.
+    """Types for the last schema's values; preceding schemas define the names it uses.
 
-    The first type is that of decoded values, the last that of the column; each can be cast to the next.
-    `InvalidConfig`: recursive, a union of several types, or not a schema.
+    First the type of decoded values, last that of the column; each can be cast to the next. Raises
+    `InvalidConfig` for a recursive schema, a union of several types, or an invalid schema.
     """
     found: list[pa.DataType] = []
     for stage in range(_STAGES):
@@ -56,7 +56,7 @@ def arrow_types(*schemas: Any) -> list[pa.DataType]:
 
 
 class _Types:
-    """One walk. *Not thread-safe.* A named type is defined where it is first used."""
+    """One walk over schemas, which define a named type at first use. *Not thread-safe.*"""
 
     def __init__(self, stage: int) -> None:
         self._stage = stage
@@ -162,10 +162,10 @@ def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """How values are encoded. Pickled into tasks, so it only holds text.
+    """How values are encoded; text only, because it is pickled into tasks.
 
-    ``reader`` is the schema to decode to. Writers' schemas come from the ``registry`` or from
-    ``writers``, by id; without both, ``reader`` is the writer's too.
+    Writers' schemas come from ``registry`` or ``writers``, by id; without both, ``reader`` is also the
+    writer's.
     """
 
     reader: Schema
@@ -175,10 +175,10 @@ class AvroFormat:
 
 
 class AvroDecoder:
-    """*Not thread-safe: belongs to one task's process.* Caches the schemas it used."""
+    """Decodes Avro columns and caches schemas. *Not thread-safe: belongs to one task's process.*"""
 
     def __init__(self, format: AvroFormat) -> None:
-        """Raises `InvalidConfig` if the reader's schema is invalid, or has no column type."""
+        """Raises `InvalidConfig` if the reader's schema is invalid or has no column type."""
         self._format = format
         self._registry = None if format.registry is None else Registry(format.registry)
         self._reader, self._stages = parsed(format.reader)
@@ -188,11 +188,11 @@ class AvroDecoder:
         self._shape = _shape(self.kind)
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
-        """Columns ``value`` and ``reason`` for a column of values. `RegistryError` fails the whole column."""
+        """Columns ``value`` and ``reason``; `RegistryError` fails the whole column."""
         return decode_column(values, self._decode, self._column)
 
     def _column(self, found: list[Any]) -> pa.Array:
-        """A column of values. Timestamps are cast together: one by one they cost several times as much."""
+        """Cast timestamps as a column: one by one costs several times as much."""
         import pyarrow as pa
 
         read, *others = self._stages
@@ -212,7 +212,7 @@ class AvroDecoder:
         try:
             found = schemaless_reader(stream, writer, self._reader)
         except Exception as e:
-            # fastavro raises anything for bytes that are not Avro: EOFError, IndexError, struct.error, ...
+            # fastavro may raise anything for other bytes: EOFError, IndexError, struct.error, ...
             raise Undecodable(f"not Avro of {said}: {type(e).__name__}: {e}".rstrip(": ")) from e
         if stream.tell() != len(value):
             raise Undecodable(f"not Avro of {said}: {len(value) - stream.tell()} bytes are left over")
@@ -227,7 +227,7 @@ class AvroDecoder:
         return writer
 
     def _fetch(self, number: int) -> Any:
-        """The writer's schema for an id, or the reason why there is none."""
+        """The writer's schema for an id, or the reason for its absence."""
         if self._registry is not None:
             found = self._registry.by_id(number)
             if found is None:
@@ -248,7 +248,7 @@ class AvroDecoder:
 
 
 def parsed(schema: Schema) -> tuple[Any, list[pa.DataType]]:
-    """A schema as fastavro needs it, and its `arrow_types`. Raises `InvalidConfig`."""
+    """A schema for fastavro, and its `arrow_types`. Raises `InvalidConfig`."""
     reader = _parse(schema)
     return reader, arrow_types(*(json.loads(text) for text in (*schema.references, schema.text)))
 
@@ -271,7 +271,7 @@ def _parse(schema: Schema) -> Any:
 
 
 def _shape(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function that turns maps into the pairs that Arrow needs; None if there are no maps."""
+    """A function that turns maps into Arrow's pairs; None without maps."""
     import pyarrow.types as t
 
     if t.is_map(kind):

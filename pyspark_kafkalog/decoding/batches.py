@@ -1,4 +1,4 @@
-"""A column of values to a column of ``struct<value, reason>``: shared by all decoders in Python."""
+"""Decodes a column of values to ``struct<value, reason>``; shared by the decoders in Python."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 def decode_column(
     values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
 ) -> pa.StructArray:
-    """Decode each value and collect with ``column_of``; `Undecodable` gives null with a reason, null stays
-    null.
-    """
+    """Decode each value and collect with ``column_of``; `Undecodable` becomes null with a reason."""
     import pyarrow as pa
 
     decoded: list[Any] = []
@@ -44,7 +42,7 @@ def _column(
         return column_of(decoded)
     except misfits:
         pass
-    # One of them does not fit its type, such as a damaged number: find out which.
+    # A value, such as a damaged number, does not fit its type: find it.
     for index, value in enumerate(decoded):
         try:
             column_of([value])

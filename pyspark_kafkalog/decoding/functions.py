@@ -1,7 +1,7 @@
-"""The functions that users call: from a column of bytes to a column ``struct<value, reason>``.
+"""The functions for users: from a column of bytes to a column ``struct<value, reason>``.
 
-``reason`` is null if the value was decoded, else it says why not; both are null for a null value. Avro and
-Protobuf are decoded in Python, an Arrow batch at a time; JSON by Spark itself.
+``reason`` says why a value was not decoded, else it is null; both are null for a null value. Python decodes
+Avro and Protobuf by Arrow batch; Spark itself decodes JSON.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def avro(
     writers: str | os.PathLike[str] | Mapping[int, str] | None = None,
     framed: bool = True,
 ) -> Column:
-    """Decode Avro to ``schema``: a file, or the text of a schema.
+    """Decode Avro to ``schema``, a file or a schema's text.
 
-    With ``framed`` each value has Confluent's header. The id in it is looked up in the ``registry``, a URL,
-    or in ``writers``, a directory with files ``<id>.avsc`` or a mapping of texts; without both all values
-    must be written with ``schema``. ``subject`` instead of ``schema`` uses the registry's newest schema of
-    it, as of now. Files are read now: executors need none.
+    With ``framed``, values have Confluent's header. Its id is looked up in the ``registry`` (URL) or in
+    ``writers``, a directory of files ``<id>.avsc`` or a mapping of texts; without both, all values must be
+    written with ``schema``. ``subject`` instead of ``schema`` uses the registry's current newest schema of
+    it. Files are read now: executors need none.
 
     Raises:
-        InvalidConfig: a schema is invalid, or has no column type.
+        InvalidConfig: a schema is invalid or has no column type.
         RegistryError: the registry cannot be reached.
     """
     from pyspark_kafkalog.decoding.avro_values import AvroFormat, parsed
@@ -56,9 +56,7 @@ def avro(
 def protobuf(
     column: Column | str, descriptors: str | os.PathLike[str], message: str, *, framed: bool = True
 ) -> Column:
-    """Decode Protobuf: ``message`` (full name) in a file of ``protoc --descriptor_set_out``, which is read
-    now.
-    """
+    """Decode Protobuf: ``message`` (full name) in a file of ``protoc --descriptor_set_out``, read now."""
     from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
 
     format = ProtobufFormat(_bytes_of(descriptors), message, framed)
@@ -68,8 +66,8 @@ def protobuf(
 def json(column: Column | str, schema: StructType | str, *, framed: bool = False) -> Column:
     """Decode JSON objects. ``schema`` is Spark's, as a type or as text: ``"carrier STRING, delay INT"``.
 
-    A missing field is null; a value that is not an object, or has a field of another type, has a reason.
-    Spark decodes it without Python; with ``framed`` each value has Confluent's header, whose id is ignored.
+    A missing field is null; a value that is no object, or has a field of another type, gets a reason. Spark
+    decodes without Python; ``framed`` ignores the id in Confluent's header.
 
     Raises:
         InvalidConfig: the schema is not a struct.
@@ -132,7 +130,7 @@ def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa
 
 
 _DECODERS: dict[AvroFormat | ProtobufFormat, Callable[[pa.Array], pa.StructArray]] = {}
-"""Per process: a decoder caches schemas, and tasks run here one after the other."""
+"""Decoders cache schemas. One per format and process: tasks run here one after the other."""
 
 
 def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
@@ -157,7 +155,6 @@ def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject
 
 
 def _text(schema: str | os.PathLike[str]) -> str:
-    """The schema itself, or the content of the file with this name."""
     if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
         return schema
     try:

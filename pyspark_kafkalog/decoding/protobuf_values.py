@@ -1,8 +1,7 @@
 """Protobuf values to columns, with a descriptor file (``protoc --include_imports --descriptor_set_out``).
 
-Fields are identified by number, so one descriptor decodes other versions too; no schema registry is needed.
-Types as in Spark's own source: ``uint32`` is a long, ``uint64`` a decimal, enums strings, ``Timestamp`` a
-timestamp.
+Fields are identified by number, so one descriptor decodes other versions too; no registry is needed. Types as
+in Spark's source: ``uint32`` is a long, ``uint64`` a decimal, enums strings, ``Timestamp`` a timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class ProtobufFormat:
-    """How values are encoded: a ``FileDescriptorSet`` as bytes, and the full name of the message type."""
+    """A ``FileDescriptorSet`` as bytes, and the message type's full name."""
 
     descriptors: bytes
     message: str
@@ -32,10 +31,10 @@ class ProtobufFormat:
 
 
 class ProtobufDecoder:
-    """*Not thread-safe: belongs to one task's process.*"""
+    """Decodes Protobuf columns. *Not thread-safe: belongs to one task's process.*"""
 
     def __init__(self, format: ProtobufFormat) -> None:
-        """Raises `InvalidConfig` if the descriptors are invalid, lack the message, or it is recursive."""
+        """Raises `InvalidConfig` if the descriptors are invalid or lack the message, or it is recursive."""
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
             from google.protobuf.message import DecodeError
@@ -81,7 +80,7 @@ class ProtobufDecoder:
 
 
 def _path_of(message: Any) -> tuple[int, ...]:
-    """The position of a message type in its file: the index on each nesting level."""
+    """A message type's index on each nesting level of its file."""
     path: list[int] = []
     while message is not None:
         parent = message.containing_type
@@ -95,7 +94,7 @@ Read = Callable[[Any], Any]
 
 
 def _message(message: Any, depth: int) -> tuple[pa.DataType, Read]:
-    """The column type of a message type, and the function that converts its values."""
+    """A message type's column type and the converter of its values."""
     import pyarrow as pa
 
     if depth > _MAX_DEPTH:

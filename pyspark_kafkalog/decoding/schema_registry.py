@@ -1,7 +1,7 @@
 """Confluent's wire header, and a client for its schema registry: schemas by id, or a subject's newest.
 
-Header: ``magic:1 = 0, schema id:4`` big-endian, then the value. Protobuf has between them the path to the
-message type in its file: ``count, index...`` as zigzag varints, where a single 0 stands for ``1, 0``. Source:
+Header: ``magic:1 = 0, schema id:4`` big-endian, then the value. For Protobuf, the path to the message type in
+its file comes between: ``count, index...`` as zigzag varints; a single 0 stands for ``1, 0``. Source:
 Confluent's "Wire format" and "Schema Registry API reference".
 """
 
@@ -22,7 +22,7 @@ HEADER_BYTES = 5
 _MAGIC = 0
 _ID = struct.Struct(">I")
 _MAX_DEPTH = 100
-"""Limit for nested message types, beyond what any schema has."""
+"""Limit for nested message types, beyond any real schema."""
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _MAX_BYTES = 16 << 20
@@ -48,7 +48,7 @@ def schema_id(value: bytes) -> int:
 
 
 def message_path(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """The path of indexes at ``position``, and where the message begins. Raises `Undecodable`."""
+    """The path of indexes at ``position``, and the message's position. Raises `Undecodable`."""
     count, position = _zigzag(value, position)
     if count == 0:
         return (0,), position
@@ -80,7 +80,7 @@ class RegistryError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema's text, and those it refers to, each before the one that needs it."""
+    """A schema's text and those it refers to, dependencies first."""
 
     text: str
     kind: str = "AVRO"
@@ -88,10 +88,10 @@ class Schema:
 
 
 class Registry:
-    """*Thread-safe.* A client of one registry. Schemas never change, so callers cache them."""
+    """A client of one registry. *Thread-safe.* Schemas never change, so callers cache them."""
 
     def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        """``url``: ``http://host:8081``, with ``user:password@`` if required; else `InvalidConfig`."""
+        """``url``: ``http://[user:password@]host:8081``. Raises `InvalidConfig` for others."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidConfig("a schema registry's URL is http://host:port or https://host:port")
@@ -104,7 +104,7 @@ class Registry:
             self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
 
     def by_id(self, schema_id: int) -> Schema | None:
-        """The schema with this id; None if there is none. Raises `RegistryError`."""
+        """The schema with this id, or None. Raises `RegistryError`."""
         found = self._get(f"/schemas/ids/{schema_id}")
         return None if found is None else self._schema(found)
 
@@ -125,7 +125,7 @@ class Registry:
         return Schema(self._text(answer), str(kind), tuple(texts.values()))
 
     def _follow(self, answer: dict[str, object], texts: dict[tuple[str, object], str]) -> None:
-        """Add the schemas that ``answer`` refers to to ``texts``, dependencies first."""
+        """Add the schemas that ``answer`` refers to, dependencies first."""
         for reference in self._references(answer):
             key = str(reference.get("subject")), reference.get("version")
             if key in texts:
@@ -159,7 +159,7 @@ class Registry:
         return None
 
     def _ask(self, path: str) -> dict[str, object] | None:
-        """The answer; None if there is no such object. `InvalidConfig` for errors that a retry cannot fix."""
+        """The answer; None for 404. `InvalidConfig` if a retry cannot help."""
         request = Request(self.url + path, headers=self._headers)
         try:
             with urlopen(request, timeout=self._timeout) as response:

@@ -1,11 +1,10 @@
 """Message formats of all three generations: bytes to records and back. Pure: no I/O, no clock.
 
-Timestamps are milliseconds since the epoch, positions are bytes in the buffer given, keys and values None
-where they are null. The functions here are *thread-safe*; classes say otherwise. All of them raise the same
-errors, which their docstrings do not repeat:
+Timestamps are milliseconds since the epoch, positions are bytes in the given buffer, null keys and values are
+None. Functions are *thread-safe*; classes say otherwise. All raise the same errors:
 
 * `CorruptMessage`: a checksum, length, count or offset is wrong, or the bytes are cut short.
-* `MessageTooLarge`: the data decompresses to more than ``max_bytes``; memory is bounded by that limit.
-* `UnsupportedCompression`: the format does not have the codec, or the codec's library is not installed.
-* `InvalidRecord` (encoders): a record, or one of its numbers, does not fit the format.
+* `MessageTooLarge`: the data decompresses to more than ``max_bytes``, which also bounds memory.
+* `UnsupportedCompression`: the format lacks the codec, or the codec's library is not installed.
+* `InvalidRecord` (encoders): a record does not fit the format.
 """

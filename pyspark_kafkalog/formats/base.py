@@ -1,4 +1,4 @@
-"""What a log needs from a message format, so that it does not depend on the generation it holds."""
+"""The interface of a message format, which keeps logs independent of their generation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ class Frame(NamedTuple):
     """One entry of a log without its content: a 0.7 message, a v0/v1 entry or a v2 batch.
 
     ``position`` and ``size`` are bytes; ``next_offset`` is where the next frame's records may begin.
-    ``max_timestamp`` is in milliseconds, -1 if the format has none. ``first_is_known`` is False for a
-    compressed v0 or v1 set: ``first_offset`` is then that of its last message, because only decompression
-    gives the first.
+    ``max_timestamp`` is in milliseconds, -1 if the format has none. For a compressed v0 or v1 set
+    ``first_is_known`` is False and ``first_offset`` its last message's: only decompression gives the first.
     """
 
     position: int
@@ -31,16 +30,15 @@ class Frame(NamedTuple):
 
 
 class MessageFormat(Protocol):
-    """Bytes to frames to records; the table of generations. Implementations are pure and hold no state."""
+    """Bytes to frames to records, one implementation per generation. Pure and stateless."""
 
     min_frame_size: int
-    """The size of the smallest frame."""
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
-        """The frame that begins at ``pos``; None while its header is incomplete.
+        """The frame at ``pos``; None while its header is incomplete.
 
-        ``buf`` need only hold the header; ``frame.end`` may be beyond its end. ``offset`` is the frame's
-        offset for 0.7, whose bytes hold none; the other formats ignore it.
+        ``buf`` need only hold the header; ``frame.end`` may be beyond its end. Only 0.7, whose bytes hold no
+        offset, uses ``offset``: the frame's own.
         """
         ...
 
@@ -49,9 +47,9 @@ class MessageFormat(Protocol):
         ...
 
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
-        """The records in the frame, control records left out, decompressing at most ``max_bytes``."""
+        """The frame's records without control records, decompressing at most ``max_bytes``."""
         ...
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """Timestamp and offset of each record that `records` would give, without creating it."""
+        """Timestamp and offset of each record that `records` yields, without creating it."""
         ...

@@ -8,10 +8,10 @@ Big-endian; positions in bytes from the batch's first::
                             21 attributes:2               51 producer_epoch:2
                             23 last_offset_delta:4        53 base_sequence:4
 
-``batch_length`` counts what follows it. ``crc`` is the CRC-32C of everything from ``attributes`` on, so a
-broker sets offset and leader epoch without changing it. Attributes: bits 0-2 codec, 3 log append time, 4
-transactional, 5 control, 6 delete horizon. The records are compressed as one block; the header never is.
-``docs/formats.md`` has the rules that a reader follows. Source: Kafka protocol guide, "Record Batch".
+``batch_length`` counts the bytes after it. ``crc`` is the CRC-32C from ``attributes`` on, so a broker sets
+offset and leader epoch without changing it. Attributes: bits 0-2 codec, 3 log append time, 4 transactional,
+5 control, 6 delete horizon. The records are compressed as one block; the header never is.
+``docs/formats.md`` has the rules for readers. Source: Kafka protocol guide, "Record Batch".
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampTyp
 
 HEADER_SIZE = 61
 BATCH_OVERHEAD = 12
-"""Bytes before those that ``batch_length`` counts."""
+"""Bytes before those counted by ``batch_length``."""
 
 MAGIC = 2
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 UNCOVERED = struct.Struct(">qiibI")
 COVERED = struct.Struct(">hiqqqhii")
-"""The header, and its two parts: not covered by the checksum, and covered."""
+"""The header, and its parts outside and inside the checksum."""
 
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
@@ -65,8 +65,6 @@ _MAX_TIMESTAMP_POSITION = 35
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The fields of a batch before its records."""
-
     base_offset: int
     batch_length: int
     partition_leader_epoch: int
@@ -98,7 +96,7 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether its records are transaction markers, which consumers skip."""
+        """Whether its records are transaction markers."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -118,7 +116,7 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, -1 if it has none; they wrap from 2**31-1 to 0."""
+        """The last record's sequence number, -1 if none; numbers wrap from 2**31-1 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
@@ -131,7 +129,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
-    """The thirteen fields of the header at ``pos``, ``magic`` included, in order and checked."""
+    """The thirteen fields of the header at ``pos``, ``magic`` included, checked."""
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptMessage(
             f"batch header at byte {pos} is cut short: {len(buf) - pos} of {HEADER_SIZE} bytes"
@@ -157,7 +155,6 @@ def codec_at(buf: Buffer, pos: int) -> Codec:
 
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Compare the batch's CRC-32C with the one in its header."""
     with memoryview(buf) as view, view[pos + ATTRIBUTES_POSITION : batch_end(buf, pos, header)] as covered:
         found = crc32c(covered)
     if found != header.crc:
@@ -167,7 +164,6 @@ def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
 
 def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
-    """Position after the batch that begins at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -180,13 +176,13 @@ class ControlType(IntEnum):
     """The transaction marker in a control record."""
 
     UNKNOWN = -1
-    """Not a transaction marker: later Kafkas have other types for their own use."""
+    """Not a transaction marker: newer Kafka versions have other types."""
     ABORT = 0
     COMMIT = 1
 
 
 def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> memoryview:
-    """The records' bytes, decompressed; a view of ``buf`` if not compressed. The CRC is not checked."""
+    """The records' bytes, decompressed, or a view if not compressed. Does not check the CRC."""
     block = memoryview(buf)[pos + HEADER_SIZE : batch_end(buf, pos, header)]
     codec = header.codec
     # An empty batch has no block, whatever its codec.
@@ -198,7 +194,7 @@ def record_block(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> 
 def decode_records(
     buf: Buffer, pos: int, header: BatchHeader, max_bytes: int, *, check_crc: bool = True
 ) -> list[Record]:
-    """The records of the batch at ``pos``; the caller must skip those of a control batch."""
+    """The batch's records; the caller must skip those of a control batch."""
     if check_crc:
         verify_crc(buf, pos, header)
     try:
@@ -215,7 +211,6 @@ def decode_records(
 
 
 def control_type(record: Record) -> ControlType:
-    """The transaction marker in a record of a control batch."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         raise CorruptMessage(f"control record at offset {record.offset} has no type in its key")
     version, number = _CONTROL_KEY.unpack_from(record.key)
@@ -228,11 +223,11 @@ def control_type(record: Record) -> ControlType:
 
 
 MARKER_HEAD_BYTES = HEADER_SIZE + 32
-"""So many bytes from the start of a control batch `marker_type` wants at most."""
+"""Bytes at the start of a control batch that suffice for `marker_type`."""
 
 
 def marker_type(head: Buffer) -> ControlType:
-    """The transaction marker in the control batch that begins with ``head``, `MARKER_HEAD_BYTES` of it."""
+    """The transaction marker of the control batch that begins with ``head``."""
     try:
         _, pos = read_varint(head, HEADER_SIZE)
         _, pos = read_varlong(head, pos + 1)
@@ -262,10 +257,9 @@ def encode_batch(
     last_offset_delta: int | None = None,
     control: bool = False,
 ) -> bytes:
-    """One batch with ``records`` in their order.
+    """One batch of ``records``, with consecutive offsets unless ``offset_deltas`` has gaps (compacted batch).
 
-    Offsets are consecutive unless ``offset_deltas`` gives others: a compacted batch has gaps.
-    ``last_offset_delta`` is then that of the original batch; a batch without records requires it.
+    ``last_offset_delta`` is then the original batch's; a batch without records requires it.
     """
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
     if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
@@ -302,7 +296,7 @@ def encode_control(
     coordinator_epoch: int = 0,
     base_offset: int = 0,
 ) -> bytes:
-    """The batch that ends a producer's transaction in a partition. Key and value begin with version 0."""
+    """The control batch that ends a producer's transaction in a partition; key and value have version 0."""
     if kind is ControlType.UNKNOWN:
         raise InvalidRecord("a control batch must abort or commit")
     try:
@@ -331,8 +325,8 @@ def seal_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch around an encoded ``block``, compressed as ``attributes`` say, and ``more`` of it;
-    ``producer`` is id, epoch, sequence.
+    """The batch of an encoded ``block`` plus ``more``, compressed as ``attributes`` say; ``producer`` is id,
+    epoch, sequence.
     """
     try:
         covered = COVERED.pack(
@@ -356,10 +350,10 @@ def assign(
     leader_epoch: int,
     log_append_time: int | None = None,
 ) -> None:
-    """Set the offset and leader epoch of the batch at ``pos``, in ``buf`` itself.
+    """Set offset and leader epoch of the batch at ``pos`` in place; no byte under the checksum changes.
 
-    With ``log_append_time`` (milliseconds) every record gets that time and the checksum is computed again:
-    the caller has verified the old one. Without it no byte covered by the checksum changes.
+    With ``log_append_time`` (milliseconds) also set every record's time and recompute the checksum; the
+    caller has verified the old one.
     """
     _OFFSET.pack_into(buf, pos, base_offset)
     _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_POSITION, leader_epoch)
@@ -373,7 +367,7 @@ def assign(
 
 
 class V2Format:
-    """v2 batches as a log's `MessageFormat`: one frame is one batch."""
+    """v2 batches as a `MessageFormat`; a frame is a batch."""
 
     min_frame_size = HEADER_SIZE
 

@@ -1,9 +1,8 @@
-"""The two checksums of Kafka's formats, each from the fastest library that is installed.
+"""Kafka's two checksums, each from the fastest installed library.
 
-CRC-32C (Castagnoli) is that of v2 batches, CRC-32 (as in zip) that of older messages. The ``crc32c`` package
-uses the processor's own instruction and is installed where it has wheels: Linux on x86_64, aarch64 and
-riscv64, macOS, Windows. Elsewhere ``crcmod`` is used, which runs anywhere and is some fifty times
-slower; tests also compare with it.
+v2 batches use CRC-32C (Castagnoli), older messages CRC-32 (as in zip). The ``crc32c`` package uses the
+processor's instruction; its wheels cover Linux on x86_64, aarch64 and riscv64, macOS and Windows. Elsewhere
+``crcmod`` is used, about fifty times slower; tests compare with it.
 """
 
 from __future__ import annotations
@@ -17,28 +16,26 @@ from pyspark_kafkalog.formats.varint import Buffer
 
 class _Checksum(Protocol):
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """The checksum of ``data``, unsigned; ``value`` is the checksum of what went before it."""
+        """The unsigned checksum of ``data``; ``value`` is the checksum of preceding bytes."""
         ...
 
 
 CRC32C_IMPLEMENTATION: str
-"""``crc32c`` or ``crcmod``: which package computes `crc32c` here."""
+"""``crc32c`` or ``crcmod``: the package behind `crc32c`."""
 
 CRC32_IMPLEMENTATION: str
-"""``isal`` or ``zlib``: which library computes `crc32` here."""
+"""``isal`` or ``zlib``: the library behind `crc32`."""
 
 
 def _portable_crc32c() -> _Checksum:
-    """CRC-32C by crcmod: polynomial 0x1EDC6F41, reflected, all bits inverted before and after."""
+    """Polynomial 0x1EDC6F41, reflected, all bits inverted before and after."""
     import crcmod
 
     return cast(_Checksum, crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0xFFFFFFFF))
 
 
 def _hardware_crc32c() -> _Checksum:
-    """The function of the ``crc32c`` package, from its extension module: the package itself imports argparse,
-    40 ms of a new Spark worker's time.
-    """
+    """From the extension module: importing the package loads argparse, 40 ms of a Spark worker's start."""
     package = find_spec("crc32c")
     spec = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
     if spec is None or spec.loader is None:
@@ -49,7 +46,7 @@ def _hardware_crc32c() -> _Checksum:
 
 
 crc32c: _Checksum
-"""CRC-32C. Not wrapped in a function of ours: it is called for every batch."""
+"""CRC-32C. Without a wrapper, because it is called for every batch."""
 try:
     crc32c = _hardware_crc32c()
     CRC32C_IMPLEMENTATION = "crc32c"
@@ -58,7 +55,6 @@ except ImportError:
     CRC32C_IMPLEMENTATION = "crcmod"
 
 crc32: _Checksum
-"""CRC-32."""
 try:
     from isal.isal_zlib import crc32 as _isal_crc32
 

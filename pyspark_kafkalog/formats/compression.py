@@ -1,17 +1,15 @@
 """The five codecs of Kafka's record sets, decompressed within a limit.
 
-The size that a compressed block claims is compared with the limit before memory is allocated. If it claims
-none, the output grows step by step: at most ``max_bytes`` and one step more. Libraries are imported on first
-use.
+A block's claimed size is checked against the limit before allocating. Without a claim the output grows in
+steps to at most ``max_bytes`` plus one step. Libraries are imported on first use.
 
-* **gzip**: members one after the other (RFC 1952). isal if installed, else zlib.
-* **snappy**: a bare block, as librdkafka and sarama write, or the framing of the xerial library, as the JVM
-  writes: ``82 'SNAPPY' 00``, version:4, compatible version:4, then blocks of ``length:4 block``, big-endian.
+* **gzip**: consecutive members (RFC 1952). isal if installed, else zlib.
+* **snappy**: a bare block, as librdkafka and sarama write, or xerial framing, as the JVM writes:
+  ``82 'SNAPPY' 00``, version:4, compatible version:4, then blocks of ``length:4 block``, big-endian.
 * **lz4**: the LZ4 frame format with independent blocks, which the JVM's reader requires. Message sets of 0.8
-  to 0.10 need another frame header, which lz4 libraries do not write: before 0.10 (format v0) the header
-  checksum also covers the frame's magic number, and readers of that time reject a frame that has its content
-  size.
-* **zstd**: frames, often without their content size.
+  to 0.10 need another header, which lz4 libraries do not write: before 0.10 (format v0) the header checksum
+  also covers the frame's magic number, and readers reject frames with a content size.
+* **zstd**: frames, often without a content size.
 
 Source for lz4: KIP-57; Kafka 0.9 ``message/KafkaLZ4BlockInputStream.java``; lz4 frame format 1.6, "Frame
 Descriptor"; the xxHash specification, "XXH32".
@@ -33,24 +31,24 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_VERSION = 1
 _XERIAL_BLOCK_BYTES = 32 * 1024
-"""The size of blocks that the xerial library writes; readers accept any."""
+"""Block size of the xerial library; readers accept any."""
 
 _SNAPPY_MAX_RATIO = 22
-"""A snappy element of n bytes yields at most 22 n: 64 bytes from a copy of three bytes."""
+"""A snappy element of n bytes yields at most 22 n: a copy of three bytes yields 64."""
 
 _SNAPPY_COPIED_BYTES = 16 * 1024
-"""python-snappy holds a block twice for a moment; up to this size it is faster than a buffer of our own."""
+"""Up to this size python-snappy is faster than our own buffer, although it briefly holds a block twice."""
 
 _GZIP_WBITS = 31
 _MEMBER_INPUT_BYTES = 4096
-"""Input step from the second gzip member on: the library copies all input that it has not used."""
+"""Input step from the second gzip member on: the library copies all unused input."""
 
 _LZ4_MAX_RATIO = 255
-"""A byte of an lz4 block yields at most 255: each 255 adds that many to a match's length."""
+"""An lz4 byte yields at most 255: each 255 adds as much to a match's length."""
 
 _STEP_RATIO = 8
 _MAX_STEP_BYTES = 1 << 20
-"""lz4 without a content size: the first output step is `_STEP_RATIO` times the input, at most this."""
+"""First output step for lz4 without a content size: `_STEP_RATIO` times the input, at most this."""
 
 _ZSTD_LEVEL = 3
 _ZSTD_RLE_BLOCK = 1
@@ -76,7 +74,6 @@ class Codec(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> Codec:
-        """The codec with this number."""
         try:
             return cls(number)
         except ValueError:
@@ -84,14 +81,14 @@ class Codec(IntEnum):
 
 
 LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
-"""The compression levels that each codec allows; the others have none."""
+"""Levels allowed by each codec; the others have none."""
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """``data`` compressed as one record set's block; snappy in xerial framing.
 
-    ``level`` None is each library's default: for gzip isal's, more than ten times faster than zlib's for a
-    slightly larger result; a level selects zlib. `InvalidConfig`: the codec has no such level.
+    ``level`` None is the library's default; for gzip isal's, over ten times faster than zlib's with slightly
+    larger results, whereas any level selects zlib. Raises `InvalidConfig` for a level that the codec lacks.
     """
     if level is not None and level not in LEVELS.get(codec, ()):
         allowed = LEVELS.get(codec)
@@ -103,7 +100,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes | memoryview:
-    """The decompressed bytes of ``data``, at most ``max_bytes``; ``data`` itself for codec NONE."""
+    """The decompressed ``data``, at most ``max_bytes``; for codec NONE a view of it."""
     if codec is Codec.NONE:
         if len(data) > max_bytes:
             raise _too_large(codec, max_bytes)
@@ -162,7 +159,6 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int) -> memoryview:
-    """Append the members that ``rest`` holds to ``out``."""
     while rest:
         member = library.decompressobj(_GZIP_WBITS)
         while not member.eof:
@@ -214,7 +210,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
-    """Decompress the blocks into one buffer with cramjam, the library under python-snappy."""
+    """Decompress into one buffer with cramjam, the library under python-snappy."""
     import cramjam
 
     out = memoryview(bytearray(sum(sizes)))
@@ -230,7 +226,7 @@ def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
 
 
 def _snappy_claim(block: memoryview) -> int:
-    """The size that a block claims, refused if its own length cannot yield that much."""
+    """A block's claimed size, refused if its length cannot yield that much."""
     size, pos = read_uvarint(block, 0)
     if size > _SNAPPY_MAX_RATIO * (len(block) - pos):
         raise _corrupt(Codec.SNAPPY, f"a block of {len(block)} bytes claims {size}")
@@ -282,7 +278,7 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
         step = _lz4_claim(library, view, max_bytes) or min(_STEP_RATIO * len(view), _MAX_STEP_BYTES)
         context = library.create_decompression_context()
         while True:
-            # One byte more than allowed, so that reaching it shows that there is too much.
+            # One byte over the limit proves an excess.
             size = min(step, max_bytes - len(out)) + 1
             chunk, used, ended = library.decompress_chunk(context, view[pos:], max_length=size)
             pos += used
@@ -301,7 +297,6 @@ def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
-    """The content size in the frame's header, 0 if it has none."""
     size = int(library.get_frame_info(view)["content_size"])
     if size > max_bytes:
         raise _too_large(Codec.LZ4, max_bytes, size)
@@ -330,7 +325,7 @@ _of_thread = threading.local()
 
 
 def _zstd_unpacker(library: Any) -> Any:
-    """This thread's decompressor: to make one takes longer than to decompress a small batch."""
+    """This thread's decompressor: creating one takes longer than decompressing a small batch."""
     try:
         return _of_thread.zstd_unpacker
     except AttributeError:
@@ -362,10 +357,10 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _zstd_blocks(library: Any, view: memoryview, pos: int, limit: int) -> Iterator[int]:
-    """The end of each block of the frame at ``pos``; the first includes the header, the last the checksum.
+    """Yield each block's end in the frame at ``pos``; the first includes the header, the last the checksum.
 
-    A block holds at most 128 KiB, whatever the frame claims, so output grows by no more between two of
-    them. Source: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+    A block yields at most 128 KiB, so output grows by no more between two of them. Source: RFC 8878, sections
+    3.1.1.1 and 3.1.1.2.
     """
     frame = library.get_frame_parameters(view[pos:])
     claimed = frame.content_size
@@ -418,7 +413,7 @@ _MASK = 0xFFFFFFFF
 
 
 def lz4_frame_for_message_set(frame: bytes, magic: int) -> bytes:
-    """An lz4 library's ``frame`` with the header that readers of message format ``magic`` expect."""
+    """Rewrite an lz4 library's ``frame`` with the header that readers of format ``magic`` expect."""
     out = bytearray(frame)
     if out[_FLAGS_POSITION] & _CONTENT_SIZE_BIT:
         out[_FLAGS_POSITION] &= ~_CONTENT_SIZE_BIT
@@ -428,7 +423,7 @@ def lz4_frame_for_message_set(frame: bytes, magic: int) -> bytes:
 
 
 def lz4_frame_with_checksum(frame: Buffer) -> bytes:
-    """The frame with the header checksum that lz4 libraries expect; unchanged if it is not a frame."""
+    """The frame with the header checksum of the lz4 standard; other data is unchanged."""
     out = bytearray(frame)
     if len(out) > _FLAGS_POSITION and out.startswith(_FRAME_MAGIC):
         _sum_header(out, _FLAGS_POSITION)
@@ -460,7 +455,7 @@ def xxh32(data: Buffer) -> int:
 
 
 def _sum_header(frame: bytearray, start: int) -> None:
-    """Set the header checksum, computed from byte ``start`` to the descriptor's end."""
+    """Set the header checksum, computed from ``start`` to the descriptor's end."""
     flags = frame[_FLAGS_POSITION]
     end = _SIZE_POSITION
     if flags & _CONTENT_SIZE_BIT:

@@ -1,15 +1,14 @@
-"""Converts entries between message formats, for readers and topics of another one. Pure.
+"""Converts entries between message formats, for readers and topics of another format. Pure.
 
-* An entry of 0.7 becomes a record batch v2 (`batch_of_entry`). The batch has the entry's offsets,
-  one for each byte: its base offset is the entry's position, its last offset delta the entry's size less one.
-  So a reader that follows v2 offsets follows positions in 0.7's log. Messages have neither key nor time.
-* A log's entries of v0, v1 and v2 become those of an older format, for readers that know no newer
-  (`for_reader`); `readable_until` finds what such a reader needs no conversion for.
-* A producer's entries become those of the topic's format (`for_topic`).
+* `batch_of_entry`: a 0.7 entry to a v2 batch with one offset per byte. The base offset is the entry's
+  position, the last offset delta its size less one, so following v2 offsets follows 0.7 positions.
+* `for_reader`: a log's entries to an older format, for readers that know no newer; `readable_until` finds
+  the part that needs no conversion.
+* `for_topic`: a producer's entries to the topic's format.
 
-Memory is one decompressed set and the piece made of it. Messages compressed together stay together, with the
-same codec, as long as they fit one entry. ``docs/formats.md`` lists what each direction loses. Source: Kafka
-2.8 ``record/RecordsUtil.java``, ``log/LogValidator.scala``.
+Memory: one decompressed set and the piece made of it. Messages compressed together stay together with their
+codec if they fit one entry. ``docs/formats.md`` lists what each direction loses. Source: Kafka 2.8
+``record/RecordsUtil.java``, ``log/LogValidator.scala``.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 PIECE_BYTES = 1 << 20
-"""Size of a piece of uncompressed messages; larger if one message is."""
+"""Size of a piece of uncompressed messages, unless one message is larger."""
 
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
 _MOST_OVERHEAD = 34
-"""The most bytes that a message takes in any format besides its key and value: a v1 entry."""
+"""Largest per-message overhead besides key and value: a v1 entry's."""
 
 
 class ConvertedEntry(NamedTuple):
-    """A record batch, the number of its records, and their bytes before compression."""
+    """A record batch, its record count, and its size before compression."""
 
     batch: bytes
     message_count: int
@@ -64,10 +63,10 @@ class ConvertedEntry(NamedTuple):
 
 
 def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
-    """The batch for the ``entry`` (exactly one) at ``offset``, which may decompress to ``max_bytes``.
+    """The batch for exactly one ``entry`` at ``offset``, which may decompress to ``max_bytes``.
 
-    A compressed entry becomes a batch in gzip, which every client can read: some ten times shorter, for
-    little time. An entry without messages becomes a batch without records.
+    A compressed entry becomes a gzip batch, which every client reads: about ten times shorter for little
+    time. An entry without messages becomes a batch without records.
     """
     size = len(entry)
     found = entry_header(entry, 0)
@@ -81,7 +80,7 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
                 f"the entry at offset {offset} has {size} bytes and more messages than that: record batches"
                 " need an offset for each"
             )
-        # Encoded at once, without keeping objects: there may be a million messages.
+        # Encode at once without objects: there may be a million messages.
         block += encode_record(NewRecord(bytes(payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
     codec = Codec.GZIP if found[2] is not Codec.NONE and count else Codec.NONE
@@ -99,8 +98,8 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
 
 
 class Piece(NamedTuple):
-    """Converted entries; reading continues at ``next_offset``. ``message_count`` messages of ``block_bytes``
-    before compression were converted; both are 0 if ``data`` is a view of the input.
+    """Converted entries; reading continues at ``next_offset``. ``message_count`` and ``block_bytes`` (before
+    compression) count converted messages; both are 0 if ``data`` is a view of the input.
     """
 
     data: bytes | memoryview
@@ -117,16 +116,15 @@ def for_reader(
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[Piece]:
-    """The whole entries in ``buf`` for a reader that knows the formats up to ``magic``; offsets are kept.
+    """Convert the whole entries in ``buf`` for a reader of formats up to ``magic``; offsets are kept.
 
-    Entries in these formats are given as views, even if some of their messages are before ``start_offset``;
-    others are converted from there on. A batch without records to give becomes a piece without bytes, which
-    only advances ``next_offset``. Pieces are made one by one. Headers, producer ids and transactions are
-    dropped; zstd is refused. An entry may hold ``max_bytes`` before compression; a larger result becomes
-    several.
+    Yields readable entries as views, even with messages before ``start_offset``, and converts others from
+    there. A batch without records to return becomes an empty piece that only advances ``next_offset``. Drops
+    headers, producer ids and transactions; refuses zstd. An entry holds up to ``max_bytes`` before
+    compression; a larger result is split.
     """
     view = memoryview(buf)
-    known: Frame | None = None  # the first of the frames that go out together unchanged
+    known: Frame | None = None  # first of the frames passed on together unchanged
     last: Frame | None = None
     for frame in frames(view, start_offset=start_offset):
         is_readable = magic_at(view, frame.position) <= magic
@@ -153,14 +151,14 @@ def for_topic(
     max_bytes: int,
     piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[Piece]:
-    """What a producer sent, converted to format ``magic`` and numbered from ``base_offset`` on.
+    """Convert what a producer sent to format ``magic``, with offsets from ``base_offset`` on.
 
-    Uncompressed messages become v2 batches of at most ``piece_bytes``, or of one message. The only silent
-    loss is v0's missing timestamps. Control records are refused (`InvalidRecord`), and what the format does
-    not have (UNSUPPORTED_FOR_MESSAGE_FORMAT), as in Kafka.
+    Uncompressed messages become v2 batches of at most ``piece_bytes``, or of one message. Only v0's missing
+    timestamps are lost silently. As in Kafka, raises `InvalidRecord` for control records, and
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for what the format lacks.
     """
     view = memoryview(buf)
-    loose = _Block(magic, Codec.NONE)  # messages that came without compression
+    loose = _Block(magic, Codec.NONE)  # messages sent uncompressed
     for frame in frames(view, start_offset=_FIRST_OFFSET):
         pos, codec = frame.position, codec_at(view, frame.position)
         is_batch = magic_at(view, pos) == MAGIC
@@ -205,7 +203,7 @@ def _convert_for_reader(
     max_bytes: int,
     piece_bytes: int,
 ) -> Iterator[Piece]:
-    """Convert one entry of a newer format for a reader of ``magic``; the last piece ends after the entry."""
+    """Convert one newer entry for a reader of ``magic``; the last piece ends after the entry."""
     pos = frame.position
     if magic_at(view, pos) == MAGIC:
         header = read_header(view, pos)
@@ -231,7 +229,7 @@ def _convert_for_reader(
 
 
 def _check_convertible(header: BatchHeader, magic: int) -> None:
-    """Refuse a batch that v0 or v1 cannot hold; headers are checked record by record."""
+    """Refuse a batch that v0 or v1 cannot hold; `_records` checks headers."""
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 or header.is_transactional:
@@ -254,7 +252,6 @@ def _refuse_zstd(header: BatchHeader, magic: int) -> None:
 def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
 ) -> Iterator[Message]:
-    """The messages of a v2 batch, checksum verified; headers are refused unless they may be lost."""
     verify_crc(view, pos, header)
     block = record_block(view, pos, header, max_bytes)
     return _records(block, header, headers_lost)
@@ -280,7 +277,7 @@ def _records(block: memoryview, header: BatchHeader, headers_lost: bool) -> Iter
 
 
 class _Block:
-    """*Not thread-safe.* Messages collected in one format, to be written as one piece."""
+    """Messages collected in one format for one piece. *Not thread-safe.*"""
 
     __slots__ = (
         "_block", "_first_offset", "_first_time", "_kind", "_last_offset", "_newest", "_relative",
@@ -298,14 +295,13 @@ class _Block:
 
     @property
     def size(self) -> int:
-        """Bytes before compression."""
         return len(self._block)
 
     def has_room(self, message: Message, limit: int) -> bool:
         """Whether the piece stays within ``limit`` with this message; the first always fits."""
         if not self.count:
             return True
-        # With log append time a v2 batch has one time for all its records.
+        # With log append time, all records of a v2 batch share one time.
         kind = message.timestamp_type
         if self.magic == MAGIC and (
             kind is not self._kind
@@ -341,7 +337,6 @@ class _Block:
             self._newest = timestamp
 
     def check(self, max_bytes: int) -> None:
-        """Raise `MessageTooLarge` if a compressed entry exceeds ``max_bytes``."""
         if len(self._block) > max_bytes:
             raise MessageTooLarge(
                 f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
@@ -349,7 +344,6 @@ class _Block:
             )
 
     def sealed(self) -> Piece:
-        """The piece; the block must have a message."""
         codec = self.codec
         if self.magic == MAGIC:
             data = seal_batch(
@@ -375,32 +369,32 @@ class _Block:
         return Piece(data, self._last_offset + 1, self.count, self.size)
 
 
-# --- what a reader needs no conversion for
+# --- what needs no conversion
 
 _HEAD = Struct(">8xi4xB4xh")
-"""Length, magic and, in a v2 batch, attributes; shorter than any whole entry."""
+"""Length, magic, and a v2 batch's attributes; shorter than any whole entry."""
 
 HEAD_BYTES = _HEAD.size
 _OVERHEAD = 12
-"""Bytes of an entry before those that its length counts."""
+"""Bytes of an entry before those counted by its length."""
 
 _ZSTD = int(Codec.ZSTD)
 
 
 class ReaderLimits(NamedTuple):
-    """What a reader supports: formats up to ``magic``, and whether zstd, which only v2 can have."""
+    """A reader supports formats up to ``magic`` and, in v2, zstd if ``zstd``."""
 
     magic: int
     zstd: bool
 
     def takes(self, newest_magic: int) -> bool:
-        """Whether it can read everything in these formats, so that entries need no check."""
+        """Whether all entries up to this format are readable unchecked."""
         return newest_magic <= self.magic and (self.zstd or newest_magic < MAGIC)
 
 
 def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bool]:
-    """Where the entries from ``pos`` on that the reader supports end, and whether an unsupported one begins
-    there. False: the next entry's head is damaged or not in ``buf``; the position may be beyond its end.
+    """Position after the entries from ``pos`` on that the reader supports, and whether an unsupported one
+    follows. If False, the next head is damaged or beyond ``buf``; the position may be too.
     """
     end = len(buf) - HEAD_BYTES
     unpack = _HEAD.unpack_from

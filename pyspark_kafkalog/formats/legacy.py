@@ -1,24 +1,23 @@
-"""Message sets of the formats v0 (Kafka 0.8 and 0.9) and v1 (0.10), read and written.
+"""Message sets of the formats v0 (Kafka 0.8 and 0.9) and v1 (0.10).
 
-A set is a sequence of entries, one for each message. Big-endian; positions in bytes from the entry's first::
+A set is a sequence of entries, one per message. Big-endian; positions in bytes from the entry's first::
 
      0 offset:8     12 crc:4          18 timestamp:8          v1 only
      8 length:4     16 magic:1        18 or 26 key_length:4 key value_length:4 value
                     17 attributes:1
 
-``length`` counts what follows it. ``crc`` is the CRC-32 of everything from ``magic`` on, so a broker sets the
-offset without changing it. A length of -1 means null. Attributes: bits 0-2 codec; 3, in v1, log append time;
-the others are unused and kept. A compressed set is the value of one more entry, the *wrapper*, which has no
-key. Offsets of the messages in a wrapper:
+``length`` counts the bytes after it. ``crc`` is the CRC-32 from ``magic`` on, so a broker sets the offset
+without changing it. A length of -1 means null. Attributes: bits 0-2 codec; 3, in v1, log append time; the
+others are unused and kept. A compressed set is the value of one more entry, the *wrapper*, which has no key.
+Offsets of the messages in a wrapper:
 
 * v0: absolute.
-* v1: relative to the first; the wrapper has the absolute offset of the last one, so a broker numbers
-  the set without opening it. In a wrapper with offset 0, as its producer sent it, they are used unchanged.
+* v1: relative to the first; the wrapper has the absolute offset of the last one, so a broker numbers the set
+  without opening it. In a wrapper with offset 0, as producers send it, they are used unchanged.
 
-A v1 wrapper with log append time gives its time to all its messages. Wrappers are not nested: Kafka since
-0.11 refuses it, and older brokers flattened what they were sent. ``docs/formats.md`` has more.
-Source: Kafka protocol guide, "Message sets"; Kafka 2.8 ``record/LegacyRecord.java``,
-``record/AbstractLegacyRecordBatch.java``.
+A v1 wrapper with log append time gives its time to all its messages. Wrappers are not nested: Kafka refuses
+it since 0.11, and older brokers flattened such sets. ``docs/formats.md`` has more. Source: Kafka protocol
+guide, "Message sets"; Kafka 2.8 ``record/LegacyRecord.java``, ``record/AbstractLegacyRecordBatch.java``.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampTyp
 MAGICS = (0, 1)
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-"""The codecs of message sets: zstd came later."""
+"""zstd is newer than message sets."""
 
 ENTRY_OVERHEAD = 12
-"""Bytes before those that ``length`` counts."""
+"""Bytes before those counted by ``length``."""
 
 MIN_ENTRY_BYTES = 26
-"""The smallest entry, v0 without key and value; also enough for the header of either format."""
+"""The smallest entry, v0 without key and value; enough for the header of either format."""
 
 _LENGTH_POSITION = 8
 CRC_POSITION = 12
@@ -58,7 +57,7 @@ MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 17
 TIMESTAMP_POSITION = 18
 KEY_POSITIONS = (18, 26)
-"""The position of the key's length, by magic."""
+"""Position of the key's length, by magic."""
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -73,7 +72,7 @@ _MIN_LENGTHS = (14, 22)
 
 
 class EntryHeader(NamedTuple):
-    """The fields before the key. v0 has no timestamp: -1."""
+    """The fields before the key; timestamp -1 in v0."""
 
     offset: int
     length: int
@@ -88,7 +87,7 @@ class EntryHeader(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the entry is a wrapper: its value is a compressed message set."""
+        """Whether the entry is a wrapper."""
         return bool(self.attributes & CODEC_BITS)
 
     @property
@@ -97,7 +96,7 @@ class EntryHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who set the timestamp; create time if there is none."""
+        """Create time if there is no timestamp."""
         return TimestampType(self.magic and self.attributes >> 3 & 1)
 
 
@@ -130,7 +129,6 @@ def read_entry(buf: Buffer, pos: int = 0) -> EntryHeader:
 
 
 def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
-    """Position after the entry that begins at ``pos``."""
     end = pos + header.size
     if end > len(buf):
         raise CorruptMessage(
@@ -140,7 +138,6 @@ def entry_end(buf: Buffer, pos: int, header: EntryHeader) -> int:
 
 
 def verify_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
-    """Compare the entry's CRC-32 with the one in its header."""
     with memoryview(buf) as view, view[pos + MAGIC_POSITION : entry_end(buf, pos, header)] as covered:
         found = crc32(covered)
     if found != header.crc:
@@ -153,8 +150,7 @@ def read_message(
     view: memoryview, pos: int
 ) -> tuple[int, int, int, int, memoryview | None, memoryview | None]:
     """Offset, magic, attributes, timestamp, key and value of the entry at ``pos``, checksum verified."""
-    # All checks in one go for a valid entry: a third of the time of the functions below, which find the
-    # error.
+    # For a valid entry, all checks at once take a third of the time of the functions below.
     if len(view) - pos >= MIN_ENTRY_BYTES:
         offset, length, crc, magic, attributes, timestamp = _HEADER.unpack_from(view, pos)
         end = pos + ENTRY_OVERHEAD + length
@@ -181,7 +177,7 @@ def read_message(
 def key_and_value(
     buf: memoryview, pos: int, header: EntryHeader
 ) -> tuple[memoryview | None, memoryview | None]:
-    """Key and value of the entry at ``pos`` as views, None for null; the CRC is not checked."""
+    """Key and value of the entry at ``pos`` as views, None for null. Does not check the CRC."""
     end = entry_end(buf, pos, header)
     key, at = _field(buf, pos + KEY_POSITIONS[header.magic], end - _LENGTH.size, header)
     value, at = _field(buf, at, end, header)
@@ -191,7 +187,6 @@ def key_and_value(
 
 
 def _field(buf: memoryview, pos: int, end: int, header: EntryHeader) -> tuple[memoryview | None, int]:
-    """The key or value whose length is at ``pos``, and the position after it, at most ``end``."""
     (length,) = _LENGTH.unpack_from(buf, pos)
     pos += _LENGTH.size
     if length == -1:
@@ -211,10 +206,10 @@ def assign_entry(
     timestamp: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> None:
-    """Set the offset of the entry at ``pos`` in ``buf`` itself; for a wrapper that is its last message's.
+    """Set the offset of the entry at ``pos`` in place; for a wrapper, its last message's.
 
-    With ``timestamp`` (milliseconds) a v1 entry gets that time and its type, and the checksum is computed
-    again: the caller has verified the old one. v0 has no timestamp and is not changed.
+    With ``timestamp`` (milliseconds) a v1 entry gets that time and type, and a new checksum; the caller has
+    verified the old one. v0 has no timestamp.
     """
     header = read_entry(buf, pos)
     end = entry_end(buf, pos, header)
@@ -229,12 +224,12 @@ def assign_entry(
 
 
 def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
-    """Set the offset of the entry at ``pos`` in ``buf`` itself, and nothing else."""
+    """Set only the offset of the entry at ``pos``, in place."""
     _OFFSET.pack_into(buf, pos, offset)
 
 
 def assign_in_order(buf: bytearray, first_offset: int) -> None:
-    """Give the entries in ``buf``, all of them whole, consecutive offsets."""
+    """Give the whole entries in ``buf`` consecutive offsets."""
     pos, offset = 0, first_offset
     while pos < len(buf):
         _OFFSET.pack_into(buf, pos, offset)
@@ -244,7 +239,7 @@ def assign_in_order(buf: bytearray, first_offset: int) -> None:
 
 _PREFIX = struct.Struct(">qiI")
 _COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
-"""The fields up to the key that the checksum covers, by magic."""
+"""The checksummed fields up to the key, by magic."""
 
 _CREATE, _LOG_APPEND = TimestampType
 
@@ -252,7 +247,7 @@ _NULL = _LENGTH.pack(-1)
 
 
 class Message(NamedTuple):
-    """One message of a set; key and value are views of the set. ``magic`` is the message's own format."""
+    """One message of a set; key and value are views, ``magic`` is the message's own format."""
 
     offset: int
     timestamp: int
@@ -263,11 +258,10 @@ class Message(NamedTuple):
 
 
 def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) -> Iterator[Message]:
-    """The message of the entry at ``pos``, or those in the wrapper that it is, checksums verified.
+    """The message of the entry at ``pos``, or all messages of a wrapper, checksums verified.
 
-    An entry is decompressed at once; its messages are read one by one, and those before a damaged one are
-    given before the error. ``stored`` False accepts any offsets in a wrapper, for sets that a producer sent;
-    stored ones must rise and end with the wrapper's.
+    Decompresses at once, then yields messages one by one, those before a damaged one too. ``stored`` requires
+    offsets in a wrapper to rise and end with the wrapper's; False accepts any, for a producer's sets.
     """
     view = memoryview(buf)
     offset, magic, attributes, timestamp, key, value = read_message(view, pos)
@@ -283,7 +277,6 @@ def messages(buf: Buffer, pos: int = 0, *, max_bytes: int, stored: bool = True) 
 
 
 def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bool) -> Iterator[Message]:
-    """The messages in a wrapper's decompressed set; their offsets are relative to ``base``."""
     kind, previous = header.timestamp_type, -1
     for at, _ in inner_entries(data, header):
         try:
@@ -303,7 +296,7 @@ def _inner_messages(data: memoryview, header: EntryHeader, base: int, stored: bo
 
 
 def inner_set(buf: Buffer, pos: int, header: EntryHeader, max_bytes: int) -> memoryview:
-    """The decompressed content of the wrapper at ``pos``; its CRC is not checked."""
+    """The decompressed content of the wrapper at ``pos``. Does not check its CRC."""
     _, value = key_and_value(memoryview(buf), pos, header)
     return _opened(header, value, max_bytes)
 
@@ -326,7 +319,7 @@ def _within(wrapper: EntryHeader, fault: CorruptMessage) -> CorruptMessage:
 
 
 def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int, EntryHeader]]:
-    """Position and header of each entry in a decompressed set, unchecked; a cut tail is skipped."""
+    """Position and unchecked header of each entry in a decompressed set; skips a cut tail."""
     pos, size = 0, len(data)
     try:
         while size - pos >= MIN_ENTRY_BYTES:
@@ -346,7 +339,7 @@ def inner_entries(data: memoryview, wrapper: EntryHeader) -> Iterator[tuple[int,
 
 
 def _base_offset(data: memoryview, wrapper: EntryHeader) -> int:
-    """What to add to the relative offsets, so that the last message has the wrapper's offset."""
+    """Added to relative offsets so that the last message gets the wrapper's."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     last = 0
@@ -364,7 +357,7 @@ def encode_message(
     offset: int = 0,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """The entry of one uncompressed message. v0 drops its time."""
+    """The entry of one uncompressed message; v0 drops the time."""
     if record.headers:
         raise InvalidRecord(
             f"message format v{magic} has no headers, and the record has {len(record.headers)}"
@@ -384,10 +377,9 @@ def wrap_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """The wrapper around a ``block`` of entries of the same magic, which is compressed here.
+    """Compress a ``block`` of entries of this magic into a wrapper.
 
-    ``last_offset`` is the absolute offset of the last one; ``timestamp`` the largest, or with log append time
-    that of all.
+    ``last_offset`` is absolute; ``timestamp`` is the largest, or the common one with log append time.
     """
     if codec is Codec.NONE or codec not in CODECS:
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
@@ -409,8 +401,8 @@ def encode_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """A message set with ``records`` in their order: plain entries, or one wrapper with a ``codec``. Offsets
-    are consecutive unless ``offsets`` has rising others: a compacted set has gaps.
+    """A message set of ``records``: plain entries, or with a ``codec`` one wrapper. Offsets are consecutive
+    unless ``offsets`` has gaps (compacted set).
     """
     held = list(records)
     places: Sequence[int] = range(base_offset, base_offset + len(held)) if offsets is None else offsets
@@ -441,7 +433,6 @@ def encode_set(
 def encode_entry(
     key: Buffer | None, value: Buffer | None, magic: int, offset: int, timestamp: int, attributes: int
 ) -> bytes:
-    """The bytes of an entry with these fields, unchanged."""
     if magic not in MAGICS:
         raise InvalidRecord(f"there is no message set of format v{magic}")
     key_length = -1 if key is None else len(key)
@@ -458,8 +449,8 @@ def encode_entry(
 
 
 class LegacyFormat:
-    """v0 and v1 entries as a log's `MessageFormat`: one frame is one top-level entry, a wrapper's offset that
-    of its last message. ``max_timestamp`` is the entry's own, which brokers set in a wrapper.
+    """v0 and v1 entries as a `MessageFormat`: a frame is a top-level entry. A wrapper has its last message's
+    offset, and as ``max_timestamp`` its own, which brokers set.
     """
 
     min_frame_size = MIN_ENTRY_BYTES
@@ -479,7 +470,7 @@ class LegacyFormat:
         message = next(found, None)
         while message is not None:
             following = next(found, None)
-            # A producer's wrapper has offset 0, and messages with higher ones.
+            # A producer's wrapper has offset 0, its messages higher ones.
             end = message.offset + 1 if following is not None else max(message.offset + 1, frame.next_offset)
             key, value = message.key, message.value
             yield quick_record(

@@ -1,13 +1,12 @@
-"""Entries of Kafka 0.8 and later as in a fetch response or a segment: in any format, the last perhaps cut.
+"""Entries since Kafka 0.8 in a fetch response or a segment: any format; the last may be cut.
 
-All formats begin with ``offset:8 length:4`` and have their magic at byte 16, so one walk serves logs that an
-upgrade has left with several formats. No other module looks at that byte.
+All formats begin with ``offset:8 length:4`` and have their magic at byte 16, so one walk serves logs with
+several formats after an upgrade. Only this module reads that byte.
 
-No CRC covers an entry's offset, which the broker sets. A reader therefore checks it against
-`ExpectedOffsets`: the entry before, the offset asked for and the response's high watermark. Gaps are legal,
-because compaction leaves them; an offset damaged into a mere gap can only be found with the whole log: see
-``verify-log``. After a corrupt entry `next_sound` finds the next one: whole, with the right checksum and
-expected offsets, and followed by higher ones.
+No CRC covers an entry's offset, which the broker sets. Readers check it against `ExpectedOffsets`. Gaps are
+legal after compaction; an offset damaged into a mere gap shows only in the whole log: see ``verify-log``.
+After a corrupt entry `next_sound` finds the next one: whole, with a correct checksum and expected offsets,
+and followed by higher ones.
 """
 
 from __future__ import annotations
@@ -30,39 +29,37 @@ from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
 NO_WATERMARK = (1 << 63) - 1
-"""Above every offset: for a response without a high watermark."""
+"""Above every offset, for responses without a high watermark."""
 
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = 14
-"""The length of the smallest entry of any format: a v0 message without key and value."""
+"""Of the smallest entry of any format: a v0 message without key and value."""
 
 _LOWEST = -(1 << 63)
 _ENTRY = struct.Struct(">qi4xb6xi")
-"""Offset, length, magic and, in a v2 batch, last offset delta."""
+"""Offset, length, magic, and a v2 batch's last offset delta."""
 
 _SHORTEST = struct.Struct(">qi")
 _LEGACY = LegacyFormat()
 _FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
-"""By magic."""
 
 MAX_BATCH_BYTES = 128 << 20
-"""Limit for a decompressed batch: no client sends batches near it."""
+"""Limit for a decompressed batch; no client sends batches near it."""
 
 _OFFSET_BYTES = 8
 _MAY_BEGIN = re.compile(
-    # Offset, a possible length, checksum or epoch, magic; then v2's checksum or the attributes.
+    # Offset, plausible length, checksum or epoch, magic; then v2's checksum or the attributes.
     rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
     rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
 )
 
 
 class ExpectedOffsets(NamedTuple):
-    """Bounds for the next entry: it begins at ``lowest`` or later and ends at ``asked`` or later, below
-    ``below``.
+    """Bounds for the next entry: first offset at least ``lowest``, last offset in ``[asked, below)``.
 
-    ``lowest`` is the offset after the entry before, 0 if unknown: the first entry of a range may begin before
-    the offset asked for.
+    ``lowest`` follows the previous entry, 0 if unknown: a range's first entry may begin before the requested
+    offset.
     """
 
     lowest: int = 0
@@ -71,7 +68,7 @@ class ExpectedOffsets(NamedTuple):
 
     @classmethod
     def of_answer(cls, offset: int, high_watermark: int, *, follows: bool = False) -> ExpectedOffsets:
-        """The bounds for the first entry of a fetch; ``follows``: an entry ended at ``offset``."""
+        """Bounds for a fetch's first entry; ``follows``: an entry ended at ``offset``."""
         return cls(offset if follows else 0, offset, high_watermark if high_watermark >= 0 else NO_WATERMARK)
 
     def has(self, first: int, last: int) -> bool:
@@ -79,11 +76,9 @@ class ExpectedOffsets(NamedTuple):
         return self.lowest <= first and self.asked <= last < self.below
 
     def after(self, last: int) -> ExpectedOffsets:
-        """The bounds for the entry after one that ends with ``last``."""
         return ExpectedOffsets(last + 1, self.asked, self.below)
 
     def refuse(self, first: int, last: int) -> CorruptMessage:
-        """The error for an entry with these offsets, with the reason."""
         return CorruptMessage(
             f"an entry claims offsets {first} to {last}: {self._why(first, last)}. No checksum covers an "
             "entry's offset: this one or that of the entry before was damaged in the log or in transit"
@@ -100,7 +95,7 @@ class ExpectedOffsets(NamedTuple):
 
 
 class MixedFormat:
-    """Logs since Kafka 0.8 as a `MessageFormat`: entries of v0, v1 and v2 in any order."""
+    """Logs since Kafka 0.8 as a `MessageFormat`: v0, v1 and v2 entries in any order."""
 
     min_frame_size = MIN_ENTRY_BYTES
 
@@ -142,7 +137,7 @@ def _format_at(buf: Buffer, pos: int) -> MessageFormat:
 
 
 def frames(buf: Buffer, *, start_offset: int = 0) -> Iterator[Frame]:
-    """The whole frames in ``buf`` that may hold ``start_offset`` or later, unchecked."""
+    """The whole frames in ``buf`` that may hold offsets from ``start_offset`` on, unchecked."""
     view = memoryview(buf)
     pos = 0
     while len(view) - pos >= BATCH_OVERHEAD:
@@ -173,9 +168,8 @@ def coded_records(
     expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """`records` frame by frame, each with its codec; ``expected`` is for the first frame.
-
-    ``aborted``: only committed records.
+    """`records` by frame, each with its codec. ``expected`` is for the first frame; ``aborted`` selects
+    committed records.
     """
     view = memoryview(buf)
     for frame in frames(view, start_offset=_LOWEST):
@@ -202,7 +196,7 @@ def _is_wanted(view: memoryview, frame: Frame, aborted: AbortedTransactions | No
 
 
 def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Record]:
-    """The records of a compressed set, whose first offset is unknown until it is opened."""
+    """Check a compressed set's first offset, unknown until it is opened."""
     for record in found:
         if record.offset < expected.lowest:
             raise expected.refuse(record.offset, record.offset)
@@ -210,10 +204,9 @@ def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Recor
 
 
 def next_offset_after(data: memoryview, offset: int, expected: ExpectedOffsets = ExpectedOffsets()) -> int:  # noqa: B008
-    """Where reading continues after the whole entries in ``data``; ``offset`` if there is none.
+    """Where reading continues after the whole entries in ``data``; ``offset`` if it has none.
 
-    For a fetcher, before anything is decoded. Never raises: an impossible entry, or one with unexpected
-    offsets, ends the walk, and the decoder reports it.
+    For fetchers, before decoding. Never raises: the walk ends at an invalid entry, which the decoder reports.
     """
     end, position = len(data), 0
     lowest, asked, below = expected
@@ -247,7 +240,7 @@ def first_entry_is_whole(data: memoryview) -> bool:
 
 
 def entry_at(data: memoryview, pos: int) -> Frame | None:
-    """The entry at ``pos``, its checksum not checked; None if none can begin there or it is not whole."""
+    """The unverified entry at ``pos``; None if it is invalid or not whole."""
     try:
         frame = ENTRIES.frame_at(data, pos, 0)
     except CorruptMessage:
@@ -258,7 +251,7 @@ def entry_at(data: memoryview, pos: int) -> Frame | None:
 
 
 def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
-    """Whether an entry's checksum is right, and its offsets fit ``expected`` and the entry after it."""
+    """Whether the checksum is correct and the offsets fit ``expected`` and the next entry."""
     if not expected.has(frame.first_offset, frame.last_offset):
         return False
     following = first_offset_at(data, frame.end)
@@ -267,7 +260,7 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
     try:
         ENTRIES.verify(data, frame)
         if not frame.first_is_known:
-            # The checksum covers the offsets within a compressed set, not the set's own.
+            # The checksum covers the offsets inside a compressed set, not the set's own.
             for _ in messages(data, frame.position, max_bytes=MAX_BATCH_BYTES):
                 pass
     except (CorruptMessage, MessageTooLarge):
@@ -276,23 +269,23 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
 
 
 def next_offset_at(data: memoryview, pos: int) -> int | None:
-    """The offset field of the entry at ``pos``; None if ``data`` ends before."""
+    """The offset field of the entry at ``pos``; None beyond ``data``."""
     if len(data) - pos < _OFFSET_BYTES:
         return None
     return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)
 
 
 def first_offset_at(data: memoryview, pos: int) -> int | None:
-    """The first offset of the entry at ``pos``, or the field of one that is cut short; None as above."""
+    """First offset of the entry at ``pos``, the offset field if it is cut; None beyond ``data``."""
     frame = entry_at(data, pos)
     return next_offset_at(data, pos) if frame is None else first_offset(data, frame)
 
 
 def next_sound(data: memoryview, pos: int, expected: ExpectedOffsets) -> Frame | None:
-    """The first sound entry after the one at ``pos``; None if ``data`` has none.
+    """The first sound entry after the one at ``pos``, or None.
 
-    Follows the entries' lengths first, which are most often right. Only if they lead astray are the bytes
-    searched, which may find an entry inside a damaged one's content.
+    Follows the lengths first, which are usually right. Otherwise searches the bytes, which may find an entry
+    inside a damaged one's content.
     """
     at, frame = pos, entry_at(data, pos)
     while frame is not None:
@@ -302,7 +295,7 @@ def next_sound(data: memoryview, pos: int, expected: ExpectedOffsets) -> Frame |
             return frame
     offset = next_offset_at(data, at)
     if at > pos and (at == len(data) or (offset is not None and expected.has(offset, offset))):
-        return None  # the lengths lead to the end, or to an entry that is cut short there
+        return None  # the lengths lead to the end, or to an entry cut there
     for found in _MAY_BEGIN.finditer(data, pos + 1):
         frame = entry_at(data, found.start())
         if frame is not None and is_sound(data, frame, expected):
@@ -311,12 +304,12 @@ def next_sound(data: memoryview, pos: int, expected: ExpectedOffsets) -> Frame |
 
 
 def first_offset(data: memoryview, frame: Frame) -> int:
-    """The first offset of a sound entry. A compressed set of v0 or v1 is opened for it."""
+    """First offset of a sound entry; opens a compressed v0 or v1 set."""
     if frame.first_is_known:
         return frame.first_offset
     try:
         for message in islice(messages(data, frame.position, max_bytes=MAX_BATCH_BYTES), 1):
             return message.offset
     except KafkaError:
-        pass  # its reader reports that
+        pass  # its reader reports the error
     return frame.first_offset

@@ -1,4 +1,4 @@
-"""The records inside a v2 batch, once decompressed: bytes to `Record` and `NewRecord` to bytes.
+"""The decompressed records of a v2 batch: bytes to `Record`, and `NewRecord` to bytes.
 
 ::
 
@@ -6,12 +6,12 @@
     key_length:varint key value_length:varint value
     header_count:varint (name_length:varint name value_length:varint value)*
 
-``length`` counts what follows it. A length of -1 means null (a header's name is never null); attributes
-are 0. The deltas count from the batch's base timestamp and base offset.
+``length`` counts the bytes after it. A length of -1 means null, never for a header's name; attributes are 0.
+Deltas are relative to the batch's base timestamp and base offset.
 Source: Kafka protocol guide, "Record".
 
-The reader's loop is written out rather than made of small functions: a call per field would cost more
-than the field. Numbers of one or two bytes are handled in place, longer ones by `varint`.
+The reader's loop is not split into functions: a call per field would cost more than the field. One- and
+two-byte numbers are decoded in place, longer ones by `varint`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from pyspark_kafkalog.formats.varint import (
 from pyspark_kafkalog.types import Header, NewRecord, Record, TimestampType
 
 MIN_RECORD_BYTES = 7
-"""The smallest record: one byte for each of its seven fields."""
+"""The smallest record: seven fields of one byte."""
 
 Fields = tuple[int, int, "bytes | None", "bytes | None", tuple[Header, ...]]
-"""Timestamp delta, offset delta, key, value, headers: a record before its batch's base values are added."""
+"""Timestamp delta, offset delta, key, value, headers."""
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 _TABLE_SIZE = 8192
 _VARINTS = [varint_bytes(value) for value in (*range(_TABLE_SIZE), -1)]
-"""Ready-made varints of 0.._TABLE_SIZE-1, and of -1 at the end, which index -1 finds."""
+"""Precomputed varints of 0.._TABLE_SIZE-1 and, at index -1, of -1."""
 
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _NULL = 1
-"""-1 in zigzag coding: the length of a null field."""
+"""-1 in zigzag: the length of a null."""
 
 _LONGER = -1
 _STRIDES = [
@@ -56,11 +56,11 @@ _STRIDES = [
     else 1 + (first >> 1)
     for first in range(256)
 ]  # fmt: skip
-"""Bytes to the next record, by the first byte of its length: `_LONGER` if that has more, 0 if impossible."""
+"""Bytes to the next record by the first byte of its length: `_LONGER` if more follow, 0 if impossible."""
 
 
 def read_fields(data: bytes, count: int) -> list[Fields]:
-    """The fields of the ``count`` records that fill ``data``, in order; both deltas still zigzag coded."""
+    """Fields of the ``count`` records that fill ``data``; both deltas still zigzag coded."""
     found: list[Fields] = []
     headers: tuple[Header, ...]
     pos = 0
@@ -74,7 +74,7 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
             else:
                 size, pos = read_uvarlong(data, pos)
             end = pos + (size >> 1)
-            pos += 1  # the attributes, which are unused
+            pos += 1  # unused attributes
             if (time := data[pos]) < 128:
                 pos += 1
             elif (high := data[pos + 1]) < 128:
@@ -114,10 +114,10 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
 
 
 def header_name(raw: bytes) -> str:
-    """A header's name as Java (and so Kafka's client) decodes it: U+FFFD replaces what is not UTF-8.
+    """A header's name as Java decodes it: U+FFFD replaces invalid UTF-8.
 
-    Python and Java replace the same number of bytes by one U+FFFD, except for a surrogate coded in UTF-8,
-    which is one error for Java and up to three for Python (found by comparing 58,000 names with Java 17).
+    Python and Java differ only for a surrogate coded in UTF-8: one error for Java, up to three for Python
+    (found by comparing 58,000 names with Java 17).
     """
     try:
         return raw.decode()
@@ -126,7 +126,6 @@ def header_name(raw: bytes) -> str:
 
 
 def _read_headers(data: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
-    """The headers that begin with their count at ``pos``, and the position after them."""
     count, pos = read_varint(data, pos)
     if not 0 <= count <= (len(data) - pos) // 2:
         raise CorruptMessage(f"{count} headers cannot be in {len(data) - pos} bytes")
@@ -158,9 +157,9 @@ def parse_records(
 ) -> list[Record]:
     """The ``count`` records that fill ``data``.
 
-    ``append_timestamp`` is the time of all of them if the log sets it (log append time). A time that does not
-    fit 64 bits wraps around, as in Kafka: brokers store such a batch unchecked. The last record's
-    ``next_offset`` is where the next batch begins, also if compaction removed the records between.
+    ``append_timestamp`` is the time of all records with log append time. A time beyond 64 bits wraps, as in
+    Kafka, whose brokers store such batches unchecked. The last record's ``next_offset`` is the next batch's
+    start, also after compaction.
     """
     if count * MIN_RECORD_BYTES > len(data):
         raise CorruptMessage(f"{count} records cannot be in {len(data)} bytes")
@@ -196,7 +195,7 @@ def parse_records(
 def read_times(
     data: Buffer, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int]]:
-    """Timestamp and offset of each of the ``count`` records in ``data``; no other field is checked. Lazy."""
+    """Lazily yield timestamp and offset of each record in ``data``; other fields are not checked."""
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     return ((timestamp, offset) for timestamp, offset, _, _ in walk)
 
@@ -204,7 +203,7 @@ def read_times(
 def read_messages(
     data: memoryview, count: int, *, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int, memoryview | None, memoryview | None, bool]]:
-    """Timestamp, offset, key, value (views of ``data``) of each record, and whether it has headers. Lazy."""
+    """Lazily yield timestamp, offset, key, value (views of ``data``) and whether headers exist."""
     walk = _walk(data, count, base_offset, last_offset_delta, base_timestamp)
     for timestamp, offset, fields, end in walk:
         key, pos = _view(data, fields, end)
@@ -218,10 +217,9 @@ def read_messages(
 
 
 def check_lengths(data: Buffer, count: int) -> None:
-    """Follow the lengths of the ``count`` records that should fill ``data``.
+    """Follow the lengths of ``count`` records that should fill ``data``, at 0.1 us each.
 
-    The first and the last record are checked whole: their offset deltas are 0 and ``count - 1``, and their
-    fields fit. Of those between only the lengths are followed, at 0.1 us each.
+    Checks the first and last record completely, with offset deltas 0 and ``count - 1``.
     """
     pos, end, last = 0, len(data), count - 1
     _check_room(count, end)
@@ -237,7 +235,7 @@ def check_lengths(data: Buffer, count: int) -> None:
 
 
 def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int) -> None:
-    """Follow the lengths of the first ``most`` of ``count`` records; the rest must have room to ``end``."""
+    """Follow the lengths of the first ``most`` records; the rest must have room to ``end``."""
     looked_at = min(count, most)
     try:
         pos = _follow(data, pos, 0, looked_at)
@@ -253,7 +251,7 @@ def _check_room(count: int, size: int) -> None:
 
 
 def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
-    """The position of record ``last``, from that of ``number`` on, by lengths alone."""
+    """Position of record ``last``, by lengths alone from record ``number`` on."""
     strides = _STRIDES
     for current in range(number, last):
         if (stride := strides[first := data[pos]]) > 0:
@@ -269,12 +267,12 @@ def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
 
 
 def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
-    """Check every field of the record at ``pos``; its end. IndexError if ``data`` ends within it."""
+    """Check the record at ``pos`` completely; returns its end. IndexError if ``data`` ends first."""
     length, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
     if not MIN_RECORD_BYTES - 1 <= length <= end - pos:
         raise CorruptMessage(f"record {expected_delta} claims {length} bytes where {end - pos} are left")
     end = pos + length
-    pos += 1  # the attributes
+    pos += 1  # attributes
     pos = pos + 1 if data[pos] < 128 else read_varlong(data, pos)[1]
     delta, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
     if delta != expected_delta:
@@ -297,7 +295,6 @@ def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
 
 
 def _check_headers(data: Buffer, pos: int, end: int) -> int:
-    """The position after the headers that begin with their count at ``pos``."""
     count, pos = read_varint(data, pos)
     if not 0 <= count <= (end - pos) // 2:
         raise CorruptMessage(f"{count} headers cannot be in {end - pos} bytes")
@@ -311,9 +308,8 @@ def _check_headers(data: Buffer, pos: int, end: int) -> int:
 
 
 def check_keys(data: Buffer, count: int) -> None:
-    """Check that each of the ``count`` records in ``data`` has a key, as compacted topics require.
-
-    Also checks lengths and offset deltas; some 0.5 us a record.
+    """Check that every record has a key, as compacted topics require; also lengths and offset deltas. About
+    0.5 us a record.
     """
     walk = _walk(data, count, 0, count - 1, 0)
     for number, (_, _, fields, _) in enumerate(walk):
@@ -322,7 +318,7 @@ def check_keys(data: Buffer, count: int) -> None:
 
 
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:
-    """The key or value whose length is at ``pos``, and the position after it."""
+    """The key or value with its length at ``pos``, and the position after it."""
     length, pos = read_varint(data, pos)
     if length == -1:
         return None, pos
@@ -334,13 +330,13 @@ def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]
 def _walk(
     data: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Timestamp and offset of each record, the position of its key's length, and its end."""
+    """Timestamp, offset, key length's position and end of each record."""
     pos, previous, size, number = 0, -1, len(data), 0
     try:
         for number in range(count):
             length, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
             end = pos + length
-            pos += 1  # the attributes
+            pos += 1  # attributes
             time, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varlong(data, pos)
             delta, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
             if not pos < end <= size:
@@ -362,7 +358,7 @@ def _wrapped(timestamp: int) -> int:
 
 
 def encode_record(record: NewRecord, base_timestamp: int, offset_delta: int) -> bytes:
-    """The bytes of one record, its length before it."""
+    """One record with its length."""
     table, size = _VARINTS, _TABLE_SIZE
     key, value, time = record.key, record.value, record.timestamp - base_timestamp
     key_length = -1 if key is None else len(key)
@@ -389,7 +385,7 @@ def _timestamp_delta(timestamp: int, base_timestamp: int) -> bytes:
 
 
 def check_timestamp(timestamp: int) -> None:
-    """Raise `InvalidRecord` where ``timestamp`` does not fit 64 bits."""
+    """Raise `InvalidRecord` if ``timestamp`` does not fit 64 bits."""
     if not _MIN_INT64 <= timestamp <= _MAX_INT64:
         raise InvalidRecord(f"timestamp {timestamp} does not fit 64 bits")
 
@@ -416,7 +412,7 @@ def quick_record(
     key: bytes | None,
     value: bytes | None,
 ) -> Record:
-    """A `Record` without headers, created in half the time."""
+    """A `Record` without headers, in half the usual time."""
     record = _new(Record)
     _set_offset(record, offset)
     _set_next_offset(record, next_offset)
@@ -428,9 +424,8 @@ def quick_record(
     return record
 
 
-# A frozen dataclass sets each field through object.__setattr__; setting its slots directly costs 60 % of
-# that,
-# and creating the record is most of the cost of decoding.
+# A frozen dataclass sets fields through object.__setattr__; setting its slots directly costs 60 % of that.
+# Creating the record is most of the cost of decoding.
 _new = object.__new__
 _set_offset, _set_next_offset, _set_timestamp, _set_timestamp_type, _set_key, _set_value, _set_headers = (
     Record.__dict__[name].__set__

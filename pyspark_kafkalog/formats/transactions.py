@@ -1,4 +1,4 @@
-"""Which batches of a fetch response a reader of committed records does not see."""
+"""Finds the batches of a fetch response that read_committed hides."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from pyspark_kafkalog.formats.varint import Buffer
 
 
 class AbortedTransactions:
-    """Which batches belong to transactions that were aborted, within one fetch answer.
+    """The aborted transactions of one fetch answer. *Not thread-safe: belongs to one answer.*
 
-    *Not thread-safe: belongs to one answer.* The broker lists with every answer the aborted transactions
-    that reach into it, so nothing is kept from one answer to the next.
-    Source: Kafka protocol guide, Fetch, ``aborted_transactions``.
+    Every answer lists all aborted transactions that overlap it, so nothing is kept between answers. Source:
+    Kafka protocol guide, Fetch, ``aborted_transactions``.
     """
 
     def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
@@ -30,12 +29,12 @@ class AbortedTransactions:
         self._aborted: set[int] = set()
 
     def advance(self, last_offset: int) -> None:
-        """Note the transactions that begin at ``last_offset`` or before."""
+        """Start the transactions that begin at or before ``last_offset``."""
         while self._upcoming and self._upcoming[0][0] <= last_offset:
             self._aborted.add(heapq.heappop(self._upcoming)[1])
 
     def end(self, producer_id: int) -> None:
-        """Note an abort marker: what the producer sends after it belongs to another transaction."""
+        """End a transaction at its abort marker."""
         self._aborted.discard(producer_id)
 
     def __contains__(self, producer_id: int) -> bool:
@@ -44,8 +43,8 @@ class AbortedTransactions:
     def hides(
         self, data: Buffer, pos: int, attributes: int, producer_id: int, last_offset: int, max_bytes: int
     ) -> bool:
-        """Whether the batch at ``pos``, the next one of the answer, is no record of a user: a control batch,
-        or one of an aborted transaction. The other numbers are those of its header.
+        """Whether to hide the next batch, at ``pos``: a control batch or one of an aborted transaction. The
+        other numbers are from its header.
         """
         if producer_id < 0:
             return bool(attributes & CONTROL_BIT)
@@ -58,5 +57,5 @@ class AbortedTransactions:
         return bool(attributes & TRANSACTIONAL_BIT) and producer_id in self
 
     def producers(self) -> set[int]:
-        """Whose transactions may be among those to come, or are."""
+        """Producer ids of current and upcoming aborted transactions."""
         return self._aborted.union(producer_id for _, producer_id in self._upcoming)

@@ -1,13 +1,13 @@
-"""Messages of Kafka 0.7, read and written: a message's offset is its byte position in the log.
+"""Messages of Kafka 0.7: a message's offset is its byte position in the log.
 
 An *entry* is ``length:4 magic:1 [attributes:1] crc32:4 payload``, attributes only with magic 1; ``length``
-counts what follows it. The CRC-32 covers the payload alone. Bits 0-1 of the attributes are the codec: the
-payload of a compressed entry is a message set, which may again hold compressed entries. Other
-bits are unused and kept. There is no key and no time.
+counts the bytes after it. The CRC-32 covers only the payload. Attribute bits 0-1 are the codec; the others
+are unused and kept. A compressed entry's payload is a message set, which may hold compressed entries again.
+There is no key and no time.
 
-The bytes hold no offset: an entry's is its position in the partition's log, and the next entry begins where
-it ends. So bytes are stored as they were produced. ``docs/formats.md`` has the rules that a reader follows.
-Source: kafka 0.7 ``message/Message.scala``, ``message/ByteBufferMessageSet.scala``.
+The bytes hold no offset: an entry's is its position in the partition's log, and the next entry begins at its
+end. So bytes are stored as produced. ``docs/formats.md`` has the rules for readers. Source: kafka 0.7
+``message/Message.scala``, ``message/ByteBufferMessageSet.scala``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
 MIN_ENTRY_BYTES = 9
-"""The smallest entry: magic 0 and an empty payload."""
+"""Magic 0 and an empty payload."""
 
 ENTRY_HEADER_BYTES = 10
-"""The bytes before the payload of an entry with attributes."""
+"""Bytes before the payload of an entry with attributes."""
 
 CODEC_BITS = 0b11
-"""The codec bits of the attributes; 3 is not a codec of 0.7."""
+"""The attributes' codec bits; 0.7 has no codec 3."""
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
-"""The codecs of 0.7."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_MAGIC = struct.Struct(">iB")
@@ -42,17 +41,15 @@ _CRC = struct.Struct(">I")
 _ENTRY_0 = struct.Struct(">iBI")
 _ENTRY_1 = struct.Struct(">iBBI")
 _MAY_BEGIN = re.compile(rb"(?=[\x00-\x7f][\x00-\xff]{3}[\x00\x01])")
-"""A length that is not negative, and a magic."""
+"""A non-negative length, and a magic."""
 _LENGTH_BYTES = 4
 _CRC_BYTES = 4
 _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES
 _MAX_LENGTH = (1 << 31) - 1
 
-"""The most that one step checks: some 100 us."""
-
 
 class Entry(NamedTuple):
-    """A whole entry, its checksum not checked; ``position`` is in the buffer, ``offset`` in the log."""
+    """A whole, unverified entry; ``position`` is in the buffer, ``offset`` in the log."""
 
     position: int
     size: int
@@ -73,7 +70,7 @@ class Entry(NamedTuple):
 class MessageAndOffset(NamedTuple):
     """A message as 0.7's consumers get it: ``offset`` is where to continue after it.
 
-    Within a compressed entry that is the entry's own offset for all but the last message.
+    Inside a compressed entry that is the entry's own offset, except for the last message.
     """
 
     payload: memoryview
@@ -81,14 +78,14 @@ class MessageAndOffset(NamedTuple):
 
 
 class CheckedSet(NamedTuple):
-    """A produced set: size of its whole entries in bytes, and number of messages, inner ones included."""
+    """A produced set: size of its whole entries in bytes, message count including inner ones."""
 
     size: int
     message_count: int
 
 
 def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
-    """The whole entries in ``buf``, whose first byte has ``offset``, unchecked; ends before a cut one."""
+    """The whole entries in ``buf``, unverified; ``offset`` is its first byte's. Ends before a cut one."""
     view = memoryview(buf)
     pos, size = 0, len(view)
     while (found := entry_header(view, pos)) is not None and found[1] <= size:
@@ -98,9 +95,7 @@ def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
 
 
 def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAndOffset]:
-    """The messages in ``buf``, whose first byte has ``offset``. An entry may decompress to ``max_bytes`` in
-    all.
-    """
+    """The messages in ``buf``, whose first byte has ``offset``; an entry decompresses to ``max_bytes``."""
     for entry in entries(buf, offset):
         payloads = _payloads(entry, _Budget(max_bytes))
         payload = next(payloads, None)
@@ -111,7 +106,7 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
 
 
 def payloads(entry: Buffer, *, max_bytes: int) -> Iterator[memoryview]:
-    """The payload of each message in ``entry`` (exactly one entry), in order."""
+    """The message payloads of exactly one ``entry``, in order."""
     view = memoryview(entry)
     found = entry_header(view, 0)
     if found is None or found[1] != len(view):
@@ -120,7 +115,7 @@ def payloads(entry: Buffer, *, max_bytes: int) -> Iterator[memoryview]:
 
 
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
-    """Start and end (perhaps beyond ``buf``) of the payload of the entry at ``pos``, codec; None if cut."""
+    """Payload start and end (perhaps beyond ``buf``) and codec of the entry at ``pos``; None if cut."""
     left = len(buf) - pos
     if left < _LENGTH_BYTES:
         return None
@@ -146,10 +141,10 @@ def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
 
 
 def entry_at_byte(buf: Buffer, target: int) -> int:
-    """Position of the entry that holds byte ``target``, found by the lengths of the entries from byte 0 on.
+    """Position of the entry with byte ``target``, by lengths from byte 0 on. Checks only lengths and magics.
 
-    If ``buf`` is too short, the position of the first entry whose length and magic (5 bytes) are not all in
-    it, which may be beyond its end. Only lengths and magics are checked.
+    If ``buf`` is too short, the position, perhaps beyond its end, of the first entry without its 5 bytes of
+    length and magic.
     """
     pos, last = 0, len(buf) - _LENGTH_AND_MAGIC.size
     while pos <= last:
@@ -164,11 +159,10 @@ def entry_at_byte(buf: Buffer, target: int) -> int:
 
 
 def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> CheckedSet:
-    """Check every message that a producer sent, inner ones too; a cut tail is not counted.
+    """Check every produced message, inner ones too; a cut tail is not counted.
 
-    ``max_message_bytes`` is the limit for each entry's payload as stored; ``max_bytes`` for what all of them
-    together decompress to. A payload that is too large is reported before any other fault; so is an
-    incomplete first entry.
+    ``max_message_bytes`` limits each entry's stored payload, ``max_bytes`` the total decompressed size. An
+    oversized payload or an incomplete first entry is reported before other faults.
     """
     view = memoryview(buf)
     pos, size, count = 0, len(view), 0
@@ -181,7 +175,7 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
                 f"message of {end - payload} bytes at byte {pos}; the limit is {max_message_bytes}"
             )
         (crc,) = _CRC.unpack_from(view, payload - _CRC_BYTES)
-        # An Entry for each message would double the time: 2.0 us instead of 1.0, with 100 bytes.
+        # An Entry per message would double the time: 2.0 instead of 1.0 us for 100 bytes.
         if codec is Codec.NONE and crc32(view[payload:end]) == crc:
             count += 1
         elif fault is None:
@@ -198,7 +192,7 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
 
 
 def verify_entry(entry: Entry) -> None:
-    """Check the CRC-32 of the payload as stored."""
+    """Check the CRC-32 of the stored payload."""
     found = crc32(entry.payload)
     if found != entry.crc:
         raise CorruptMessage(
@@ -207,7 +201,7 @@ def verify_entry(entry: Entry) -> None:
 
 
 def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
-    """The entry at ``pos`` if it is whole, its length allowed and its checksum right."""
+    """The entry at ``pos`` if it is whole, allowed in length, and its checksum is correct."""
     view = memoryview(buf)
     try:
         found = entry_header(view, pos)
@@ -221,8 +215,8 @@ def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
 
 
 def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | None:
-    """Position of the first sound entry after the one at ``pos``; None if ``buf`` has none. Tried at that
-    entry's end, then byte by byte without empty messages, whose bytes often occur inside others.
+    """Position of the first sound entry after the one at ``pos``, or None. Tries that entry's end, then every
+    byte; empty messages are ignored, since their bytes often occur inside others.
     """
     view = memoryview(buf)
     try:
@@ -239,7 +233,7 @@ def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | Non
 
 
 def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
-    """One entry around ``payload``; with a ``codec`` it must already be compressed."""
+    """One entry; with a ``codec``, ``payload`` must already be compressed."""
     if magic not in (0, 1) or codec not in CODECS or (codec and not magic):
         raise InvalidRecord(f"Kafka 0.7 has no message of magic {magic} with codec {codec.name.lower()}")
     length = 1 + magic + _CRC_BYTES + len(payload)
@@ -251,7 +245,7 @@ def encode_message(payload: Buffer, *, magic: int = 1, codec: Codec = Codec.NONE
 
 
 def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: int = 1) -> bytes:
-    """Entries of this magic in sequence; with a ``codec``, one entry of magic 1 that holds them."""
+    """Consecutive entries of this magic; with a ``codec``, inside one entry of magic 1."""
     data = b"".join([encode_message(payload, magic=magic) for payload in payloads])
     if codec is Codec.NONE:
         return data
@@ -261,7 +255,7 @@ def encode_set(payloads: Iterable[Buffer], *, codec: Codec = Codec.NONE, magic: 
 
 
 class V07Format:
-    """0.7's entries as a log's `MessageFormat`. Each byte is an offset: ``last_offset`` is the last one's."""
+    """0.7's entries as a `MessageFormat`. Each byte is an offset; ``last_offset`` is the last byte's."""
 
     min_frame_size = MIN_ENTRY_BYTES
 
@@ -293,7 +287,7 @@ class V07Format:
 
 
 def _framed(buf: memoryview, frame: Frame) -> Entry:
-    """The entry of a frame, which must be whole in ``buf``."""
+    """The frame's entry, which must be whole in ``buf``."""
     view = memoryview(buf)
     found = entry_header(view, frame.position)
     if found is None or found[1] > len(view):
@@ -308,23 +302,22 @@ def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec
 
 
 class _Budget:
-    """The bytes that decompression may still yield. *Not thread-safe: belongs to one walk.*"""
+    """Bytes that decompression may still yield. *Not thread-safe: belongs to one walk.*"""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
 
     def opened(self, entry: Entry) -> memoryview:
-        """The decompressed content of an entry, subtracted from the budget."""
         data = decompress(entry.codec, entry.payload, self._left)
         self._left -= len(data)
         return memoryview(data)
 
 
 class _Levels:
-    """The entries within a compressed one, on all levels, checksums verified.
+    """The entries within a compressed one on all levels, checksums verified. *Not thread-safe: for one walk.*
 
-    *Not thread-safe: belongs to one walk*, which decompresses nested sets and passes them to `enter`. There
-    is no recursion, because the producer decides how deep sets are nested.
+    The walk decompresses nested sets and passes them to `enter`: no recursion, since producers choose the
+    depth.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -343,12 +336,11 @@ class _Levels:
         raise StopIteration
 
     def enter(self, data: memoryview) -> None:
-        """Continue with the entries in ``data``."""
         self._levels.append(_inner_entries(data))
 
 
 def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
-    """The payloads of the messages in an entry, in order, checksums verified."""
+    """Verified payloads of an entry's messages, in order."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
         yield entry.payload
@@ -369,7 +361,7 @@ def _within(wrapper: Entry, fault: CorruptMessage) -> CorruptMessage:
 
 
 def _inner_entries(data: memoryview) -> Iterator[Entry]:
-    """The entries of a decompressed set. An incomplete one at the end is skipped unless it is the first."""
+    """Entries of a decompressed set. A cut last one is skipped unless it is also the first."""
     size = 0
     for entry in entries(data):
         size = entry.end

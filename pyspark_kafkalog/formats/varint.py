@@ -1,9 +1,8 @@
-"""Variable-length integers: seven bits to a byte, lowest first, the high bit set while more follow.
+"""Variable-length integers: seven bits per byte, lowest first; the high bit is set while more follow.
 
-*Unsigned* ones are used in requests (compact lengths, tagged fields). Those in records are signed and
-*zigzag* coded first, so that small negative numbers stay short: 0, -1, 1, -2 become 0, 1, 2, 3.
-A ``varint`` holds 32 bits in at most five bytes, a ``varlong`` 64 bits in at most ten.
-Source: Kafka protocol guide, "Protocol Primitive Types".
+Requests use *unsigned* ones (compact lengths, tagged fields). Records use signed ones, *zigzag* coded so that
+small negative numbers stay short: 0, -1, 1, -2 become 0, 1, 2, 3. A ``varint`` holds 32 bits in up to five
+bytes, a ``varlong`` 64 bits in up to ten. Source: Kafka protocol guide, "Protocol Primitive Types".
 
 Readers take ``(buffer, position)`` and return ``(value, position after it)``.
 """
@@ -19,7 +18,7 @@ _MAX_UINT64 = (1 << 64) - 1
 
 
 def _read(buf: Buffer, pos: int, largest: int) -> tuple[int, int]:
-    """The unsigned number at ``pos``, at most ``largest`` and not longer than that needs."""
+    """The unsigned number at ``pos``, at most ``largest``, in no more bytes than that needs."""
     value = shift = 0
     start, bits = pos, largest.bit_length()
     try:
@@ -42,23 +41,23 @@ def _read(buf: Buffer, pos: int, largest: int) -> tuple[int, int]:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned 32-bit number at ``pos`` and the position after it."""
+    """An unsigned 32-bit number."""
     return _read(buf, pos, _MAX_UINT32)
 
 
 def read_uvarlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned 64-bit number at ``pos`` and the position after it: a varlong before zigzag decoding."""
+    """An unsigned 64-bit number: a varlong before zigzag decoding."""
     return _read(buf, pos, _MAX_UINT64)
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The signed (zigzag) 32-bit number at ``pos`` and the position after it."""
+    """A signed 32-bit number."""
     value, pos = _read(buf, pos, _MAX_UINT32)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The signed (zigzag) 64-bit number at ``pos`` and the position after it."""
+    """A signed 64-bit number."""
     value, pos = _read(buf, pos, _MAX_UINT64)
     return (value >> 1) ^ -(value & 1), pos
 
@@ -71,21 +70,18 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def varint_bytes(value: int) -> bytes:
-    """``value`` as a varint."""
     if not -(1 << 31) <= value < 1 << 31:
         raise InvalidRecord(f"{value} does not fit a varint of 32 bits")
     return _encode(value << 1 if value >= 0 else ~value << 1 | 1)
 
 
 def varlong_bytes(value: int) -> bytes:
-    """``value`` as a varlong."""
     if not -(1 << 63) <= value < 1 << 63:
         raise InvalidRecord(f"{value} does not fit a varlong of 64 bits")
     return _encode(value << 1 if value >= 0 else ~value << 1 | 1)
 
 
 def _encode(value: int) -> bytes:
-    """The bytes of a number that is not negative."""
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:

@@ -1,10 +1,9 @@
-"""Messages as tables, and the readers and writers made from them, once for each (class, version).
+"""Messages as tables, and the readers and writers generated from them per class and version.
 
 A message is a frozen dataclass whose fields have a wire type and versions (`wire`); names, versions and
-defaults are those of Kafka's message definitions. A struct can only contain structs defined before it, so the
-schema bounds nesting, whatever the bytes say. Neighbouring fields of fixed size are joined into one
-``struct``. A reader is Python source written from the tables (`ReaderSource`) and compiled at its first use;
-a writer is made of closures.
+defaults are those of Kafka's message definitions. A struct contains only structs defined before it, so the
+schema bounds nesting. Adjacent fields of fixed size share one ``struct``. A reader is Python source generated
+by `ReaderSource` and compiled on first use; a writer consists of closures.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _SPEC = "wire"
 _UNSET: Any = object()
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
-"""Takes ``(buffer, position)``; returns the value there and the position after it."""
+"""``(buffer, position)`` to the value there and the position after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A type of fixed size, packed by ``struct`` with ``code``."""
+    """A type of fixed size with its ``struct`` code."""
 
     code: str
     default: Any
@@ -54,15 +53,15 @@ INT32 = Scalar("i", 0)
 INT64 = Scalar("q", 0)
 FLOAT64 = Scalar("d", 0.0)
 ERROR_CODE = Scalar("h", ErrorCode.NONE)
-"""An int16 read as `ErrorCode`."""
+"""An int16, read as `ErrorCode`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own writer; both sizes are the least it can take.
+    """A type with its own writer; both sizes are minimums.
 
-    ``content`` is the Python expression of its value in a reader, from ``buf[pos:end]`` in a type with a
-    length, from ``raw`` in the others.
+    ``content`` is the Python expression of its value in a reader: of ``buf[pos:end]`` for types with a
+    length, of ``raw`` for others.
     """
 
     classic_bytes: int
@@ -77,7 +76,7 @@ UUID_TYPE = Variable(
     16, 16, ZERO_UUID, "UUID(bytes=raw) if raw != ZEROS else ZERO_UUID", lambda *_, **__: write_uuid
 )
 BYTES = Variable(4, 1, b"", "bytes(buf[pos:end])", primitives.bytes_writer)
-"""Small bytes: read as a copy, which does not keep the frame alive."""
+"""Small bytes, read as a copy so that they do not keep the frame alive."""
 
 RECORDS = Variable(4, 1, None, "buf[pos:end]", primitives.records_writer)
 """A record set: read as a slice of the frame, written as a region."""
@@ -85,14 +84,14 @@ RECORDS = Variable(4, 1, None, "buf[pos:end]", primitives.records_writer)
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Any number of ``element``: a `Scalar`, `STRING` or a struct class. A tuple in Python."""
+    """A sequence of ``element``, a `Scalar`, `STRING` or struct class; a tuple in Python."""
 
     element: Any
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """A field in the message definition. Versions are inclusive; ``until`` None is "and later"."""
+    """A field of a message definition. Versions are inclusive; ``until`` None is "and later"."""
 
     type: Any
     since: int
@@ -120,9 +119,9 @@ def wire(
 ) -> Any:
     """A dataclass field of a message.
 
-    ``type`` is one of the types above, an `Array`, or a struct class. Without ``default`` a field is null if
-    it may be, else 0, "", (), or the struct's own defaults. A field with a ``tag`` is a tagged field in all
-    its versions. A field that is not ``ignorable`` must have its default in a version without it.
+    ``type`` is a type above, an `Array`, or a struct class. The default ``default`` is null if allowed, else
+    0, "", (), or the struct's defaults. A field with ``tag`` is tagged in all its versions. A version without
+    the field requires its default value, unless the field is ``ignorable``.
     """
     if default is _UNSET:
         if null_since is not None:
@@ -135,11 +134,10 @@ def wire(
 
 
 FieldRow = tuple[str, FieldSpec, Any]
-"""A field's name, description and default."""
+"""Name, description and default."""
 
 
 def specs(cls: Any) -> Iterator[FieldRow]:
-    """The fields of a message or struct class, in wire order."""
     for item in fields(cls):
         yield item.name, item.metadata[_SPEC], item.default
 
@@ -149,7 +147,7 @@ _CODES = {int(code): code for code in ErrorCode}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What writers depend on: the version, whether it is flexible, and nested structs' codecs."""
+    """What writers depend on: version, flexibility, and codecs of nested structs."""
 
     version: int
     flexible: bool
@@ -163,21 +161,21 @@ def error_code(number: int) -> ErrorCode:
 
 @cache
 def unfrozen(cls: Any) -> Any:
-    """A class with the slots of a frozen dataclass and nothing else.
+    """A class with only a frozen dataclass's slots.
 
-    A frozen dataclass sets each field through ``object.__setattr__``. A reader fills an object of this class
-    by plain assignments and then changes its class, which takes a fraction of the time.
+    Readers fill an object of it by plain assignment and then change its class: much faster than a frozen
+    dataclass, which sets fields through ``object.__setattr__``.
     """
     return type(cls.__name__, (), {"__slots__": tuple(name for name, _, _ in specs(cls))})
 
 
 class ReaderSource:
-    """*Not thread-safe: makes one reader.* The source of a function that reads a struct or a field.
+    """Generates the source of a function that reads a struct or a field. *Not thread-safe: for one reader.*
 
-    What it writes for Produce's partitions, a struct in an array, in a flexible version::
+    For Produce's partitions, a struct in an array, in a flexible version::
 
         item2 = new2()
-        item2.index, n, = unpack2(buf, pos)         # neighbours of fixed size, and the length's first byte
+        item2.index, n, = unpack2(buf, pos)         # adjacent fixed sizes, and the length's first byte
         pos += 5
         if n > 127:                                 # a longer length
             n, pos = read_length(buf, pos - 1)
@@ -196,8 +194,8 @@ class ReaderSource:
             pos = skip_tagged_fields(buf, pos - 1)
         item2.__class__ = class2
 
-    A length or count ends a run of neighbours, for what follows depends on it. Structs are written where they
-    stand, not called. Nothing of a message reaches the source, only the tables do.
+    A length or count ends a run of adjacent fields. Structs are inlined. The source depends only on the
+    tables, never on a message's content.
     """
 
     def __init__(self, version: int, flexible: bool) -> None:
@@ -220,7 +218,7 @@ class ReaderSource:
         }
 
     def reader(self, label: str, kind: Any, *, nullable: bool = False) -> Reader:
-        """The function for a value of a type; ``label`` is its name for errors."""
+        """The function that reads a type; ``label`` names it in errors."""
         self._value(kind, label, "value", nullable)
         self._end_run()
         self._write("return value, pos")
@@ -233,7 +231,7 @@ class ReaderSource:
         self._lines += ["    " * self._indent + line for line in lines]
 
     def _named(self, prefix: str, value: Any) -> str:
-        """The name under which the function finds a value."""
+        """Bind a value to a new name in the function."""
         name = f"{prefix}{len(self._names)}"
         self._names[name] = value
         return name
@@ -246,7 +244,7 @@ class ReaderSource:
         self._run.append((code, target))
 
     def _end_run(self) -> None:
-        """Read the neighbours of fixed size that have come together."""
+        """Read the pending fields of fixed size."""
         run, self._run = self._run, []
         if not run:
             return
@@ -281,7 +279,7 @@ class ReaderSource:
             self._struct(kind, target)
 
     def _length(self, classic_code: str) -> None:
-        """Read a length or count into ``n``: -1 is null."""
+        """Read a length or count into ``n``; -1 is null."""
         self._fixed("B" if self._flexible else classic_code, "n")
         self._end_run()
         if self._flexible:
@@ -302,7 +300,7 @@ class ReaderSource:
         self._null_or(f"bad_length({label!r}, n, size - pos)", target, nullable)
 
     def _array(self, element: Any, label: str, target: str, nullable: bool) -> None:
-        """A count that the rest cannot hold is refused before memory is taken."""
+        """Refuse a count that the rest cannot hold before allocating."""
         least = _least_bytes(element, self._version, self._flexible)
         self._length("i")
         self._write(f"if n >= 0 and n * {least} <= size - pos:")
@@ -322,7 +320,7 @@ class ReaderSource:
         self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
 
     def _nullable_struct(self, cls: Any, target: str) -> None:
-        """A byte before it says whether it is there."""
+        """The byte in front says whether it is null."""
         self._fixed("b", "n")
         self._end_run()
         self._write("if n < 0:", f"    {target} = None", "else:")
@@ -365,7 +363,7 @@ class ReaderSource:
 
 
 def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
-    """Reads the tagged fields in the table's order, defaults for those not sent; skips unknown ones."""
+    """Read tagged fields in table order, with defaults for missing ones; skip unknown ones."""
     defaults = [default for _, _, default in tagged]
     known = {}
     for i, (name, spec, _) in enumerate(tagged):
@@ -394,7 +392,7 @@ def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
 
 
 def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of a type can take, to check the count of an array."""
+    """A type's minimum size, to check an array's count."""
     if isinstance(kind, Scalar):
         return kind.size
     if isinstance(kind, Variable):
@@ -411,7 +409,7 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
 
 
 def struct_writer(cls: Any, form: Form) -> Writer:
-    """The writer of a message, or of a struct within one."""
+    """The writer of a message or nested struct."""
     steps = [writer for _, writer in field_writers(cls, form)]
     if len(steps) == 1:
         return steps[0]
@@ -424,8 +422,8 @@ def struct_writer(cls: Any, form: Form) -> Writer:
 
 
 def field_writers(cls: Any, form: Form) -> list[tuple[FieldRow | None, Writer]]:
-    """What writes a struct, one after the other; each takes the whole struct. The row is of a field that is
-    not of fixed size and has a writer of its own.
+    """The writers that together write a struct; each takes the whole struct. The row describes a field of
+    variable size with its own writer, else None.
     """
     table = list(specs(cls))
     present = [row for row in table if row[1].exists_in(form.version)]
@@ -477,7 +475,7 @@ def _attribute_writer(name: str, writer: Writer) -> Writer:
 
 
 def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
-    """Checks that fields missing in this version, and not ignorable, have no value."""
+    """Refuse values of fields that this version lacks, unless ignorable."""
 
     def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
         for name, default in lost:
@@ -493,7 +491,7 @@ def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
 
 
 def _tags_writer(cls: Any, tagged: list[FieldRow], form: Form) -> Writer:
-    """Writes the tagged fields that do not hold their default, in ascending order of tag."""
+    """Write the tagged fields with non-default values, by ascending tag."""
     rows = [
         (
             spec.tag or 0,
@@ -509,7 +507,7 @@ def _tags_writer(cls: Any, tagged: list[FieldRow], form: Form) -> Writer:
         sent = []
         for tag, get, default, writer in rows:
             held = get(value)
-            # Most are the default object itself, which saves comparing structs field by field.
+            # Most are the default object itself: the identity test saves comparing structs.
             if held is not default and held != default:
                 sent.append((tag, held, writer))
         primitives.write_length(out, len(sent))
@@ -575,8 +573,8 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
 
 @dataclass(slots=True, eq=False)
 class Codec:
-    """Reads and writes one message class in one version. The reader is made when it is first needed: a client
-    reads no requests, and compiling one takes up to a millisecond.
+    """Reads and writes one message class in one version. Compiling the reader takes up to a millisecond, so
+    it waits for first use: a client reads no requests.
     """
 
     cls: Any
@@ -601,7 +599,6 @@ class Codec:
         return message
 
     def write(self, out: Output, message: Any) -> None:
-        """Append ``message``."""
         try:
             self.writer(out, message)
         except (StructError, UnicodeEncodeError, InvalidRequest) as error:
@@ -612,15 +609,14 @@ class Codec:
 
 
 Tuning = Callable[[Writer, bool], Writer]
-"""Takes the table's writer of a struct and whether it is flexible; returns a faster one that does the same.
-"""
+"""Takes a struct's table writer and whether it is flexible; returns an equivalent faster one."""
 
 _TUNINGS: dict[type[Any], tuple[int, int, Tuning]] = {}
-"""Filled while the modules of ``api`` are imported, then constant."""
+"""Filled by the imports of ``api`` modules, then constant."""
 
 
 def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
-    """Declares a hand-written writer for a struct; the rest goes to the table's writer, its argument."""
+    """Declare a hand-written writer for a struct; it delegates other cases to its argument, the table's."""
 
     def declare(tuning: Tuning) -> Tuning:
         _TUNINGS[cls] = first, last, tuning
@@ -631,7 +627,7 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
-    """The codec of a message, or of a nested struct, in ``version``; created on first use."""
+    """The codec of a message or nested struct; created on first use."""
     made = table_codec(cls, version, flexible)
     tuning = tuning_of(cls, version)
     if tuning is not None:
@@ -640,16 +636,15 @@ def codec(cls: Any, version: int, flexible: bool) -> Codec:
 
 
 def tuning_of(cls: Any, version: int) -> Tuning | None:
-    """The hand-written part of a struct's writer in this version, if there is one."""
+    """The hand-written writer of a struct in this version, or None."""
     first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
     return tuning if first <= version <= last else None
 
 
 def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
-    """The codec made from the table, without a hand-written part for ``cls`` itself."""
+    """The codec from the table, without a hand-written writer for ``cls`` itself."""
     return Codec(cls, version, flexible, struct_writer(cls, form_of(version, flexible)))
 
 
 def form_of(version: int, flexible: bool) -> Form:
-    """What the writers of a version depend on."""
     return Form(version, flexible, lambda nested: codec(nested, version, flexible))

@@ -1,8 +1,8 @@
-"""What members of a classic consumer group tell each other, inside JoinGroup and SyncGroup.
+"""Metadata and assignments of consumers in classic groups, carried by JoinGroup and SyncGroup.
 
-An int16 version, then the fields that it has. A reader takes what it knows of a newer version; so what
-follows is not read. Subscription: 1 has owned partitions, 2 the generation, 3 the rack.
-Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment; KIP-429, 792, 881.
+An int16 version, then its fields; a reader ignores fields that newer versions append. Subscription version 1
+added owned partitions, 2 the generation, 3 the rack. Source: Kafka's ConsumerProtocolSubscription and
+ConsumerProtocolAssignment; KIP-429, 792, 881.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark_kafkalog.protocol.primitives import Output
 from pyspark_kafkalog.types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""Protocol type of groups of consumers."""
 
 _SUBSCRIPTION_VERSION, _ASSIGNMENT_VERSION = 3, 3
 _VERSION_BYTES = 2
@@ -31,7 +31,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member joins with. Generation -1: it has not been in the group, or does not say."""
+    """A joining member's metadata. Generation -1: unknown, or not a member before."""
 
     topics: tuple[str, ...] = wire(Array(STRING))
     user_data: bytes | None = wire(BYTES, null_since=0)
@@ -42,7 +42,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader gives a member."""
+    """The partitions that the leader assigns to a member."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
     user_data: bytes | None = wire(BYTES, null_since=0)
@@ -50,19 +50,20 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """User data of the strategy "sticky", without a version: what a member had, and when (KIP-54, 341)."""
+    """User data of the "sticky" strategy, without a version: previous assignment and its generation (KIP-54,
+    341).
+    """
 
     previous_assignment: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
     generation: int = wire(INT32, 1, default=-1)
 
 
 def encode_previous(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """The user data of a member with the strategy "sticky"."""
     return _fields(Previous(grouped(sorted(partitions)), generation), 1)
 
 
 def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """What `encode_previous` wrote; nothing, where that is missing or something else."""
+    """Reads `encode_previous`; no partitions and -1 if ``data`` is missing or different."""
     for version in (1, 0):
         try:
             found: Previous = codec(Previous, version, False).read(memoryview(data or b""), 0)
@@ -73,25 +74,22 @@ def decode_previous(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """The metadata of a JoinGroup."""
     return _written(subscription, _SUBSCRIPTION_VERSION)
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """A member's metadata, of any version. Raises `InvalidRequest`."""
+    """A member's metadata in any version. Raises `InvalidRequest`."""
     found: Subscription = _read(Subscription, data, _SUBSCRIPTION_VERSION)
     return found
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """The assignment of a SyncGroup."""
     return _written(Assignment(grouped(partitions)), _ASSIGNMENT_VERSION)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's partitions, sorted; none in no bytes, which a member has before the leader gave any.
-
-    Raises `InvalidRequest`.
+    """A member's sorted partitions; none for empty ``data``, before the first assignment. Raises
+    `InvalidRequest`.
     """
     if not data:
         return ()
@@ -99,7 +97,6 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def grouped(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    """Partitions by topic, in their order."""
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)

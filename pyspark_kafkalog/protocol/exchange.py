@@ -1,15 +1,15 @@
 """Requests and responses as frames: the table of APIs and versions, headers, encoding and decoding.
 
-Request header: ``api_key:int16 api_version:int16 correlation_id:int32 client_id:nullable string``, and tagged
-fields if the version is flexible. Even then client_id keeps its int16 length (KIP-482).
-Response header: ``correlation_id:int32``, and tagged fields if the version is flexible.
+Request header: ``api_key:int16 api_version:int16 correlation_id:int32 client_id:nullable string``; response
+header: ``correlation_id:int32``. Both have tagged fields in flexible versions, where client_id keeps its
+int16 length (KIP-482).
 
-A message to send is a list of *parts*: a record set stays the object it is (bytes or a slice of a file)
-between the bytes of the message. Only its ``len()`` is used.
+An outgoing message is a list of *parts*: record sets stay separate objects (bytes or file slices) between the
+message's bytes. Only their ``len()`` is used.
 
-At the end is the table of old releases: brokers list their versions since 0.10.0 (ApiVersions, KIP-35); for
-an older one the client must know its release. Source: the releases' own `kafka/api/RequestKeys.scala` with
-its requests, `common/protocol/Protocol.java`.
+`RELEASES` lists the versions of brokers before 0.10.0, which has ApiVersions (KIP-35): the client must know
+their release. Source: the releases' own `kafka/api/RequestKeys.scala` with its requests,
+`common/protocol/Protocol.java`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _write_client_id = primitives.string_writer("client_id", flexible=False, nullabl
 
 
 class RequestHeader(NamedTuple):
-    """A tuple: the broker makes one for every request, in a third of a frozen dataclass's time."""
+    """A tuple, because the broker creates one per request: a third of a frozen dataclass's time."""
 
     api_key: int
     api_version: int
@@ -49,7 +49,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
-    """The header at the start of a frame, without tagged fields, and the position after it."""
+    """The header, without tagged fields, and the position after it."""
     api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
     start = _FIXED_AND_LENGTH.size
     if length == -1:
@@ -61,7 +61,6 @@ def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
 
 
 def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:
-    """Append a header without tagged fields."""
     out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
     _write_client_id(out, header.client_id)
     if flexible:
@@ -69,14 +68,13 @@ def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) 
 
 
 def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
-    """The correlation id at the start of a frame, and the position after the header."""
+    """The correlation id and the position after the header."""
     (correlation_id,) = _CORRELATION.unpack_from(buf)
     pos = _CORRELATION.size
     return correlation_id, primitives.skip_tagged_fields(buf, pos) if flexible else pos
 
 
 def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -> None:
-    """Append a header without tagged fields."""
     out += _CORRELATION.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -92,7 +90,7 @@ class _Sized(Protocol):
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | _Sized
-"""Bytes to send, or a region of a file of which only the length is known here."""
+"""Bytes to send, or a region of a file with a known length."""
 
 
 class ApiKey(IntEnum):
@@ -144,7 +142,7 @@ class ApiKey(IntEnum):
 
 
 NEVER_FLEXIBLE = 1 << 15
-"""In the place of the first flexible version: the API has none."""
+"""First flexible version of an API that has none."""
 
 
 class VersionRange(NamedTuple):
@@ -157,10 +155,10 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API: the theme that has its messages, the versions in our tables, and the first flexible version.
+    """One API: the module with its messages, the versions in our tables, and the first flexible version.
 
-    A theme is a module of `protocol.api`, imported when the first of its messages is needed: each costs
-    milliseconds, and a Spark worker needs only three of them for its first row.
+    ``theme`` is a module of `protocol.api`, imported on first use: each costs milliseconds, and a Spark
+    worker needs only three for its first row.
     """
 
     key: ApiKey
@@ -170,7 +168,7 @@ class Api:
 
     @property
     def name(self) -> str:
-        """Kafka's name, with which the names of its messages begin: ``ListOffsets``."""
+        """Kafka's name, which prefixes the names of its messages: ``ListOffsets``."""
         return self.key.name.title().replace("_", "")
 
     @cached_property
@@ -186,11 +184,11 @@ class Api:
         return message
 
     def flexible(self, version: int) -> bool:
-        """Whether requests and responses of this version have compact lengths and tagged fields."""
+        """Whether this version has compact lengths and tagged fields."""
         return version >= self.first_flexible
 
     def flexible_answer_header(self, version: int) -> bool:
-        """Whether responses have tagged fields in their header; ApiVersions' never have (KIP-511)."""
+        """Whether response headers have tagged fields; ApiVersions' never do (KIP-511)."""
         return self.key != ApiKey.API_VERSIONS and self.flexible(version)
 
 
@@ -244,17 +242,17 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_groups", VersionRange(0, 1), 0),
     )
 }
-"""All APIs that we can read and write. Those that a broker serves are in the broker's registry."""
+"""All APIs of our tables; the broker's registry has those that it serves."""
 
 _FIRST_FLEXIBLE = {int(api.key): api.first_flexible for api in APIS.values()}
-"""By number, because it is read for every request, including APIs that we do not know."""
+"""By number, because it is read for every request, including unknown APIs."""
 
 _API_OF_CLASS = {
     (f"{_MESSAGES}.{api.theme}", api.name + kind): api
     for api in APIS.values()
     for kind in (_REQUEST, _RESPONSE)
 }
-"""By the module and name of a message's class, which need not be imported for it."""
+"""By a class's module and name, so that it need not be imported."""
 
 
 def _api_of(message: type[Any]) -> Api:
@@ -262,11 +260,10 @@ def _api_of(message: type[Any]) -> Api:
 
 
 api_of: Callable[[type[Any]], Api] = cache(_api_of)  # type: ignore[assignment]  # a class is hashable
-"""The API of a request or response class."""
 
 
 def encode_request(request: Any, *, version: int, correlation_id: int, client_id: str | None) -> list[Part]:
-    """A request as parts, with its size and header."""
+    """A request as parts, size and header included."""
     api = api_of(type(request))
     message = _codec(api, api.request, version)
     out = Output(bytes(_SIZE.size))
@@ -277,7 +274,7 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
 
 
 def encode_response(response: Any, *, version: int, correlation_id: int) -> list[Part]:
-    """A response as parts, with its size and header."""
+    """A response as parts, size and header included."""
     api = api_of(type(response))
     message = _codec(api, api.response, version)
     out = Output(bytes(_SIZE.size))
@@ -287,11 +284,11 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
 
 
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
-    """The header of a request and the position of its body; tagged fields of an unknown API are not read."""
+    """A request's header and the position of its body; skips tagged fields of known APIs."""
     try:
         header, pos = read_request_header(frame)
         if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, NEVER_FLEXIBLE):
-            # No client sends any; this check costs less than the call.
+            # Clients send none; this check costs less than the call.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
     except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
         raise InvalidRequest(f"request header: {error}") from None
@@ -299,8 +296,8 @@ def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader,
 
 
 def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview, pos: int) -> Any:
-    """The request at ``pos``. Record sets are slices of ``frame``. Bytes after its end are ignored, as in
-    Kafka: librdkafka 2.16 appends three to a flexible Metadata request for all topics.
+    """The request at ``pos``; record sets are slices of ``frame``. Ignores bytes after its end, as Kafka
+    does: librdkafka 2.16 appends three to a flexible Metadata request for all topics.
     """
     api = _find(header.api_key)
     if api is None:
@@ -309,8 +306,8 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
 
 
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
-    """Correlation id and message of the response to a request of ``version``; record sets are slices of
-    ``frame``. ApiVersions' may be in version 0: the broker does not know the requested one.
+    """Correlation id and message of a response; record sets are slices of ``frame``. ApiVersions falls back
+    to version 0, from a broker that does not know ``version``.
     """
     api = APIS[key]
     message = _codec(api, api.response, version)
@@ -331,7 +328,7 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
 
 
 def _refusal(buf: memoryview, pos: int) -> ApiVersionsResponse | None:
-    """The version 0 response of a broker that does not know the requested version, if these bytes are one."""
+    """The version 0 response of a broker that does not know the requested version; None for other bytes."""
     api = APIS[ApiKey.API_VERSIONS]
     try:
         answer: ApiVersionsResponse = _codec(api, api.response, 0).read(buf, pos)
@@ -352,7 +349,7 @@ def _codec(api: Api, cls: Any, version: int) -> Codec:
 
 
 def _parts(out: Output) -> list[Part]:
-    """Write the size into the first bytes of ``out`` and split it at its regions."""
+    """Write the size into the first bytes and split ``out`` at its regions."""
     size = len(out) - _SIZE.size + sum(len(region) for _, region in out.regions)
     try:
         _SIZE.pack_into(out, 0, size)
@@ -406,21 +403,21 @@ RELEASES: Mapping[str, Versions] = {
     "0.10.1": _0_10_1,
     "0.10.2": _0_10_2,
 }
-"""The versions by release, oldest first. From 0.11 on brokers list them."""
+"""Versions by release, oldest first. Since 0.10.0 brokers list their own."""
 
 _PATCH = re.compile(r"(0\.(?:8|9|10)\.[0-9])(?:\.[0-9]{1,2})?")
 
 
 def release_of(text: str) -> str | None:
-    """The release in `RELEASES` for a version number, which may have a patch level: 0.8.2.2 is 0.8.2."""
+    """The key in `RELEASES` for a version number with or without patch level: 0.8.2.2 is 0.8.2."""
     found = _PATCH.fullmatch(text)
     return found[1] if found is not None and found[1] in RELEASES else None
 
 
 def message_magic(release: str) -> int:
-    """The newest message format that brokers of a release accept: 0 or 1."""
+    """The newest message format that a release's brokers accept: 0 or 1."""
     return 0 if RELEASES[release][ApiKey.PRODUCE].max < _TIMESTAMPS_SINCE else 1
 
 
 _TIMESTAMPS_SINCE = 2
-"""The version of Produce that introduced messages v1."""
+"""Version of Produce that introduced v1 messages."""

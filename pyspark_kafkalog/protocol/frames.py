@@ -1,55 +1,48 @@
-"""Splits a byte stream into frames: ``size:int32`` and that many bytes, in every generation.
-
-Both sides of a connection use it: the broker for requests, clients for responses.
-"""
+"""Splits a byte stream into frames, ``size:int32`` and that many bytes; for brokers and clients."""
 
 from __future__ import annotations
 
 from pyspark_kafkalog.errors import FrameTooLarge
 
 SIZE_BYTES = 4
-"""Length of the size before every frame."""
 
 _STAGE_BYTES = 4096
 
 _WHOLE_BYTES = 256 << 10
-"""Largest frame that is received together with its size, if the last one had the same size."""
+"""Largest frame that is received together with its size, if the previous one had the same size."""
 
 
 class FrameReader:
-    """*Not thread-safe: one per connection, used by the thread that reads it.* Does no I/O.
+    """Splits received bytes into frames. *Not thread-safe: one per connection, used by its reading thread.*
 
-    Bytes are received into `buffer`, and `received` gives the frames that are whole then, without their size,
-    each in its own memory. A size that is negative or above the limit raises `FrameTooLarge` after the
-    complete frames before it were returned.
+    Receive into `buffer`; `received` returns the completed frames without their size, each in its own memory.
+    An invalid size raises `FrameTooLarge` after the complete frames before it were returned.
 
-    Memory follows the bytes received and never the claimed size: a frame's memory begins at 4 KiB and doubles
-    as it fills. After a large frame the connection allocates that much for the next one at once, which saves
-    the copies. Up to `_WHOLE_BYTES` that memory includes the next frame's size: a producer's full batches
-    then need one system call each and no copy.
+    Memory follows the bytes received, never the claimed size: it begins at 4 KiB and doubles. After a large
+    frame the next one gets that much at once, which saves copies. Up to `_WHOLE_BYTES` it includes the next
+    frame's size, so a producer's full batches need one system call each and no copy.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
-        """Largest frame; may be changed, for those whose size has not arrived yet."""
+        """Largest allowed frame; a change applies to sizes that have not arrived yet."""
         self._stage = memoryview(bytearray(_STAGE_BYTES))
         self._staged = 0
-        """Bytes at the start of the stage that belong to no frame yet."""
+        """Bytes in the stage that belong to no frame yet."""
         self._size = 0
         self._body: bytearray | None = None
-        """The frame in hand, once its size is known and it is longer than what is staged; or `_whole`."""
+        """The current frame, if its known size exceeds what is staged; or see `_whole`."""
         self._filled = 0
         self._trusted = _STAGE_BYTES
         self._spare: bytearray | None = None
-        """A frame that its owner gave back."""
         self._whole = False
-        """Whether ``_body`` begins with a size, taken to be the last frame's until it is there."""
+        """Whether ``_body`` begins with its size, assumed to equal the last frame's."""
         self.failure: FrameTooLarge | None = None
-        """Why no frame can follow those returned; None without a failure."""
+        """Why no frame can follow, or None."""
 
     @property
     def claimed(self) -> int:
-        """Size of the incomplete frame that is longer than the stage; 0 if there is none."""
+        """Size of an incomplete frame longer than the stage, else 0."""
         body = self._body
         if body is None:
             return 0
@@ -62,9 +55,9 @@ class FrameReader:
         return bool(self._staged if self._body is None else self._filled or not self._whole)
 
     def buffer(self, *, whole: bool = True) -> memoryview:
-        """Memory for the next bytes; never empty. Release it, then pass the number of bytes to `received`.
+        """Non-empty memory for the next bytes. Release it, then pass the byte count to `received`.
 
-        Without ``whole`` no memory is allocated for a frame whose size has not arrived.
+        Without ``whole`` nothing is allocated for a frame whose size has not arrived.
         """
         if self.failure is not None:
             raise self.failure
@@ -82,26 +75,26 @@ class FrameReader:
         return memoryview(body)[self._filled :]
 
     def rest(self) -> None:
-        """Nothing more is expected for now: free memory that holds nothing."""
+        """Free unused memory while no data is expected."""
         if self._whole and not self._filled:
             self._body, self._whole = None, False
 
     def recycle(self, frame: bytearray) -> None:
-        """Reuse the memory of ``frame`` for a later one, once no view of it is left.
+        """Reuse ``frame``'s memory once no view of it is left.
 
         Fresh memory is cleared and mapped page by page, which doubles the cost of receiving 4 MiB.
         """
         self._spare = frame
 
     def received(self, count: int) -> list[bytearray]:
-        """The frames completed by ``count`` more bytes in `buffer`. The caller owns them."""
+        """The frames completed by ``count`` more bytes; the caller owns them."""
         frames = self._take(count) if self.failure is None else []
         if self.failure is not None and not frames:
             raise self.failure
         return frames
 
     def _take(self, count: int) -> list[bytearray]:
-        """The frames completed by ``count`` more bytes; an invalid size is stored in `failure`."""
+        """As `received`, but stores an invalid size in `failure`."""
         if self._body is None:
             self._staged += count
             return self._cut_stage()
@@ -115,7 +108,7 @@ class FrameReader:
         return [frame]
 
     def _take_whole(self, body: bytearray) -> list[bytearray]:
-        """The frame in ``body`` if it is as long as the last one; others are split as usual."""
+        """The frame in ``body`` if it is as long as the last one; otherwise split as usual."""
         filled = self._filled
         if filled < SIZE_BYTES:
             return []
@@ -127,13 +120,12 @@ class FrameReader:
             self._trusted = max(_STAGE_BYTES, min(size, self._trusted))
             return self._cut(memoryview(body)[:filled])
         try:
-            del body[:SIZE_BYTES]  # copies nothing: a bytearray stores its start
+            del body[:SIZE_BYTES]  # copies nothing: a bytearray stores its start offset
         except BufferError:
-            body = body[SIZE_BYTES:]  # the caller still holds what `buffer` gave
+            body = body[SIZE_BYTES:]  # the caller still holds a view from `buffer`
         return [body]
 
     def _cut(self, data: memoryview) -> list[bytearray]:
-        """Take ``data`` by copying."""
         frames: list[bytearray] = []
         while data and self.failure is None:
             room = self._stage[self._staged :] if self._body is None else self.buffer()
@@ -145,7 +137,7 @@ class FrameReader:
         return frames
 
     def _cut_stage(self) -> list[bytearray]:
-        """Take the whole frames out of the stage; begin the body of one that needs more."""
+        """Take the whole frames out of the stage; begin the body of an incomplete one."""
         frames: list[bytearray] = []
         stage, end, pos = self._stage, self._staged, 0
         while end - pos >= SIZE_BYTES:
@@ -168,20 +160,19 @@ class FrameReader:
         return frames
 
     def _begin_body(self, size: int, start: memoryview) -> None:
-        """Allocate for a frame of ``size`` bytes only ``start``, which has arrived: `buffer` enlarges it."""
+        """Begin a frame with only the bytes that arrived; `buffer` enlarges it."""
         self._body = bytearray(start)
         self._size, self._filled = size, len(start)
 
     def _grown(self, length: int) -> bytearray:
-        """Memory for the incomplete frame, of which ``length`` bytes have arrived."""
+        """Memory for an incomplete frame with ``length`` bytes so far."""
         if length > _STAGE_BYTES:
             return bytearray(min(self._size, 2 * length))
-        # Recycled memory is already allocated, so using all of it does not trust the claimed size.
+        # Recycled memory is already allocated: using all of it does not trust the claimed size.
         there = self._spare.__alloc__() - 1 if self._spare is not None else 0
         return self._memory(min(self._size, max(self._trusted, 2 * length, there)))
 
     def _memory(self, size: int) -> bytearray:
-        """``size`` bytes, from a recycled frame if one is large enough."""
         spare, self._spare = self._spare, None
         if spare is None or not size // 2 < len(spare) < 2 * size:
             return bytearray(size)

@@ -1,8 +1,8 @@
-"""The protocol's simple types: their writers, classic and flexible, and what generated readers call.
+"""The protocol's simple types: classic and flexible writers, and helpers of generated readers.
 
 A writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones
 are an unsigned varint of length + 1, 0 for null. Cut input raises `InvalidRequest`, ``struct.error`` or
-``IndexError``; `codec` turns the last two, and ``UnicodeDecodeError``, into `InvalidRequest` with the
+``IndexError``; `codec` converts all of them, and ``UnicodeDecodeError``, to `InvalidRequest` with the
 message's name. Source: Kafka protocol guide, "Protocol Primitive Types".
 """
 
@@ -19,24 +19,22 @@ from pyspark_kafkalog.formats.varint import Buffer, read_uvarint, write_uvarint
 Writer = Callable[["Output", Any], None]
 
 ZERO_UUID = UUID(int=0)
-""""No id" in messages."""
 
 MAX_STRING_BYTES = 0x7FFF
-"""Limit for strings in bytes of UTF-8; Kafka applies it to compact strings too."""
+"""Limit for strings in bytes of UTF-8, compact strings included, as in Kafka."""
 
 MAX_TAGGED_FIELDS = 1000
-"""Limit for one struct's tagged fields: a frame of 100 MiB could hold enough for half a minute of reading."""
+"""Limit per struct: a frame of 100 MiB could hold enough for half a minute of reading."""
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 
 
 class Output(bytearray):
-    """*Not thread-safe: belongs to one message.* The bytes of a message, and the regions to send between
-    them.
+    """The bytes of a message, and the regions between them. *Not thread-safe: belongs to one message.*
 
-    ``regions`` holds ``(position, region)`` in ascending order: a region is sent before the byte at its
-    position. Only a region's ``len()`` is used here.
+    ``regions`` holds ``(position, region)`` in ascending order; a region precedes the byte at its position.
+    Only its ``len()`` is used here.
     """
 
     __slots__ = ("regions",)
@@ -58,7 +56,6 @@ def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def write_length(out: bytearray, value: int) -> None:
-    """Append an unsigned varint."""
     if value < 0x80:
         out.append(value)
     else:
@@ -66,7 +63,7 @@ def write_length(out: bytearray, value: int) -> None:
 
 
 def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes a string; ``name`` is the field's name for errors."""
+    """Writes a string; ``name`` is for errors."""
     null = (b"\x00" if flexible else b"\xff\xff") if nullable else None
 
     def write(out: Output, value: str | None) -> None:
@@ -88,7 +85,6 @@ def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes bytes in place; ``name`` is the field's name for errors."""
     write_count = count_writer(name, flexible=flexible, nullable=nullable)
 
     def write(out: Output, value: bytes | None) -> None:
@@ -100,7 +96,7 @@ def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes the length of a record set and adds the set itself as a region."""
+    """Writes a record set's length and adds the set as a region."""
 
     def write(out: Output, value: Any) -> None:
         if value is not None:
@@ -124,7 +120,6 @@ def write_uuid(out: Output, value: UUID) -> None:
 
 
 def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes an array's element count; None is null."""
 
     def write(out: Output, count: int | None) -> None:
         if count is None:
@@ -140,7 +135,6 @@ def count_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
-    """The number of tagged fields, and the position of the first."""
     count, pos = read_length(buf, pos)
     if count > MAX_TAGGED_FIELDS:
         raise InvalidRequest(f"{count} tagged fields in one place; the limit is {MAX_TAGGED_FIELDS}")
@@ -148,7 +142,6 @@ def read_tag_count(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buf: memoryview, pos: int) -> int:
-    """The position after a section of tagged fields."""
     count, pos = read_tag_count(buf, pos)
     for _ in range(count):
         _, pos = read_length(buf, pos)
@@ -160,12 +153,12 @@ def skip_tagged_fields(buf: memoryview, pos: int) -> int:
 
 
 def bad_count(name: str, count: int, left: int) -> InvalidRequest:
-    """The refusal of an array that claims more elements than the rest can hold, or fewer than none."""
+    """The error for an array's count that is negative or exceeds the rest."""
     return InvalidRequest(f"{name} claims {count} elements; {left} bytes are left")
 
 
 def bad_length(name: str, length: int, left: int) -> InvalidRequest:
-    """The refusal of a length that the rest cannot hold, or of null where it is not allowed."""
+    """The error for a length that exceeds the rest, or for a forbidden null."""
     if length == -1:
         return InvalidRequest(f"{name} cannot be null in this version")
     return InvalidRequest(f"{name} claims {length} bytes; {left} are left")

@@ -1,11 +1,11 @@
 """The five requests of Kafka 0.7 and their responses, as frames.
 
-A frame is ``size:4`` and that many bytes: of a request ``type:2`` and its body, of a response ``error:2`` and
-its body. There is no version, no correlation id and no client id: responses come in the order of the
-requests. PRODUCE and MULTIPRODUCE have no response; after an error the broker closes the connection. A topic
-is ``length:2`` and UTF-8. ``docs/protocol.md`` has the tables.
+A frame is ``size:4``, then ``type:2`` (request) or ``error:2`` (response), then the body. There is no
+version, correlation id or client id: responses come in request order. PRODUCE and MULTIPRODUCE have no
+response; the broker closes the connection after an error. A topic is ``length:2`` and UTF-8.
+``docs/protocol.md`` has the tables.
 
-Message sets are not decoded: read as slices of the frame, sent unchanged; only their ``len()`` is used.
+Message sets are not decoded: read as slices of the frame, sent unchanged, using only their ``len()``.
 Source: kafka 0.7 ``api/``, ``network/Request.scala``.
 """
 
@@ -21,10 +21,10 @@ from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
 from pyspark_kafkalog.protocol.exchange import Part
 
 ANY_PARTITION = -1
-"""The broker chooses the partition; only allowed in produce requests."""
+"""The broker chooses; only in produce requests."""
 
 MAX_TOPIC_LENGTH = 255
-"""Longest topic name in characters: ``max.topic.name.length``'s default."""
+"""In characters: the default of ``max.topic.name.length``."""
 
 ERROR_CODES = frozenset(
     {
@@ -36,8 +36,7 @@ ERROR_CODES = frozenset(
         ErrorCode.INVALID_FETCH_SIZE,
     }
 )
-"""The errors 0.7 knows, -1 to 4. Later Kafkas kept the numbers; 3 was called "wrong partition", 2 "invalid
-message"."""
+"""0.7's errors, -1 to 4. Later versions kept the numbers; 3 was "wrong partition", 2 "invalid message"."""
 
 
 class RequestType(IntEnum):
@@ -59,7 +58,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """At most ``max_bytes`` bytes of a log from ``offset`` on. A negative limit requests nothing."""
+    """At most ``max_bytes`` of a log from ``offset`` on. A negative limit requests nothing."""
 
     topic: str
     partition: int
@@ -74,14 +73,14 @@ class MultiFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class MultiProduceRequest:
-    """Several produces, handled in this order; one that closes the connection ends them."""
+    """Several produces, handled in order; one that closes the connection ends them."""
 
     produces: tuple[ProduceRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRequest:
-    """Starts of segments at ``timestamp`` (ms, or one of `types`) or before; the newest comes first."""
+    """Segment starts at or before ``timestamp`` (ms, or one of `types`), newest first."""
 
     topic: str
     partition: int
@@ -91,7 +90,7 @@ class OffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Bytes of a log as stored, the last entry perhaps cut; empty after an error."""
+    """Log bytes as stored, the last entry perhaps cut; empty after an error."""
 
     error_code: ErrorCode
     messages: Any = b""
@@ -99,7 +98,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class MultiFetchResponse:
-    """The responses to several fetches, in order. Its own error, never set by 0.7.2, is for all."""
+    """Responses to several fetches, in order. ``error_code`` applies to all; 0.7.2 never sets it."""
 
     responses: tuple[FetchResponse, ...]
     error_code: ErrorCode = ErrorCode.NONE
@@ -126,12 +125,12 @@ _MAX_COUNT = (1 << 15) - 1
 
 
 def known_error(code: ErrorCode) -> ErrorCode:
-    """``code`` if 0.7 has it, else 0.7's code for all others."""
+    """``code`` if 0.7 has it, else -1."""
     return code if code in ERROR_CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
-    """Refuse a name that 0.7 does not allow (`InvalidTopic`); ``max_length`` is in characters."""
+    """Refuse a name that 0.7 forbids (`InvalidTopic`); ``max_length`` is in characters."""
     if not 0 < len(topic) <= max_length:
         raise InvalidTopic(f"topic name of {len(topic)} characters; allowed: 1 to {max_length}")
     if topic in (".", ".."):
@@ -142,15 +141,15 @@ def check_topic(topic: str, max_length: int = MAX_TOPIC_LENGTH) -> None:
 
 
 _FORBIDDEN = (("\0", "\x1f"), ("\x7f", "\x9f"), ("\ud800", "\uf8ff"), ("\ufff0", "\uffff"))
-"""First and last characters of the forbidden ranges."""
+"""First and last characters of forbidden ranges."""
 
 
 # --- reading
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Request:
-    """The request in ``frame``, without its size. Topics and numbers are not checked; but the fields must end
-    with the frame, which detects today's requests: they begin with the same numbers.
+    """The request in ``frame``, without its size. Topics and numbers are not checked, but the fields must end
+    with the frame: that detects today's requests, which begin with the same numbers.
     """
     buf = memoryview(frame)
     try:
@@ -167,7 +166,7 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Request:
 
 
 def decode_response(kind: RequestType, frame: bytes | bytearray | memoryview) -> Response:
-    """The response in ``frame``, which does not include the size, to a request of this type."""
+    """The response to a request of this type; ``frame`` excludes the size."""
     buf = memoryview(frame)
     try:
         (code,) = _INT16.unpack_from(buf)
@@ -267,7 +266,6 @@ def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> Offse
 
 
 def encode_request(request: Request) -> list[Part]:
-    """A request as parts, with its size."""
     out = _Parts()
     try:
         if isinstance(request, ProduceRequest):
@@ -291,7 +289,7 @@ def encode_request(request: Request) -> list[Part]:
 
 
 def encode_response(response: Response) -> list[Part]:
-    """A response as parts, with its size. Errors that 0.7 does not have become -1."""
+    """A response as parts, size included; errors unknown to 0.7 become -1."""
     out = _Parts()
     out.add(_INT16.pack(known_error(response.error_code)))
     if isinstance(response, FetchResponse):
@@ -312,7 +310,7 @@ def encode_response(response: Response) -> list[Part]:
 
 
 class _Parts:
-    """*Not thread-safe: belongs to one message.* Bytes, and the regions between them."""
+    """Bytes, and the regions between them. *Not thread-safe: belongs to one message.*"""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -329,7 +327,6 @@ class _Parts:
         self._size += len(region)
 
     def framed(self) -> list[Part]:
-        """All parts, preceded by the size."""
         if self._size > _MAX_FRAME_BYTES:
             raise InvalidRequest(f"message of {self._size} bytes; the limit is {_MAX_FRAME_BYTES}")
         if self._bytes:

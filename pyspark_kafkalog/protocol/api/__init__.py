@@ -1,1 +1,1 @@
-"""Requests and responses, one file for each theme. `protocol.exchange.APIS` is the table of all APIs."""
+"""Requests and responses, one module per theme. `protocol.exchange.APIS` is the table of all APIs."""

@@ -1,4 +1,4 @@
-"""ACLs: described, created, deleted.
+"""ACLs: describe, create, delete.
 
 API           Versions  Flexible from  Left out
 ------------  --------  -------------  --------
@@ -6,8 +6,7 @@ DescribeAcls  0-3       2              nothing
 CreateAcls    0-3       2              nothing
 DeleteAcls    0-3       2              nothing
 
-In a filter null and 1 (ANY) match all. Version 1 added pattern types.
-
+Null and 1 (ANY) in a filter match all. Version 1 added pattern types.
 Source: protocol guide; KIP-140, 290.
 """
 
@@ -19,9 +18,7 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, wire
 
 LITERAL = 3
-"""The pattern type of versions without one: the resource's name itself."""
-
-# --- DescribeAcls
+"""The resource's name itself; implied by versions without a pattern type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class AclDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeAclsResource:
-    """A pattern, with all ACLs of it that are meant."""
+    """A pattern with its matching ACLs."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -59,9 +56,6 @@ class DescribeAclsResponse:
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     resources: tuple[DescribeAclsResource, ...] = wire(Array(DescribeAclsResource))
-
-
-# --- CreateAcls
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +82,10 @@ class AclCreationResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateAclsResponse:
-    """In the order of the request."""
+    """Results in request order."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AclCreationResult, ...] = wire(Array(AclCreationResult))
-
-
-# --- DeleteAcls
 
 
 @dataclass(frozen=True, slots=True)

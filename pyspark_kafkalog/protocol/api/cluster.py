@@ -6,10 +6,8 @@ DescribeCluster       0-1       0              2 (fenced brokers)
 DescribeLogDirs       1-4       2              0; 5 (cordoned directories)
 DescribeClientQuotas  0-1       1              nothing
 
-* DescribeCluster: version 1 asks for brokers or controllers.
-* DescribeLogDirs: version 3 added an error for the whole response, 4 the disks' sizes.
-
-Source: protocol guide; KIP-700 and 919 (DescribeCluster), 113 and 827 (DescribeLogDirs), 546
+DescribeCluster 1 added the endpoint type; DescribeLogDirs 3 an error for the whole response, 4 disk sizes.
+Source: protocol guide; KIP-700, 919 (DescribeCluster), 113, 827 (DescribeLogDirs), 546
 (DescribeClientQuotas).
 """
 
@@ -21,10 +19,8 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, FLOAT64, INT8, INT32, INT64, STRING, Array, wire
 
-# --- DescribeCluster
-
 BROKERS = 1
-"""The ``endpoint_type`` of brokers; 2 is that of controllers."""
+"""The ``endpoint_type`` of brokers; controllers have 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +49,6 @@ class DescribeClusterResponse:
     cluster_authorized_operations: int = wire(INT32, default=NOT_ASKED)
 
 
-# --- DescribeLogDirs
-
-
 @dataclass(frozen=True, slots=True)
 class DescribableLogDirTopic:
     topic: str = wire(STRING)
@@ -64,14 +57,14 @@ class DescribableLogDirTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsRequest:
-    """The partitions in question; null asks for all."""
+    """The requested partitions; null is all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None = wire(Array(DescribableLogDirTopic), null_since=0)
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsPartition:
-    """``partition_size`` in bytes; ``offset_lag`` is how far a replica is behind."""
+    """``partition_size`` in bytes; ``offset_lag`` is the replica's lag."""
 
     partition_index: int = wire(INT32)
     partition_size: int = wire(INT64)
@@ -87,7 +80,7 @@ class DescribeLogDirsTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirsResult:
-    """One directory; the sizes of its file system in bytes, -1 if they are not known."""
+    """One directory; sizes of its file system in bytes, -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     log_dir: str = wire(STRING)
@@ -103,12 +96,9 @@ class DescribeLogDirsResponse:
     results: tuple[DescribeLogDirsResult, ...] = wire(Array(DescribeLogDirsResult))
 
 
-# --- DescribeClientQuotas
-
-
 @dataclass(frozen=True, slots=True)
 class ComponentData:
-    """``match_type``: 0 the name in ``match``, 1 the default, 2 any that has a quota."""
+    """``match_type``: 0 the name in ``match``, 1 the default, 2 any with a quota."""
 
     entity_type: str = wire(STRING)
     match_type: int = wire(INT8)

@@ -1,4 +1,4 @@
-"""Properties of topics and brokers: their values and where they come from, and changes.
+"""Properties of topics and brokers: values, sources and changes.
 
 API                      Versions  Flexible from  Left out
 -----------------------  --------  -------------  --------
@@ -6,10 +6,8 @@ DescribeConfigs          1-4       4              0
 AlterConfigs             0-2       2              nothing
 IncrementalAlterConfigs  0-1       1              nothing
 
-AlterConfigs replaces all the properties that a resource sets for itself; IncrementalAlterConfigs changes
-single ones.
-
-Source: protocol guide; KIP-133, 226 and 569 (DescribeConfigs), 133 (AlterConfigs), 339
+AlterConfigs replaces all properties set on a resource; IncrementalAlterConfigs changes single ones.
+Source: protocol guide; KIP-133, 226, 569 (DescribeConfigs), 133 (AlterConfigs), 339
 (IncrementalAlterConfigs).
 """
 
@@ -25,9 +23,6 @@ from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRIN
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
-
-
-# --- DescribeConfigs
 
 
 class ConfigSource(IntEnum):
@@ -53,7 +48,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResource:
-    """A topic, or a broker by its id in decimals; null keys are all keys."""
+    """A topic, or a broker by its decimal id; null keys are all."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -69,7 +64,7 @@ class DescribeConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsSynonym:
-    """A property that the value can come from, in order of precedence."""
+    """A property that can provide the value, in order of precedence."""
 
     name: str = wire(STRING, 1)
     value: str | None = wire(STRING, 1, null_since=0)
@@ -78,7 +73,7 @@ class DescribeConfigsSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResourceResult:
-    """One property; the value of a secret is null."""
+    """One property; a secret's value is null."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
@@ -105,9 +100,6 @@ class DescribeConfigsResponse:
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))
 
 
-# --- AlterConfigs
-
-
 @dataclass(frozen=True, slots=True)
 class AlterableConfig:
     name: str = wire(STRING)
@@ -116,7 +108,7 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResource:
-    """A topic, or a broker by its id in decimals."""
+    """A topic, or a broker by its decimal id."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -131,7 +123,7 @@ class AlterConfigsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResourceResponse:
-    """The result for one resource, of IncrementalAlterConfigs as well."""
+    """The result for one resource; also used by IncrementalAlterConfigs."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
@@ -145,11 +137,8 @@ class AlterConfigsResponse:
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))
 
 
-# --- IncrementalAlterConfigs
-
-
 class ConfigOperation(IntEnum):
-    """What happens to a property; the last two are for lists."""
+    """The last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -159,7 +148,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterableConfig:
-    """``value`` is null where the property is deleted."""
+    """``value`` is null for DELETE."""
 
     name: str = wire(STRING)
     config_operation: int = wire(INT8)
@@ -168,7 +157,7 @@ class IncrementalAlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsResource:
-    """A topic, or a broker by its id in decimals."""
+    """A topic, or a broker by its decimal id."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)

@@ -5,12 +5,8 @@ API                     Versions  Flexible from  Left out
 ConsumerGroupHeartbeat  0-1       0              nothing
 ConsumerGroupDescribe   0-1       0              nothing
 
-ConsumerGroupHeartbeat is the only call of a member: it joins, stays and leaves with it.
-
-* ConsumerGroupHeartbeat: in version 1 the client makes its own member id and may subscribe to a regular
-  expression.
-* ConsumerGroupDescribe: version 1 tells members of the classic protocol from those of the newer.
-
+Members join, stay and leave by ConsumerGroupHeartbeat. In its version 1 the client creates its member id and
+may subscribe to a regular expression. ConsumerGroupDescribe 1 added the member's protocol type.
 Source: protocol guide; KIP-848, 1082 and 1099.
 """
 
@@ -23,8 +19,6 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, UUID_TYPE, Array, wire
 
-# --- ConsumerGroupHeartbeat
-
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
@@ -34,8 +28,8 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatRequest:
-    """Null, and -1 for the timeout, is "as before". ``member_epoch`` 0 joins, -1 leaves, -2 is a static
-    member that will be back soon. ``topic_partitions``: what the member holds.
+    """Null, and timeout -1, mean "unchanged". ``member_epoch`` 0 joins, -1 leaves, -2 is a static member that
+    returns soon. ``topic_partitions``: what the member owns.
     """
 
     group_id: str = wire(STRING)
@@ -57,7 +51,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatResponse:
-    """``assignment``: what the member may use at once; null where it did not change."""
+    """``assignment``: what the member may use now; null if unchanged."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -66,9 +60,6 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = wire(INT32)
     heartbeat_interval_ms: int = wire(INT32)
     assignment: Assignment | None = wire(Assignment, null_since=0)
-
-
-# --- ConsumerGroupDescribe
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +82,8 @@ class DescribedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``assignment`` is what the member has, ``target_assignment`` what it is to have. ``member_type`` is 0
-    for the classic protocol, 1 for the newer, -1 where it is not known.
+    """``assignment`` is the current, ``target_assignment`` the intended one. ``member_type`` is 0 for the
+    classic protocol, 1 for the newer, -1 for unknown.
     """
 
     member_id: str = wire(STRING)

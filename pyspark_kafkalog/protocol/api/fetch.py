@@ -4,11 +4,9 @@ API    Versions  Flexible from  Left out
 -----  --------  -------------  ---------------------------------------
 Fetch  0-13      12             14 and later (tiered storage, replicas)
 
-``records`` is not decoded: read as a slice of the frame, sent unchanged.
-Version 1 added the throttle time, 2 messages v1, 3 a limit for the whole response, 4 record batches v2 and
-isolation levels, 7 sessions, 9 leader epochs, 11 racks, 12 epochs of the last fetch, 13 topic ids instead of
-names.
-
+``records`` is not decoded: read as a slice of the frame, sent unchanged. Version 1 added the throttle time, 2
+messages v1, 3 a limit for the whole response, 4 record batches v2 and isolation levels, 7 sessions, 9 leader
+epochs, 11 racks, 12 epochs of the last fetch, 13 topic ids instead of names.
 Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320, 516.
 """
 
@@ -61,9 +59,8 @@ class ForgottenTopic:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What to read. Waits up to ``max_wait_ms`` for ``min_bytes``; sizes are bytes.
-
-    ``session_epoch`` -1 is no session. ``replica_id`` -1 is a consumer.
+    """Waits up to ``max_wait_ms`` for ``min_bytes``; sizes are bytes. ``session_epoch`` -1: no session;
+    ``replica_id`` -1: a consumer.
     """
 
     cluster_id: str | None = wire(STRING, 12, null_since=12, tag=0, ignorable=True)
@@ -81,7 +78,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """Where the logs of a follower and its leader diverge."""
+    """Where a follower's log and its leader's diverge."""
 
     epoch: int = wire(INT32, 12, default=-1)
     end_offset: int = wire(INT64, 12, default=-1)
@@ -97,7 +94,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """The snapshot that a follower of a metadata log must fetch."""
+    """The snapshot that a metadata log's follower must fetch."""
 
     end_offset: int = wire(INT64, default=-1)
     epoch: int = wire(INT32, default=-1)
@@ -105,7 +102,7 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """An aborted transaction in this response, from ``first_offset`` on."""
+    """An aborted transaction in this response."""
 
     producer_id: int = wire(INT64, 4)
     first_offset: int = wire(INT64, 4)
@@ -113,9 +110,8 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """The data of one partition: a memoryview of the frame when read, anything with a length when written.
-
-    ``aborted_transactions`` is null unless the isolation level is read_committed.
+    """One partition's data: a memoryview of the frame when read, anything with a length when written.
+    ``aborted_transactions`` is null unless read_committed was requested.
     """
 
     partition_index: int = wire(INT32)
@@ -142,7 +138,7 @@ class FetchableTopicResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """The data; ``session_id`` 0 is no session."""
+    """``session_id`` 0 is no session."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE, 7, ignorable=True)
@@ -158,9 +154,8 @@ _TAIL = Struct(">ii")
 
 @tuned(PartitionData, 11, 13)
 def _partition_writer(table: Writer, flexible: bool) -> Writer:
-    """A hand-written writer for partitions with records and without aborted transactions or tagged fields.
-
-    Writes twice as fast as the table: benchmarks/protocol.py.
+    """For partitions with records, without aborted transactions or tagged fields: twice as fast as the table
+    (benchmarks/protocol.py).
     """
     null, none = (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
 

@@ -6,14 +6,13 @@ OffsetCommit  0-9       8              10 (topic ids)
 OffsetFetch   0-9       6              10 (topic ids)
 OffsetDelete  0         never          nothing
 
-* OffsetCommit: version 0 is meant for ZooKeeper; 1 has a timestamp for each commit, 2 to 4 a retention time.
-  Version 9 has the fields of 8, and the error codes of the newer group protocol.
-* OffsetFetch: up to version 7 for one group; version 8 has ``groups``, 9 their members. Null topics (from
-  version 2) are all that the group has offsets of. Version 0 has the layout of 1 and reads the offsets in
-  ZooKeeper.
-* OffsetDelete: of partitions that no member subscribes to.
+* OffsetCommit: version 0 commits to ZooKeeper; 1 has a timestamp per commit, 2 to 4 a retention time, 9 the
+  error codes of the newer group protocol.
+* OffsetFetch: version 0 reads from ZooKeeper, with the layout of 1. Null topics (from version 2) are all that
+  have offsets. Version 8 has several ``groups``, 9 their members.
+* OffsetDelete: for partitions without subscribed members.
 
-Source: protocol guide; KIP-211, 320, 345 and 848 (OffsetCommit), 88, 447, 709 and 848 (OffsetFetch), 496
+Source: protocol guide; KIP-211, 320, 345, 848 (OffsetCommit), 88, 447, 709, 848 (OffsetFetch), 496
 (OffsetDelete).
 """
 
@@ -23,8 +22,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, wire
-
-# --- OffsetCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class OffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """Generation -1, no member: not from the group. ``retention_time_ms`` -1 (2-4): the broker's default."""
+    """Generation -1, no member: committed from outside. ``retention_time_ms`` -1 (2-4): broker's default."""
 
     group_id: str = wire(STRING)
     generation_id_or_member_epoch: int = wire(INT32, 1, default=-1, ignorable=True)
@@ -74,9 +71,6 @@ class OffsetCommitResponse:
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))
 
 
-# --- OffsetFetch
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopic:
     name: str = wire(STRING, 0, 7)
@@ -91,7 +85,7 @@ class OffsetFetchRequestTopics:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestGroup:
-    """One group (version 8); null topics are all. Its member asks with its epoch, others with -1."""
+    """One group (version 8); null topics are all. Only members have an epoch, others -1."""
 
     group_id: str = wire(STRING, 8)
     member_id: str | None = wire(STRING, 9, null_since=9, ignorable=True)
@@ -103,7 +97,7 @@ class OffsetFetchRequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """``require_stable``: fail while a transaction may still change the offsets."""
+    """``require_stable``: fail while a transaction can still change the offsets."""
 
     group_id: str = wire(STRING, 0, 7)
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
@@ -115,7 +109,7 @@ class OffsetFetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponsePartition:
-    """Offset -1 is none."""
+    """Offset -1: nothing committed."""
 
     partition_index: int = wire(INT32, 0, 7)
     committed_offset: int = wire(INT64, 0, 7)
@@ -154,15 +148,12 @@ class OffsetFetchResponseGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponse:
-    """The offsets; ``error_code`` is the group's (versions 2-7)."""
+    """``error_code`` is the group's (versions 2-7)."""
 
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), 0, 7)
     error_code: ErrorCode = wire(ERROR_CODE, 2, 7, ignorable=True)
     groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), 8)
-
-
-# --- OffsetDelete
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +187,7 @@ class OffsetDeleteResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponse:
-    """``error_code`` is the group's; then there are no topics."""
+    """``error_code`` is the group's; with an error there are no topics."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     throttle_time_ms: int = wire(INT32, ignorable=True)

@@ -1,4 +1,4 @@
-"""Groups of the classic protocol: their members' calls, and those that list, describe and delete groups.
+"""Groups of the classic protocol: calls of members, and listing, describing and deleting groups.
 
 API             Versions  Flexible from  Left out
 --------------  --------  -------------  --------
@@ -10,17 +10,15 @@ DescribeGroups  0-6       5              nothing
 ListGroups      0-5       3              nothing
 DeleteGroups    0-2       2              nothing
 
-A member joins, and joins again after each change of its group; the leader sends the assignments with
-SyncGroup, and each member gets its own in the response. Heartbeat tells a member that its group is changing.
+Members join again after each change of their group, of which Heartbeat informs them. The leader sends the
+assignments with SyncGroup; each member gets its own in the response.
 
 * JoinGroup: version 4 answers a new member with MEMBER_ID_REQUIRED and its id, 5 has static members, 7 the
   protocol type, 8 a reason for the log, 9 lets the leader keep its assignment.
-* SyncGroup: version 3 has static members, 5 the protocol.
-* Heartbeat: version 3 has static members.
-* LeaveGroup: from version 3 several members leave at once, static ones by their instance; 5 has a reason for
-  the log.
-* DescribeGroups: a group that the coordinator does not know has state "Dead", and up to version 5 no error.
-* ListGroups: version 4 has states, and a filter by state, 5 the same for types.
+* SyncGroup: version 3 has static members, 5 the protocol. Heartbeat: version 3 has static members.
+* LeaveGroup: version 3 has several members, static ones by instance; 5 a reason for the log.
+* DescribeGroups: an unknown group has state "Dead", and up to version 5 no error.
+* ListGroups: version 4 has states and a filter by state, 5 the same for types.
 
 Source: protocol guide; KIP-62, 229, 345, 394, 430, 518, 559, 800, 814, 848, 1043.
 """
@@ -33,12 +31,10 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
 
-# --- JoinGroup
-
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequestProtocol:
-    """An assignment strategy that the member has, and what it tells those who assign by it."""
+    """An assignment strategy, with the member's metadata for those who assign by it."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
@@ -46,7 +42,7 @@ class JoinGroupRequestProtocol:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupRequest:
-    """``member_id`` is empty at first. ``protocols``: those it has, the one it prefers first."""
+    """``member_id`` is empty at first. ``protocols`` are in order of preference."""
 
     group_id: str = wire(STRING)
     session_timeout_ms: int = wire(INT32)
@@ -67,7 +63,7 @@ class JoinGroupResponseMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse:
-    """The leader alone is told the ``members``, and assigns unless ``skip_assignment``."""
+    """Only the leader gets ``members``; it assigns unless ``skip_assignment``."""
 
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -80,9 +76,6 @@ class JoinGroupResponse:
     members: tuple[JoinGroupResponseMember, ...] = wire(Array(JoinGroupResponseMember))
 
 
-# --- SyncGroup
-
-
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequestAssignment:
     member_id: str = wire(STRING)
@@ -91,7 +84,7 @@ class SyncGroupRequestAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequest:
-    """``assignments`` come from the leader alone."""
+    """Only the leader sends ``assignments``."""
 
     group_id: str = wire(STRING)
     generation_id: int = wire(INT32)
@@ -111,9 +104,6 @@ class SyncGroupResponse:
     assignment: bytes = wire(BYTES)
 
 
-# --- Heartbeat
-
-
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
     group_id: str = wire(STRING)
@@ -128,12 +118,9 @@ class HeartbeatResponse:
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-# --- LeaveGroup
-
-
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """An empty ``member_id`` with an instance is whoever has that instance."""
+    """An empty ``member_id`` with an instance selects the instance's current member."""
 
     member_id: str = wire(STRING, 3)
     group_instance_id: str | None = wire(STRING, 3, null_since=3)
@@ -161,9 +148,6 @@ class LeaveGroupResponse:
     members: tuple[MemberResponse, ...] = wire(Array(MemberResponse), 3)
 
 
-# --- DescribeGroups
-
-
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsRequest:
     groups: tuple[str, ...] = wire(Array(STRING))
@@ -172,8 +156,8 @@ class DescribeGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """One member. Metadata and assignment are the client's own bytes; a consumer's are
-    those of `protocol.consumer_protocol`.
+    """One member; metadata and assignment are the client's bytes, a consumer's those of
+    `protocol.consumer_protocol`.
     """
 
     member_id: str = wire(STRING)
@@ -186,7 +170,7 @@ class DescribedGroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """One group; ``protocol_data`` is the assignment strategy of its members."""
+    """``protocol_data`` is the members' assignment strategy."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, 6, null_since=6)
@@ -204,12 +188,9 @@ class DescribeGroupsResponse:
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
 
 
-# --- ListGroups
-
-
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Without a filter: groups in any state, of any type."""
+    """Without filters: all states and types."""
 
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
     types_filter: tuple[str, ...] = wire(Array(STRING), 5)
@@ -217,7 +198,7 @@ class ListGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One group; the protocol type is empty if it only has offsets. The type is "classic" or "consumer"."""
+    """Groups with only offsets have no protocol type. The group type is "classic" or "consumer"."""
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
@@ -227,14 +208,11 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsResponse:
-    """The groups of this broker; the list may be incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
+    """This broker's groups; possibly incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     groups: tuple[ListedGroup, ...] = wire(Array(ListedGroup))
-
-
-# --- DeleteGroups
 
 
 @dataclass(frozen=True, slots=True)

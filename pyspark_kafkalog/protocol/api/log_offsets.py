@@ -1,4 +1,4 @@
-"""Offsets of logs: found by time and by leader epoch, and raised to where a log shall begin.
+"""Offsets of logs: look-up by time or leader epoch, and deletion of the records before one.
 
 API                   Versions  Flexible from  Left out
 --------------------  --------  -------------  --------------------------------
@@ -6,9 +6,9 @@ ListOffsets           0-7       6              8 and later (tiered storage)
 OffsetForLeaderEpoch  2-4       4              0 and 1, which only brokers sent
 DeleteRecords         0-2       2              nothing
 
-* ListOffsets: ``timestamp`` is in milliseconds, or one of `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP`
-  and, from version 7, `MAX_TIMESTAMP`. Version 0 requests up to ``max_num_offsets``; the response has them in
-  ``old_style_offsets``, the greatest first.
+* ListOffsets: ``timestamp`` is in milliseconds, or `types`' `LATEST_TIMESTAMP`, `EARLIEST_TIMESTAMP` or (from
+  version 7) `MAX_TIMESTAMP`. Version 0 returns up to ``max_num_offsets`` in ``old_style_offsets``, greatest
+  first.
 * OffsetForLeaderEpoch: version 3 added the replica's id.
 
 Source: protocol guide; KIP-79 and 734 (ListOffsets), 101 and 320 (OffsetForLeaderEpoch), 107 (DeleteRecords).
@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
-
-# --- ListOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class ListOffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest:
-    """The timestamps to look up; ``replica_id`` -1 is a consumer."""
+    """``replica_id`` -1 is a consumer."""
 
     replica_id: int = wire(INT32, default=-1)
     isolation_level: int = wire(INT8, 2)
@@ -49,7 +47,7 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp, -1 for none; in version 0 starts of segments before it."""
+    """The first record at or after the timestamp, -1 for none; in version 0, segment starts before it."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -71,12 +69,9 @@ class ListOffsetsResponse:
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(Array(ListOffsetsTopicResponse))
 
 
-# --- OffsetForLeaderEpoch
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderPartition:
-    """The epoch whose end is asked for; ``current_leader_epoch`` -1 is a client that does not know it."""
+    """The epoch whose end is requested; ``current_leader_epoch`` -1 is unknown."""
 
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, default=-1, ignorable=True)
@@ -91,7 +86,7 @@ class OffsetForLeaderTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetForLeaderEpochRequest:
-    """``replica_id`` -1 is a consumer, -2 one that may ask before it has been told a version."""
+    """``replica_id`` -1 is a consumer, -2 the default of versions without the field."""
 
     replica_id: int = wire(INT32, 3, default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = wire(Array(OffsetForLeaderTopic))
@@ -99,7 +94,7 @@ class OffsetForLeaderEpochRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """The largest epoch that is not above the one asked for, and the offset after its last; -1 if unknown."""
+    """The largest epoch up to the requested one, and the offset after its last record; -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     partition: int = wire(INT32)
@@ -119,12 +114,9 @@ class OffsetForLeaderEpochResponse:
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire(Array(OffsetForLeaderTopicResult))
 
 
-# --- DeleteRecords
-
-
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsPartition:
-    """What is below ``offset`` is to go; -1 is the high watermark."""
+    """Delete records below ``offset``; -1 is the high watermark."""
 
     partition_index: int = wire(INT32)
     offset: int = wire(INT64)
@@ -144,7 +136,7 @@ class DeleteRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsPartitionResult:
-    """Where the partition begins now; -1 with an error."""
+    """The partition's new start; -1 with an error."""
 
     partition_index: int = wire(INT32)
     low_watermark: int = wire(INT64)

@@ -1,4 +1,4 @@
-"""Logins by SASL, and the users that log in with SCRAM.
+"""SASL logins, and SCRAM users.
 
 API                           Versions  Flexible from  Left out
 ----------------------------  --------  -------------  --------
@@ -7,12 +7,9 @@ SaslAuthenticate              0-2       2              nothing
 DescribeUserScramCredentials  0         0              nothing
 AlterUserScramCredentials     0         0              nothing
 
-* SaslHandshake: the client names the mechanism. After version 0 the mechanism's messages follow as bare
-  frames, after version 1 as SaslAuthenticate requests.
-* DescribeUserScramCredentials: no users, or null, mean all.
-
-SCRAM mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512.
-
+SaslHandshake names the mechanism, whose messages follow as bare frames (version 0) or as SaslAuthenticate
+requests (1). DescribeUserScramCredentials without users, or with null, describes all. SCRAM mechanism 1 is
+SCRAM-SHA-256, 2 is SCRAM-SHA-512.
 Source: protocol guide; KIP-43, 152, 368 (session lifetime), 554.
 """
 
@@ -23,8 +20,6 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import BYTES, ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
 
-# --- SaslHandshake
-
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeRequest:
@@ -33,18 +28,15 @@ class SaslHandshakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslHandshakeResponse:
-    """``mechanisms`` are those of the listener, whether or not the requested one is among them."""
+    """``mechanisms`` are the listener's, also after an unsupported one was requested."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     mechanisms: tuple[str, ...] = wire(Array(STRING))
 
 
-# --- SaslAuthenticate
-
-
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateRequest:
-    """``auth_bytes`` may hold a password: it has no place in a ``repr``."""
+    """``auth_bytes`` may hold a password, so ``repr`` omits it."""
 
     auth_bytes: bytes = wire(BYTES)
 
@@ -54,15 +46,12 @@ class SaslAuthenticateRequest:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """``session_lifetime_ms`` is the time until the client must log in again; 0 is for ever."""
+    """``session_lifetime_ms``: the client must log in again within this time; 0 is forever."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     auth_bytes: bytes = wire(BYTES)
     session_lifetime_ms: int = wire(INT64, 1, ignorable=True)
-
-
-# --- DescribeUserScramCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +86,6 @@ class DescribeUserScramCredentialsResponse:
     results: tuple[DescribeUserScramCredentialsResult, ...] = wire(Array(DescribeUserScramCredentialsResult))
 
 
-# --- AlterUserScramCredentials
-
-
 @dataclass(frozen=True, slots=True)
 class ScramCredentialDeletion:
     name: str = wire(STRING)
@@ -108,8 +94,8 @@ class ScramCredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialUpsertion:
-    """``salted_password`` is PBKDF2 of the password with the ``salt`` and the ``iterations``. It is as good
-    as the password, and has no place in a ``repr``.
+    """``salted_password`` is PBKDF2 of the password with ``salt`` and ``iterations``. ``repr`` omits it,
+    since it is as sensitive as the password.
     """
 
     name: str = wire(STRING)
@@ -137,7 +123,7 @@ class AlterUserScramCredentialsResult:
 
 @dataclass(frozen=True, slots=True)
 class AlterUserScramCredentialsResponse:
-    """One result for each user that the request names."""
+    """One result per user in the request."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AlterUserScramCredentialsResult, ...] = wire(Array(AlterUserScramCredentialsResult))

@@ -1,4 +1,4 @@
-"""What a client asks first: which APIs a broker serves, where partitions and coordinators are.
+"""A client's first requests: APIs of a broker, locations of partitions and coordinators.
 
 API              Versions  Flexible from  Left out
 ---------------  --------  -------------  --------------------------------------------------
@@ -6,13 +6,12 @@ ApiVersions      0-4       3              nothing
 Metadata         0-12      9              13 (an error code for the whole response)
 FindCoordinator  0-4       3              5 and later (error codes of KIP-890, share groups)
 
-* ApiVersions: the response's header is never flexible. A broker that does not know the requested version
-  responds with version 0 and error 35.
-* Metadata: in version 0 an empty list requests all topics; later null requests all and an empty list none.
-  Responses have topic ids from 10; requests can use them (name null) from 12. A topic's part of the response
-  can be encoded once and sent often (`CachedTopic`).
-* FindCoordinator: up to version 3 the request has one ``key`` and the response one coordinator; version 4 has
-  ``coordinator_keys`` and ``coordinators``.
+* ApiVersions: the response's header is never flexible. To an unknown version, a broker responds with version
+  0 and error 35.
+* Metadata: an empty list requests all topics in version 0; later null does, and an empty list none. Responses
+  have topic ids from 10; requests can use them (name null) from 12.
+* FindCoordinator: up to version 3 one ``key`` and one coordinator; version 4 has ``coordinator_keys`` and
+  ``coordinators``.
 
 Source: protocol guide; KIP-35, 511 and 584 (ApiVersions), 516 (Metadata), 699 (FindCoordinator).
 """
@@ -40,8 +39,6 @@ from pyspark_kafkalog.protocol.codec import (
 )
 from pyspark_kafkalog.protocol.primitives import Output, Writer
 
-# --- ApiVersions
-
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest:
@@ -58,7 +55,7 @@ class ApiVersion:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeatureKey:
-    """The versions of a feature that the broker could use."""
+    """Versions of a feature that the broker supports."""
 
     name: str = wire(STRING, 3)
     min_version: int = wire(INT16, 3)
@@ -67,7 +64,7 @@ class SupportedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class FinalizedFeatureKey:
-    """The versions of a feature that the whole cluster uses."""
+    """Versions of a feature that the whole cluster uses."""
 
     name: str = wire(STRING, 3)
     max_version_level: int = wire(INT16, 3)
@@ -76,7 +73,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """The served APIs; ``finalized_features_epoch`` -1 is unknown."""
+    """``finalized_features_epoch`` -1 is unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     api_keys: tuple[ApiVersion, ...] = wire(Array(ApiVersion))
@@ -91,12 +88,10 @@ class ApiVersionsResponse:
     zk_migration_ready: bool = wire(BOOL, 3, tag=3, ignorable=True)
 
 
-# --- Metadata
-
 _METADATA_FLEXIBLE_SINCE = 9
 
 NOT_ASKED = -2147483648
-"""The authorized operations if the request did not ask for them."""
+"""Authorized operations that were not requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """The wanted topics; null (from version 1) is all."""
+    """Null ``topics`` (from version 1) is all."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire(Array(MetadataRequestTopic), null_since=1)
     allow_auto_topic_creation: bool = wire(BOOL, 4, default=True)
@@ -125,7 +120,7 @@ class MetadataResponseBroker:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponsePartition:
-    """One partition; ``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
+    """``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     partition_index: int = wire(INT32)
@@ -138,7 +133,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """One topic; ``name`` is null only for an unknown id (from version 12)."""
+    """``name`` is null only for an unknown id (from version 12)."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     name: str | None = wire(STRING, null_since=12)
@@ -150,13 +145,12 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """A `MetadataResponseTopic` encoded in one version, for responses of that version."""
+    """A `MetadataResponseTopic` encoded for responses of one version."""
 
     data: bytes
 
 
 def written_topic(topic: MetadataResponseTopic, version: int) -> CachedTopic:
-    """``topic`` encoded in ``version``."""
     out = Output()
     codec(MetadataResponseTopic, version, version >= _METADATA_FLEXIBLE_SINCE).write(out, topic)
     return CachedTopic(bytes(out))
@@ -181,9 +175,6 @@ class MetadataResponse:
     controller_id: int = wire(INT32, 1, default=-1, ignorable=True)
     topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(INT32, 8, 10, default=NOT_ASKED)
-
-
-# --- FindCoordinator
 
 
 class CoordinatorType(IntEnum):

@@ -8,10 +8,8 @@ Versions 0 to 2 carry message sets of v0 or v1, 3 and later record batches. A ba
 partition to the transaction. The response has a throttle time from version 1 and an append time from 2.
 ``records`` is not decoded: read as a slice of the frame, sent unchanged.
 
-Most requests have one batch for one partition. `read_single` and `write_single` read and answer them in one
-step, with the same bytes as the tables (tests/property/protocol/test_single_produce.py). The tables create an
-object for each level, which takes six times as long (benchmarks/protocol.py).
-
+Most requests have one batch for one partition. `read_single` and `write_single` handle them with the same
+bytes as the tables, which create an object per level and take six times as long (benchmarks/protocol.py).
 Source: protocol guide, Produce; KIP-98, 890.
 """
 
@@ -39,7 +37,7 @@ from pyspark_kafkalog.protocol.primitives import Output, Writer, read_length, wr
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceData:
-    """The records for one partition: a memoryview when read, anything with a length when written."""
+    """Records for one partition: a memoryview when read, anything with a length when written."""
 
     index: int = wire(INT32)
     records: Any = wire(RECORDS, null_since=0)
@@ -53,7 +51,7 @@ class TopicProduceData:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """Batches to append. ``acks`` 0: no response; 1: from the leader; -1: from all in-sync replicas."""
+    """``acks`` 0: no response; 1: from the leader; -1: from all in-sync replicas."""
 
     transactional_id: str | None = wire(STRING, 3, null_since=3)
     acks: int = wire(INT16)
@@ -77,7 +75,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProduceResponse:
-    """The batch's offset. ``log_append_time_ms`` is -1 if records keep their create time."""
+    """``log_append_time_ms`` is -1 if records keep their create time."""
 
     index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -118,10 +116,7 @@ _INDEX_AND_LENGTH = Struct(">ii")
 
 @tuned(PartitionProduceData, 0, 11)
 def _partition_writer(table: Writer, flexible: bool) -> Writer:
-    """A hand-written writer for partitions whose batch is not null.
-
-    Writes 1.4 times as fast as the table: benchmarks/protocol.py.
-    """
+    """For partitions with a batch: 1.4 times as fast as the table (benchmarks/protocol.py)."""
 
     def write(out: Output, value: PartitionProduceData) -> None:
         records = value.records
@@ -144,22 +139,22 @@ def _partition_writer(table: Writer, flexible: bool) -> Writer:
 _FIRST_FLEXIBLE = 9
 
 _START = Struct(">hhiih")
-"""Length of the transactional id, acks, timeout, number of topics, length of the name."""
+"""Transactional id's length, acks, timeout, topic count, name's length."""
 _PARTITION = Struct(">iii")
-"""Number of partitions, index, length of the records."""
+"""Partition count, index, records' length."""
 
 _FLEXIBLE_START = Struct(">BhiBB")
 _FLEXIBLE_PARTITION = Struct(">BiBBB")
-"""Number of partitions, index, and three bytes of the records' length: a varint of up to two MiB."""
+"""Partition count, index, and three bytes of the records' length: a varint of up to two MiB."""
 _NO_TAGS = b"\0\0\0"
-"""For the partition, the topic and the request."""
+"""Of partition, topic and request."""
 
 _ANSWER_START = Struct(">iiih")
-"""Size, correlation id, number of topics, length of the name."""
+"""Size, correlation id, topic count, name's length."""
 _FLEXIBLE_ANSWER_START = Struct(">iiBBB")
-"""The same, with the header's tags before the topics."""
+"""As above, with the header's tags before the topics."""
 
-# Number of partitions, index, error, base offset, append time, log start, record errors, message, throttle.
+# Partition count, index, error, base offset, append time, log start, record errors, message, throttle.
 _FLEXIBLE_ANSWER_END = Struct(">BihqqqBBBBiB")  # with the tags of partition and topic before the throttle
 _ANSWER_END_8 = Struct(">iihqqqihi")
 _ANSWER_END_5 = Struct(">iihqqqi")
@@ -172,16 +167,13 @@ class SingleProduce(NamedTuple):
     acks: int
     topic: str
     name: bytes
-    """``topic`` as it was sent, for the response."""
+    """``topic`` as sent, for the response."""
     partition: int
     records: memoryview
 
 
 def read_single(frame: bytearray, pos: int, version: int) -> SingleProduce | None:
-    """The request of ``version`` whose body begins at ``pos``, as `decode_request` reads it.
-
-    None if it has another shape or is damaged; use `decode_request` then.
-    """
+    """The request body at ``pos``; None if it is damaged or has another shape: then use `decode_request`."""
     try:
         return _read_flexible(frame, pos) if version >= _FIRST_FLEXIBLE else _read_classic(frame, pos)
     except (StructError, IndexError, UnicodeDecodeError, InvalidRequest):
@@ -203,14 +195,14 @@ def _read_classic(frame: bytearray, pos: int) -> SingleProduce | None:
 
 
 def _read_flexible(frame: bytearray, pos: int) -> SingleProduce | None:
-    """Compact lengths are the length plus one, and fit a byte unless the name is uncommonly long."""
+    """Compact lengths are length + 1 and fit a byte, unless the name is uncommonly long."""
     id_length, acks, _, topics, name_length = _FLEXIBLE_START.unpack_from(frame, pos)
     pos += _FLEXIBLE_START.size
     end = pos + name_length - 1
     if id_length != 0 or topics != 2 or not 1 <= name_length < 0x80:
         return None
     partitions, index, low, middle, high = _FLEXIBLE_PARTITION.unpack_from(frame, end)
-    if low >= 0x80 and middle >= 0x80 > high:  # the size of most batches: takes half the time of a call
+    if low >= 0x80 and middle >= 0x80 > high:  # most batches' size: half the time of a call
         length, start = high << 14 | (middle & 0x7F) << 7 | low & 0x7F, end + _FLEXIBLE_PARTITION.size
     else:
         length, start = read_length(frame, end + _FLEXIBLE_PARTITION.size - 3)
@@ -230,7 +222,7 @@ def write_single(
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> bytes:
-    """The response to a successful request, the same bytes as from `encode_response`."""
+    """The response to a successful request, byte for byte as from `encode_response`."""
     name, index = request.name, request.partition
     if version >= _FIRST_FLEXIBLE:
         end = _FLEXIBLE_ANSWER_END.pack(

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
 
-# --- InitProducerId
-
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """Null ``transactional_id``: idempotence only. From version 3 a producer may keep its id."""
+    """Null ``transactional_id``: only idempotence. From version 3 a producer may keep its id."""
 
     transactional_id: str | None = wire(STRING, null_since=0)
     transaction_timeout_ms: int = wire(INT32)
@@ -30,15 +28,12 @@ class InitProducerIdRequest:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResponse:
-    """The id, and the epoch that fences older producers with it."""
+    """The id, and the epoch that fences its older producers."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     producer_id: int = wire(INT64, default=-1)
     producer_epoch: int = wire(INT16)
-
-
-# --- DescribeProducers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class DescribeProducersRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """The transaction's first offset is -1 if none is open; times are in ms since the epoch."""
+    """``current_txn_start_offset`` -1: no open transaction; times are in ms since the epoch."""
 
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT32)

@@ -1,4 +1,4 @@
-"""Topics: created, deleted, given more partitions.
+"""Topics: create, delete, add partitions.
 
 API               Versions  Flexible from  Left out
 ----------------  --------  -------------  --------
@@ -8,8 +8,7 @@ CreatePartitions  0-3       2              nothing
 
 * CreateTopics: version 1 added ``validate_only`` and error messages. From version 4 ``num_partitions`` and
   ``replication_factor`` may be -1, the broker's default.
-* DeleteTopics: version 1 added the throttle time. Up to version 5 the request lists ``topic_names``, in
-  version 6 ``topics`` by name or id.
+* DeleteTopics: version 1 added the throttle time; version 6 has ``topics`` by name or id.
 
 Source: protocol guide; KIP-4, 464 and 525 (CreateTopics), 4 and 516 (DeleteTopics), 195 (CreatePartitions).
 """
@@ -32,8 +31,6 @@ from pyspark_kafkalog.protocol.codec import (
     wire,
 )
 
-# --- CreateTopics
-
 
 @dataclass(frozen=True, slots=True)
 class CreatableReplicaAssignment:
@@ -51,7 +48,7 @@ class CreatableTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """A topic to create; with ``assignments``, the two counts are -1."""
+    """With ``assignments``, both counts are -1."""
 
     name: str = wire(STRING)
     num_partitions: int = wire(INT32)
@@ -78,7 +75,7 @@ class CreatableTopicConfigs:
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopicResult:
-    """The result for one topic; ``configs`` is null if the client may not see them."""
+    """``configs`` is null if the client may not see them."""
 
     name: str = wire(STRING)
     topic_id: UUID = wire(UUID_TYPE, 7, ignorable=True)
@@ -98,9 +95,6 @@ class CreateTopicsResponse:
     topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))
 
 
-# --- DeleteTopics
-
-
 @dataclass(frozen=True, slots=True)
 class DeleteTopicState:
     """A topic by name or, if that is null, by id."""
@@ -118,7 +112,7 @@ class DeleteTopicsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeletableTopicResult:
-    """The result for one topic; ``name`` is null for an unknown id."""
+    """``name`` is null for an unknown id."""
 
     name: str | None = wire(STRING, null_since=6)
     topic_id: UUID = wire(UUID_TYPE, 6, ignorable=True)
@@ -130,9 +124,6 @@ class DeletableTopicResult:
 class DeleteTopicsResponse:
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))
-
-
-# --- CreatePartitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,16 @@ WriteTxnMarkers       1         1              0, which no broker since Kafka 4.
 DescribeTransactions  0         0              nothing
 ListTransactions      0-1       0              2 (a filter by name)
 
-A producer adds partitions and the offsets of groups to its transaction, and ends it. A fenced producer gets
-an error code of its own from version 2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn, and a producer that
-must abort from version 4 of AddOffsetsToTxn, EndTxn and TxnOffsetCommit.
+A producer adds partitions and the offsets of groups to its transaction, and ends it. Fenced producers have
+their own error code from version 2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn; producers that must
+abort, from version 4 of AddOffsetsToTxn, EndTxn and TxnOffsetCommit.
 
-* AddPartitionsToTxn: clients use versions up to 3. Version 4 is for brokers, which ask for several
-  transactions at once, and whether partitions are in one (``verify_only``) before they append to them.
-* EndTxn: in version 5 each transaction has an epoch of its own; the response has the next one's.
-* TxnOffsetCommit: version 2 adds leader epochs, 3 the committing group member; 5 also adds the group to the
-  transaction.
-* WriteTxnMarkers: the coordinator has the markers written by the brokers that own the partitions. Clients use
-  it only to abort a transaction that has no coordinator any more.
+* AddPartitionsToTxn: clients use versions up to 3. Version 4 is for brokers: several transactions at once, or
+  (``verify_only``) a check before appending that partitions are in one.
+* EndTxn: in version 5 each transaction has its own epoch; the response has the next one.
+* TxnOffsetCommit: version 2 adds leader epochs, 3 the group member; 5 also adds the group to the transaction.
+* WriteTxnMarkers: from the coordinator to the owners of the partitions. Clients use it only to abort a
+  transaction that lost its coordinator.
 * ListTransactions: version 1 has a filter by duration.
 
 Source: protocol guide; KIP-98, 447, 588, 664, 890, 994.
@@ -33,8 +32,6 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
-
-# --- AddPartitionsToTxn
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class AddPartitionsToTxnResult:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResponse:
-    """All partitions are in the transaction, or none is."""
+    """Adds all partitions or none."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE, 4, ignorable=True)
@@ -91,9 +88,6 @@ class AddPartitionsToTxnResponse:
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
         Array(AddPartitionsToTxnTopicResult), 0, 3
     )
-
-
-# --- AddOffsetsToTxn
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +104,6 @@ class AddOffsetsToTxnResponse:
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-# --- EndTxn
-
-
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest:
     transactional_id: str = wire(STRING)
@@ -123,15 +114,12 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """The decision is stored; the markers in the partitions follow."""
+    """Success: the decision is stored, and the markers in the partitions follow."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     producer_id: int = wire(INT64, 5, default=-1, ignorable=True)
     producer_epoch: int = wire(INT16, 5, default=-1, ignorable=True)
-
-
-# --- TxnOffsetCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +140,7 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """Generation -1 with an empty member id: the committer is not a member of the group."""
+    """Generation -1 with an empty member id: the committer is not a group member."""
 
     transactional_id: str = wire(STRING)
     group_id: str = wire(STRING)
@@ -180,9 +168,6 @@ class TxnOffsetCommitResponseTopic:
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(Array(TxnOffsetCommitResponseTopic))
-
-
-# --- WriteTxnMarkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +215,6 @@ class WriteTxnMarkersResponse:
     markers: tuple[WritableTxnMarkerResult, ...] = wire(Array(WritableTxnMarkerResult))
 
 
-# --- DescribeTransactions
-
-
 @dataclass(frozen=True, slots=True)
 class DescribeTransactionsRequest:
     transactional_ids: tuple[str, ...] = wire(Array(STRING))
@@ -246,7 +228,7 @@ class TopicData:
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """The state is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
+    """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     transactional_id: str = wire(STRING)
@@ -262,9 +244,6 @@ class TransactionState:
 class DescribeTransactionsResponse:
     throttle_time_ms: int = wire(INT32)
     transaction_states: tuple[TransactionState, ...] = wire(Array(TransactionState))
-
-
-# --- ListTransactions
 
 
 @dataclass(frozen=True, slots=True)
