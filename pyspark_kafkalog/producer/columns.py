@@ -183,7 +183,7 @@ class ArrowRows:
     def by_partition(
         self, count: int, *, by_key: bool, otherwise: int = ANYWHERE
     ) -> list[tuple[int, ArrowRows]]:
-        """Rows by partition (of ``count``), in order: the caller's choice, else by key, else ``otherwise``."""
+        """Rows of each of ``count`` partitions, in order: as chosen, else by key, else ``otherwise``."""
         import numpy as np
 
         chosen = np.full(len(self), otherwise, np.int64)
