@@ -1,4 +1,4 @@
-"""Time as a parameter, so that code which waits or expires can be tested without waiting."""
+"""Time as a parameter, so that tests of waiting and expiry need not wait."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The clocks that the rest of the code uses."""
-
     def time_ms(self) -> int:
         """Milliseconds since the epoch: for timestamps that leave the process."""
         ...
 
     def time_ns(self) -> int:
-        """The same in nanoseconds: where the time is taken for each record, one call less."""
+        """Nanoseconds since the epoch: saves a call where each record needs the time."""
         ...
 
     def monotonic(self) -> float:
         """Seconds that never run backwards: for durations and deadlines."""
         ...
 
-    def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
@@ -51,8 +47,8 @@ def utc_text(time_ms: int) -> str:
 
 
 def parse_iso_time(text: str) -> datetime:
-    """A time in ISO 8601, which is UTC unless it names a zone. Raises `ValueError`."""
-    # Python 3.10 takes neither Z nor a fraction of other than three or six digits.
+    """Parse an ISO 8601 time, UTC unless it has a zone. Raises `ValueError`."""
+    # Python 3.10 accepts neither Z nor fractions other than three or six digits.
     spelled = re.sub("[zZ]$", "+00:00", text)
     spelled = re.sub(r"[.,]([0-9]{1,6})[0-9]*", lambda found: f".{found[1]:0<6}", spelled)
     moment = datetime.fromisoformat(spelled)

@@ -1,8 +1,7 @@
-"""Every error the project raises on purpose, with the code that the wire carries for it.
+"""All errors that the project raises on purpose, with their codes in the protocol.
 
-`ErrorCode` is Kafka's table (protocol guide, "Error Codes"); a `KafkaError` is one of its rows with the
-facts of the case. `ErrorCode` says whether a retry may help; whether one is made is decided only in
-``client/retry.py``.
+`ErrorCode` is Kafka's table (protocol guide, "Error Codes") and says whether a retry may help; only
+``client/retry.py`` decides whether to retry.
 """
 
 from __future__ import annotations
@@ -119,12 +118,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """True where the same request may succeed later, perhaps at another broker."""
+        """Whether the same request may succeed later, perhaps at another broker."""
         return self in _RETRIABLE
 
     @classmethod
     def of(cls, number: int) -> ErrorCode:
-        """The code with this number; `UNKNOWN_SERVER_ERROR` for a number we do not know."""
+        """The code with this number; `UNKNOWN_SERVER_ERROR` if we do not know it."""
         try:
             return cls(number)
         except ValueError:
@@ -158,7 +157,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """Root of all errors of this project; ``code`` is the code sent in responses."""
+    """Root of all errors of this project; ``code`` is sent in responses."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -168,7 +167,7 @@ class KafkaError(Exception):
 
 
 class ServerError(KafkaError):
-    """A broker answered with an error code that has no class of its own here."""
+    """A broker's error code that has no class here."""
 
     def __init__(self, code: ErrorCode | int, message: str = "") -> None:
         self.code = ErrorCode.of(code)
@@ -189,7 +188,7 @@ class InvalidRecord(KafkaError):
 
 
 class UnsupportedCompression(KafkaError):
-    """A codec that this format, version or installation does not know."""
+    """A codec that this format, version or installation does not support."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -255,8 +254,6 @@ class InvalidPartitions(KafkaError):
 
 
 class InvalidConfig(KafkaError):
-    """A property has an invalid value; the message names the property and what is allowed."""
-
     code = ErrorCode.INVALID_CONFIG
 
 
@@ -321,7 +318,7 @@ class CoordinatorLoading(KafkaError):
 
 
 class CommitFailed(ServerError):
-    """The member is not in its group any more, or not in this generation; nothing was committed."""
+    """The member has left its group or this generation; nothing was committed."""
 
 
 class NoOffset(KafkaError):
@@ -343,11 +340,11 @@ class ConnectionLost(KafkaError):
 
 
 class ConnectionClosed(ConnectionLost):
-    """The peer closed the connection, which is how some brokers refuse a request."""
+    """The peer closed the connection; some brokers refuse a request this way."""
 
 
 class CannotConnect(ConnectionLost):
-    """No connection to one address. ``silent``: the attempt timed out without being refused."""
+    """No connection to an address. ``silent``: the attempt timed out without being refused."""
 
     def __init__(self, peer: str, reason: str, *, silent: bool) -> None:
         super().__init__(f"cannot connect to {peer}: {reason}")
@@ -355,7 +352,7 @@ class CannotConnect(ConnectionLost):
 
 
 class BrokersUnreachable(ConnectionLost):
-    """No broker address can be reached. ``final``: tried for long enough, so there is no retry."""
+    """No broker can be reached. ``final``: the time is up, do not retry."""
 
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
@@ -367,7 +364,7 @@ class BrokersUnreachable(ConnectionLost):
 
 
 class AuthenticationFailed(KafkaError):
-    """A login or a TLS handshake that was refused, or cannot work; without secrets. There is no retry."""
+    """A login or TLS handshake was refused or cannot work. The message has no secrets. Not retried."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
@@ -379,7 +376,7 @@ class UnsupportedSaslMechanism(AuthenticationFailed):
 
 
 class IllegalSaslState(AuthenticationFailed):
-    """A login where none is possible: the listener has no SASL, or one is under way."""
+    """A login is not possible here: the listener has no SASL, or a login is in progress."""
 
     code = ErrorCode.ILLEGAL_SASL_STATE
 
@@ -401,11 +398,11 @@ _BY_CODE: dict[ErrorCode, type[KafkaError]] = {
         AuthenticationFailed, UnsupportedSaslMechanism, IllegalSaslState,
     )
 }  # fmt: skip
-"""The classes that are made from a message alone; the others need facts that only the raiser has."""
+"""Classes created from a message alone; the others need facts that only the raiser has."""
 
 
 def error_for(code: ErrorCode | int, message: str) -> KafkaError:
-    """The exception for an error code in a broker's response, with ``message`` as its text."""
+    """The exception for an error code in a broker's response."""
     cls = _BY_CODE.get(ErrorCode.of(code))
     return cls(message) if cls is not None else ServerError(code, message)
 
@@ -451,7 +448,7 @@ class IncompleteLoad(LoadError):
 
 
 class TooManyDead(LoadError):
-    """There are more dead letters than ``max_dead`` allows."""
+    """More dead letters than ``max_dead`` allows."""
 
 
 class DatabaseFailed(LoadError):
@@ -463,14 +460,14 @@ class UnstorableValue(LoadError):
 
 
 class UnsafeStore(LoadError):
-    """A place that cannot hold a ledger: it has no exclusive create, or an unreliable one."""
+    """This store cannot hold a ledger: it has no exclusive create, or an unreliable one."""
 
 
 def briefly(method: Callable[P, R]) -> Callable[P, R]:
-    """``method``, which another library calls, with any `KafkaError` raised from here, without a cause.
+    """Wrap a method called by another library: raise a `KafkaError` from here, without its cause.
 
-    Spark and Arrow print the traceback of what a data source raises, causes included, and a wrong option
-    would be near the end of dozens of lines. The whole traceback is logged at debug level.
+    Spark and Arrow print the whole traceback of a data source's error, causes included, which would bury a
+    message about a wrong option. The full traceback is logged at debug level.
     """
 
     @wraps(method)

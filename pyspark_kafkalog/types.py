@@ -1,4 +1,4 @@
-"""Values that every layer uses, and how they are written. No I/O."""
+"""Values used by every layer, and their text forms. No I/O."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NO_TIMESTAMP = -1
-"""The timestamp of a record that has none."""
+"""Timestamp of a record without one."""
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
-"""Values of ListOffsets' ``timestamp`` that are not times (`MAX_TIMESTAMP` from version 7)."""
+"""Special values of ListOffsets' ``timestamp`` (`MAX_TIMESTAMP` from version 7)."""
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 """Topics that brokers keep for themselves; brokers before 0.10 do not mark them as internal."""
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
-"""Spark's placeholders in offset JSON: the end of a partition, and its beginning."""
+"""Spark's placeholders in offset JSON for the end and the beginning of a partition."""
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp. The numbers are those of Spark's ``timestampType`` column."""
+    """Who set a record's timestamp; numbered as in Spark's ``timestampType`` column."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class IsolationLevel(IntEnum):
-    """Whether a fetch sees records of open and aborted transactions. The numbers are the protocol's."""
+    """Whether a fetch sees records of open and aborted transactions; numbered as in the protocol."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 NO_BROKER = -1
-"""The ``broker`` of a partition that does not belong to one broker: all partitions since 0.8."""
+"""``broker`` of a partition that no single broker owns: all partitions since 0.8."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; printed as ``topic-partition``, as in Kafka's own messages.
+    """A partition of a topic; printed as ``topic-partition``, in 0.7 as ``topic-broker-partition``.
 
-    In 0.7 each broker has its own partitions: ``broker`` is the one this belongs to, and it is printed as
-    ``topic-broker-partition``. Since 0.8 ``broker`` is `NO_BROKER`.
+    In 0.7 each broker has its own partitions; since 0.8 ``broker`` is `NO_BROKER`.
     """
 
     topic: str
@@ -58,20 +57,20 @@ class TopicPartition(NamedTuple):
 
     @property
     def number(self) -> str:
-        """The name within the topic, as in JSON and ZooKeeper: ``partition`` or ``broker-partition``."""
+        """Name within the topic, as in JSON and ZooKeeper: ``partition`` or ``broker-partition``."""
         return str(self.partition) if self.broker == NO_BROKER else f"{self.broker}-{self.partition}"
 
 
 Header = tuple[str, "bytes | None"]
-"""A record's header: name (may repeat) and value."""
+"""Name (may repeat) and value of a record's header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message as read from a log of any generation.
+    """A message read from a log of any generation.
 
-    ``next_offset`` is where reading continues: ``offset + 1`` since 0.8, one frame further in 0.7.
-    ``timestamp`` is in milliseconds since the epoch, `NO_TIMESTAMP` if the format has none.
+    ``next_offset`` is where reading continues: ``offset + 1`` since 0.8, the next frame in 0.7.
+    ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`.
     """
 
     offset: int
@@ -85,7 +84,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A message to be written; ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`."""
+    """A message to write; ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`."""
 
     value: bytes | None
     key: bytes | None = None

@@ -1,4 +1,4 @@
-"""The command line of the connector, ``kafkalog``: one module for each group of commands."""
+"""The connector's command line ``kafkalog``, with one module per group of commands."""
 
 from pyspark_kafkalog.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The ``kafkalog`` application: its commands, and the exit code of each error."""
+"""The ``kafkalog`` application: commands, and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Exit codes: 0 success, 1 an error of the cluster, a ledger or a disk, 2 a wrong 
 
 
 def flowing(text: str) -> str:
-    """Each paragraph on one line: typer would keep the line breaks of the source."""
+    """Join each paragraph into a line: typer would keep the source's line breaks."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
@@ -99,7 +99,7 @@ app.command("compact", epilog=COMPACT_EPILOG)(compact)
 
 
 def main() -> None:
-    """The console script: an error is one line on standard error and an exit code."""
+    """Console script: an error is one line on standard error and an exit code."""
     try:
         app()
     except KafkaError as e:

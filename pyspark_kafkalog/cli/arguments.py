@@ -1,4 +1,4 @@
-"""What commands share: options, the connection, and partitions and positions as a user writes them."""
+"""Shared by commands: options, the connection, partitions and positions as users write them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ C = TypeVar("C", bound=ClientConfig)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
-"""Environment variable of --bootstrap-server."""
 Servers = Annotated[
     str,
     typer.Option(
@@ -50,7 +49,6 @@ Servers = Annotated[
 DEFAULT_SERVER = "127.0.0.1:9092"
 
 _COMMAND_CONFIG = "KAFKALOG_COMMAND_CONFIG"
-"""Environment variable of --command-config."""
 _CommandConfig = Annotated[
     Path | None,
     typer.Option(
@@ -72,7 +70,7 @@ Partitions = Annotated[
 
 
 class ClusterCommands(typer.Typer):
-    """Commands of which those with a ``server`` also have --command-config, which `client_config` reads."""
+    """Adds --command-config to commands with a ``server``; `client_config` reads it."""
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[F], F]:
         register = super().command(*args, **kwargs)
@@ -107,21 +105,21 @@ def _with_command_config(command: F) -> F:
 
 
 def command_properties() -> dict[str, str]:
-    """The properties of the file that --command-config names; empty without it."""
+    """Properties in the file of --command-config; empty without it."""
     file = _properties_file.get()
     return load_properties(file) if file is not None else {}
 
 
 def old_brokers() -> dict[str, str]:
-    """Client properties for the broker version in KAFKALOG_BROKER_VERSION; empty if it is not set."""
+    """Client properties for the version in KAFKALOG_BROKER_VERSION; empty if unset."""
     release = os.environ.get(_RELEASE, "").strip()
     return {"broker.version.fallback": release, "api.version.request": "false"} if release else {}
 
 
 def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
-    """The configuration of a client of ``server``; ``source`` names the ``given`` properties in errors.
+    """Configuration of a client of ``server``; ``source`` names the ``given`` properties in errors.
 
-    `InvalidConfig` names the option or variable that the user set.
+    Raises `InvalidConfig` with the option or variable that the user set.
     """
     option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
     try:
@@ -141,7 +139,6 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
 
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
-    """A `Cluster` that is closed at the end of the block."""
     cluster = Cluster(client_config(ClientConfig, server, {}))
     try:
         yield cluster
@@ -150,7 +147,7 @@ def connected(server: str) -> Iterator[Cluster]:
 
 
 def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:
-    """A topic's metadata; raises `KafkaError` if it does not exist or cannot be described."""
+    """A topic's metadata. Raises `KafkaError` if it does not exist or cannot be described."""
     topic = cluster.metadata([name], refresh=refresh).topics[name]
     if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         raise error_for(topic.error, f"topic {name!r}: {topic.error.name}")
@@ -160,7 +157,7 @@ def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicM
 
 
 def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
-    """The partitions of a topic, or only the ``wanted`` ones, all of which must exist."""
+    """All partitions of a topic, or the ``wanted`` ones, which must exist."""
     have = sorted(found_topic(cluster, name).partitions)
     missing = sorted(set(wanted or ()) - set(have))
     if missing:
@@ -171,7 +168,7 @@ def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None)
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
-    """Parse the values of a repeated option of the form ``name=value``; ``option`` is its name for errors."""
+    """Parse the values of a repeated option ``name=value``; ``option`` is its name for errors."""
     found = []
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -182,12 +179,12 @@ def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
 
 
 def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """As `pairs`, as a dictionary: the last value of a name wins."""
+    """`pairs` as a dictionary; the last value of a name wins."""
     return {name: value.strip() for name, value in pairs(texts, option)}
 
 
 def separator_bytes(text: str) -> bytes:
-    """The key separator, with backslash-t for a tab; it may neither be empty nor hold a line break."""
+    """The key separator, with backslash-t for a tab; neither empty nor with a line break."""
     data = text.replace("\\t", "\t").encode()
     if not data or b"\n" in data:
         raise typer.BadParameter(f"{text!r} cannot be a key separator", param_hint="--key-separator")
@@ -200,7 +197,7 @@ def speaks_07(options: Mapping[str, str]) -> bool:
 
 
 FORMS = "earliest, latest, an offset, -N (N before the end), timestamp:MS or an ISO 8601 time since 1970"
-"""The forms that `parse_position` takes, for help texts and errors."""
+"""Forms accepted by `parse_position`, for help texts and errors."""
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _TIMESTAMP = "timestamp:"
@@ -223,7 +220,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The first record at or after a time in milliseconds; or ListOffsets' -2 (earliest) or -1 (latest)."""
+    """The first record at or after a time in milliseconds; -2 is earliest, -1 latest, as in ListOffsets."""
 
     timestamp_ms: int
 
@@ -249,8 +246,9 @@ def parse_position(text: str, option: str) -> Position:
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds since the epoch of ``timestamp:MS`` or of an ISO 8601 time; None if it is neither, or
-    before 1970: brokers give negative times other meanings.
+    """Milliseconds since the epoch of ``timestamp:MS`` or an ISO 8601 time; None for other text.
+
+    Also None before 1970, because brokers give negative times other meanings.
     """
     if text.startswith(_TIMESTAMP):
         digits = text.removeprefix(_TIMESTAMP)
@@ -274,7 +272,7 @@ def resolve(
 ) -> dict[TopicPartition, int]:
     """The offset of ``position`` in each partition; the end if no record is that late.
 
-    For a time, brokers before 0.10.1 may answer with an earlier offset: see `list_offsets`.
+    For a time, brokers before 0.10.1 may return an earlier offset: see `list_offsets`.
     """
     if isinstance(position, Offset):
         return dict.fromkeys(partitions, position.offset)
@@ -299,14 +297,12 @@ _OFFSET = re.compile(r"[0-9]{1,19}")
 
 
 def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition, int]:
-    """The offsets in a file with lines ``topic,partition,offset``, as of `groups reset --csv`.
+    """Read lines ``topic,partition,offset``, as `groups reset --csv` writes them.
 
-    kafka-consumer-groups.sh may name the group first. A partition of 0.7 is ``broker-partition``.
+    kafka-consumer-groups.sh may put the group first; lines of groups other than ``group`` are skipped, and
+    with None the file must have no groups. A 0.7 partition is ``broker-partition``.
 
-    Lines of another group than ``group`` are left out; with None the file must have no groups.
-
-    Raises:
-        InvalidConfig: a line is something else, a partition is there twice, or nothing is there.
+    Raises `InvalidConfig` for other lines, a repeated partition, or an empty result.
     """
     found: dict[TopicPartition, int] = {}
     try:

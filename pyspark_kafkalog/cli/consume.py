@@ -1,6 +1,6 @@
-"""``kafkalog consume``: write the records of a topic, or those a group gives this member, to standard output.
+"""``kafkalog consume``: write records of a topic, or of a group member's partitions, to standard output.
 
-The command comes first, then `read_ranges`, which reads and decodes ranges of offsets without Spark.
+`read_ranges` reads and decodes ranges of offsets without Spark.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 Batches = Iterator[list[Record]]
 
 Skipped = Callable[[TopicPartition, int, int], object]
-"""Called with a partition and the range ``[start, end)`` of corrupt offsets that is skipped."""
+"""Called with a partition and the range ``[start, end)`` of skipped corrupt offsets."""
 
 _FETCHED_BYTES = 128 << 20
 _ANSWERS = 3
-"""A fetcher keeps its last two answers while the next one is fetched."""
+"""A fetcher keeps its last two responses while it fetches the next."""
 
 _LEAST_FETCH_BYTES = 64 << 10
 
 _POLL_SECONDS = 0.2
 _NEW_PARTITIONS_SECONDS = 10.0
-"""How often ``--follow`` looks for more records, and for more partitions."""
+"""How often ``--follow`` looks for records, and for partitions."""
 
 _GROUP_POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0
@@ -218,7 +218,7 @@ def consume(
 def _check_for_group(
     from_: str, to: str | None, partition: list[int] | None, on_corrupt_batch: OnCorrupt
 ) -> None:
-    """Raise `InvalidConfig` for options that a member of a group cannot have."""
+    """Raise `InvalidConfig` for options that do not apply to group members."""
     if from_.strip().lower() not in ("earliest", "latest"):
         raise InvalidConfig(
             f"--from {from_}: with --group it is earliest or latest, where nothing is committed; "
@@ -234,7 +234,7 @@ def _check_for_group(
 
 
 def _discard_output() -> None:
-    """The reader, such as head, is done. Discard the buffer, or Python fails on it again at exit."""
+    """The reader, such as head, is done: discard the buffer, or Python fails on it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -251,7 +251,7 @@ def _copy(
     follow: bool,
     quiet: bool,
 ) -> None:
-    """Write the ranges and, with ``follow``, what is appended after them until interrupted."""
+    """Write the ranges and, with ``follow``, later records until interrupted."""
     try:
         if not output.full:
             reader.read(ranges, output, quiet=quiet or follow)
@@ -265,8 +265,6 @@ def _copy(
 
 
 class _Skipped:
-    """*Not thread-safe.* Reports skipped ranges on standard error and counts their offsets."""
-
     def __init__(self) -> None:
         self.offsets = 0
 
@@ -276,7 +274,7 @@ class _Skipped:
 
 
 class _Reader:
-    """*Not thread-safe.* The partitions that one command reads."""
+    """*Not thread-safe.* The partitions that a command reads."""
 
     def __init__(
         self,
@@ -291,21 +289,20 @@ class _Reader:
         self.partitions = chosen_partitions(cluster, topic, wanted)
 
     def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
-        """The ranges to read, up to the current end at most.
+        """The ranges to read, at most up to the current end.
 
-        `OffsetOutOfRange` if they start before the first offset or, with ``follow``, after the end.
+        Raises `OffsetOutOfRange` if they start before the first offset or, with ``follow``, after the end.
         """
         begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
         for tp in self.partitions:
             if not isinstance(start, Offset):
-                # Retention may have advanced since; a time may be that of an open transaction.
+                # Retention may have advanced since; a time may be in an open transaction.
                 begins[tp] = min(max(begins[tp], firsts[tp]), lasts[tp])
             if begins[tp] < firsts[tp] or (follow and begins[tp] > lasts[tp]):
                 raise OffsetOutOfRange(str(tp), begins[tp], firsts[tp], lasts[tp])
         return {tp: (begins[tp], min(stops[tp], lasts[tp])) for tp in self.partitions}
 
     def read(self, ranges: Ranges, output: RecordOutput, *, quiet: bool) -> None:
-        """Write the records of ``ranges``."""
         total = sum(max(end - start, 0) for start, end in ranges.values())
         reached = {tp: start for tp, (start, _) in ranges.items()}
         done = 0
@@ -321,9 +318,9 @@ class _Reader:
                     show(done)
 
     def follow(self, reached: dict[TopicPartition, int], output: RecordOutput) -> None:
-        """Write what is appended after ``reached`` until the output is full.
+        """Write records after ``reached`` until the output is full.
 
-        `OffsetOutOfRange` if a log now ends before ``reached``: it was truncated or recreated.
+        Raises `OffsetOutOfRange` if a log now ends before that: it was truncated or recreated.
         """
         look = time.monotonic() + _NEW_PARTITIONS_SECONDS
         while not output.full:
@@ -343,7 +340,7 @@ class _Reader:
             reached.update({tp: end for tp, (_, end) in news.items()})
 
     def _new_partitions(self) -> dict[TopicPartition, int]:
-        """Partitions added to the topic since; they are read from their first offset."""
+        """Start offsets of partitions added to the topic since."""
         now = found_topic(self._cluster, self._topic, refresh=True).partitions
         new = [tp for number in now if (tp := TopicPartition(self._topic, number)) not in self.partitions]
         self.partitions += new
@@ -354,12 +351,11 @@ class _Reader:
 
 
 def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *, follow: bool) -> None:
-    """Write records of ``topic`` until this member's partitions end; with ``follow`` until SIGTERM or Ctrl-C.
+    """Write this member's records up to the end at assignment; with ``follow`` until SIGTERM or Ctrl-C.
 
-    A partition ends where it ended when the member got it. Offsets are committed after their records are
-    written, so that a reader that goes away, such as head, loses none.
+    Offsets are committed after their records are written, so a reader such as head that ends loses none.
     """
-    # Ended by SIGTERM too the member leaves, so that others need not wait for its session to end.
+    # On SIGTERM too the member leaves, so that others need not wait for its session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Consumer(replace(config, enable_auto_commit=False)) as consumer:
         if not consumer.partitions_for(topic):
@@ -395,14 +391,13 @@ def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *
 def read_ranges(
     cluster: Cluster, ranges: Ranges, config: ConsumerConfig, on_skip: Skipped | None = None
 ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    """The records of all ``ranges``, one batch at a time: one fetch answer of each partition in turn.
+    """The records of all ``ranges`` in batches; takes one fetch response per partition in turn.
 
     Fetched data is limited to 128 MiB in all, but at least 64 KiB per partition; batches are decoded one at a
     time. Corrupt batches are skipped if ``on_skip`` is given.
 
-    Raises:
-        OffsetOutOfRange: offsets of a range are not, or no longer, in the log.
-        KafkaError: a leader could not be read in time, or a batch is corrupt and ``on_skip`` is None.
+    Raises `OffsetOutOfRange` if the log lacks some offsets, and another `KafkaError` if a leader cannot be
+    read in time or a batch is corrupt.
     """
     share = _FETCHED_BYTES // (_ANSWERS * max(len(ranges), 1))
     least = min(config.max_partition_fetch_bytes, max(share, _LEAST_FETCH_BYTES))
@@ -434,10 +429,10 @@ class _Partition:
     on_skip: Skipped | None
     reached: int = -1
     faults: list[KafkaError] = field(default_factory=list)
-    """Corruption found in the current answer."""
+    """Corruption found in the current response."""
 
     def answers(self) -> Iterator[Batches]:
-        """One iterator for each fetch answer, to be exhausted before the next is taken."""
+        """One iterator per fetch response; exhaust it before taking the next."""
         self.reached = self.start
         while self.reached < self.end:
             fetcher = PartitionFetcher(self.cluster, self.tp, self.reached, self.end, config=self.config)
@@ -511,7 +506,7 @@ class _Partition:
 
 
 def _check_gap(tp: TopicPartition, position: int, fetched: Fetched) -> None:
-    """Raise if retention deleted offsets between two fetches. Gaps above the log start are compaction's."""
+    """Raise if retention deleted offsets between two fetches; compaction leaves gaps above the log start."""
     if fetched.log_start_offset <= position:
         return
     first = next(message_set.frames(fetched.data), None)

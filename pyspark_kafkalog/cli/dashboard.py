@@ -1,5 +1,6 @@
-"""``kafkalog dashboard`` and ``top``: what a cluster and the loads of a ledger are doing, as a page and in
-the terminal. The cluster is asked by Kafka's protocol.
+"""``kafkalog dashboard`` and ``top``: state of a cluster and of loads, as a page and in the terminal.
+
+Uses Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ kafkalog top -b localhost:9092 --once
 
 _LEAST_SECONDS = 0.5
 _NUMBERS_WIDTH = 52
-"""Of the columns after the first of a table."""
+"""Width of the columns after a table's first."""
 
 _CLEAR = "\x1b[H\x1b[J"
 
@@ -90,7 +91,7 @@ def dashboard(
     address = parse_listener(listen, "--listen")
     with connected(server) as cluster:
         snapshots = ClusterSnapshots(cluster, ledger)
-        snapshots.take()  # a wrong address is an error at once
+        snapshots.take()  # so that a wrong address is an error at once
         title = f"kafkalog: {', '.join(server.split(','))}"
         status = StatusServer(address, snapshots.take, health=lambda: None, title=title)
         if not status.is_loopback:
@@ -148,7 +149,7 @@ def _keep_showing(snapshots: ClusterSnapshots, now: Snapshot, seconds: float) ->
 
 @contextmanager
 def _client_errors_only() -> Iterator[None]:
-    """Leave out the client's warnings for as long as this is open: the screen says what they warn of."""
+    """Suppress the client's warnings meanwhile: the screen shows the problem."""
     client = logging.getLogger("pyspark_kafkalog.client")
     before = client.level
     client.setLevel(logging.ERROR)
@@ -159,10 +160,9 @@ def _client_errors_only() -> Iterator[None]:
 
 
 def lines_of(now: Snapshot, rates: Rates, *, rows: int, columns: int = 100, failure: str = "") -> list[str]:
-    """The screen, in about so many lines: the busiest topics and the groups with the largest lag.
+    """The screen in about ``rows`` lines: the busiest topics and the groups with the largest lag.
 
-    ``failure`` is why there is no newer snapshot. No line has a control character. The tables fit into 80
-    columns or more.
+    ``failure`` is why there is no newer snapshot. Lines have no control characters; tables fit 80 columns.
     """
     at = datetime.fromtimestamp(now.at_ms / 1000).astimezone().strftime("%H:%M:%S")
     width = min(max(columns - _NUMBERS_WIDTH, 16), 40)
@@ -222,19 +222,20 @@ def _lag(lag: int | None) -> str:
 
 
 _ASK_SECONDS = 10.0
-"""Most time for each part of a snapshot."""
+"""Time limit for each part of a snapshot."""
 
 Ends = Mapping[TopicPartition, int]
 Known = Mapping[TopicPartition, PartitionStatus]
 
 
 class ClusterSnapshots:
-    """*Not thread-safe.* Asks a cluster, and the ledgers at ``place`` if given. What one part of it does
-    not answer is a problem of the snapshot, not its end.
+    """*Not thread-safe.* Snapshots of a cluster, and of the ledgers at ``place`` if given.
+
+    A part that fails is listed in the snapshot's problems.
     """
 
     def __init__(self, cluster: Cluster, place: str | None = None) -> None:
-        """Raises `KafkaError` if there cannot be ledgers at ``place``."""
+        """Raises `KafkaError` if ``place`` cannot hold ledgers."""
         self._cluster = cluster
         self._loads: LedgerLoads | None = None
         if place is not None:
@@ -242,7 +243,7 @@ class ClusterSnapshots:
         self._problems: list[str] = []
 
     def take(self) -> Snapshot:
-        """The present. Raises `KafkaError` if no broker answers."""
+        """The current state. Raises `KafkaError` if no broker responds."""
         self._problems = []
         cluster = self._cluster
         metadata = cluster.metadata(None, refresh=True, deadline=self._deadline())
@@ -282,7 +283,7 @@ class ClusterSnapshots:
         return {tp: one.offset for tp, one in found.items()}
 
     def _sizes(self, brokers: Iterable[int]) -> dict[TopicPartition, int]:
-        """Of the largest replica."""
+        """Size of the largest replica."""
         sizes: dict[TopicPartition, int] = {}
         for node_id in brokers:
             try:
@@ -324,7 +325,7 @@ class ClusterSnapshots:
 
 
 def _brokers(metadata: ClusterMetadata) -> Iterable[BrokerStatus]:
-    """The live ones, and those that have partitions without being live."""
+    """Live brokers, and those that own partitions without being live."""
     led: Counter[int] = Counter()
     away: Counter[int] = Counter()
     for topic in metadata.topics.values():
@@ -359,10 +360,10 @@ def _topics(
 
 
 class LedgerLoads:
-    """*Thread-safe: its only state is its place.* The loads that have a ledger there."""
+    """*Thread-safe: immutable.* The loads with a ledger at a place."""
 
     def __init__(self, place: str) -> None:
-        """Raises `KafkaError`: nothing can be read at ``place``."""
+        """Raises `KafkaError` if ``place`` cannot be read."""
         from pyspark_kafkalog.ledger.stores.local_store import LocalStore
         from pyspark_kafkalog.ledger.stores.locations import open_store
 
@@ -373,7 +374,7 @@ class LedgerLoads:
         self._place = place
 
     def take(self, metadata: ClusterMetadata, known: Known, problems: list[str]) -> Iterable[LoadStatus]:
-        """The loads; what one of them does not tell goes to the ``problems``."""
+        """The loads; failures are added to ``problems``."""
         from pyspark_kafkalog.ledger.ledger import Ledger
 
         try:
@@ -412,7 +413,7 @@ class LedgerLoads:
 
 
 def _is_same_topic(position: Position, metadata: ClusterMetadata) -> bool:
-    """Whether the cluster has the topic that the load read, as far as topic ids say so."""
+    """Whether the cluster has the topic that the load read, as far as topic ids tell."""
     topic = metadata.topics.get(position.topic)
     return topic is not None and ("" in (position.topic_id, _id(topic)) or position.topic_id == _id(topic))
 

@@ -1,4 +1,4 @@
-"""``kafkalog groups`` and ``transactions``: what coordinators keep of consumer groups and producers."""
+"""``kafkalog groups`` and ``transactions``: state that coordinators keep of consumers and producers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="Print the new offsets as lin
 
 _SECONDS = r"(\d+(?:\.\d+)?)S"
 _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)?")
-"""As ``--by-duration`` of kafka-consumer-groups.sh: ISO 8601 up to days."""
+"""ISO 8601 up to days, as ``--by-duration`` of kafka-consumer-groups.sh."""
 
 
 @groups.command("list", epilog="Example: kafkalog groups list --json | jq -r .group")
@@ -265,7 +265,7 @@ def reset(
 def _check_chosen(
     topic: str | None, all_topics: bool, partition: list[int] | None, from_file: Path | None
 ) -> None:
-    """Raise `InvalidConfig` unless it is clear which partitions are meant."""
+    """Raise `InvalidConfig` unless the options select partitions in one way."""
     if (from_file is None) != (bool(topic) != all_topics) or (
         from_file is not None and (topic or all_topics)
     ):
@@ -289,7 +289,7 @@ def _partitions_to_reset(
     listed: Mapping[TopicPartition, int] | None,
     stored: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Those of the file, of the topic, or all with a committed offset; the first two must exist."""
+    """Partitions of the file, of the topic, or all with a committed offset; the first two must exist."""
     if listed is not None:
         partitions = sorted(listed)
         for name in {tp.topic for tp in partitions}:
@@ -342,7 +342,7 @@ def delete_offsets(
 
 
 def _check_empty(cluster: Cluster, group: str) -> None:
-    """Raise `KafkaError` if the group has members: they would not notice, and commit over it."""
+    """Raise `KafkaError` if the group has members, which would overwrite the offsets."""
     try:
         found = describe_group(cluster, group)
     except UnsupportedVersion:  # brokers before 0.9 have no members
@@ -371,7 +371,7 @@ def _shifted(
 
 
 def _duration_ms(text: str) -> int:
-    """Milliseconds of ``P1DT2H30M5S``, of which any part may be left out."""
+    """Milliseconds of ``P1DT2H30M5S``, with any parts left out."""
     found = _DURATION.fullmatch(text.strip().upper())
     if found is None or not any(found.groups()):
         raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")

@@ -1,6 +1,6 @@
 """``kafkalog history``, ``verify``, ``gc``, ``rewind`` and ``compact``: the ledgers of loads.
 
-Only ``compact`` starts Spark, and only the commands import what they need: asking a ledger is quick.
+Only ``compact`` starts Spark, and commands import only what they need, so that they start fast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def words(text: str) -> None:
-    """Tell the user something that is not the command's result."""
+    """Print a message that is not the command's result."""
     typer.echo(text, err=True)
 
 
@@ -107,12 +107,12 @@ def history(
 
 
 def _output_row(output: LoadOutput) -> dict[str, object]:
-    """Its fields; only those of compactions have what they replaced."""
+    """The fields; only compactions list what they replaced."""
     return {name: value for name, value in asdict(output).items() if name != "replaces" or value}
 
 
 def say_pending(plan: Plan) -> None:
-    """Tell the user of a plan that was left without a commit."""
+    """Tell the user about a plan without a commit."""
     count = counted(sum(p.end - p.start for p in plan.partitions), unit_of(plan.partitions[0].key))
     words(
         f"load {plan.number} was planned at {plan.created} and not committed: {count}. "
@@ -147,7 +147,7 @@ _RARE = ("skipped", "missing")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """The names of columns but for those that few loads have something to say in, and none of these does."""
+    """Column names without the rare ones that have no values here."""
     return [name for name in names if name not in _RARE or any(row[name] for row in rows)]
 
 
@@ -156,7 +156,7 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         "load": commit.number,
         "at": commit.created,
         "mode": commit.mode,
-        # Negative where no receipts were left.
+        # Negative if no receipts were left.
         "records": commit.records if commit.records >= 0 else None,
         "bytes": commit.bytes if commit.bytes >= 0 else None,
         "skipped": commit.skipped,
@@ -168,7 +168,7 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
 
 
 def _from_here(place: str) -> str:
-    """A path below the current directory as one from there, so that tables stay narrow."""
+    """Shorten a path below the current directory, so that tables stay narrow."""
     return place.removeprefix(f"{Path.cwd()}/")
 
 
@@ -298,11 +298,7 @@ def _age_ms(text: str) -> int:
 
 
 def open_ledger(name: str, offsets: str) -> Ledger:
-    """The ledger of a load that exists.
-
-    Raises:
-        InvalidConfig: there is none of that name; the text says which there are.
-    """
+    """The ledger of an existing load. Raises `InvalidConfig` with the known names."""
     from pyspark_kafkalog.errors import InvalidConfig
     from pyspark_kafkalog.ledger.ledger import Ledger
 
@@ -388,7 +384,7 @@ def rewind(
 
 
 def _changes_nothing(ledger: Ledger, found: Rewind, *, gives_up_plan: bool) -> bool:
-    """Whether the rewind leads to where the ledger is; one to a commit then still gives up a pending plan."""
+    """Whether the rewind leads to the current positions; rewinding to a commit may still drop a plan."""
     from pyspark_kafkalog.ledger.records import plan_name
 
     pending = ledger.store.exists(plan_name(found.newest + 1))
@@ -435,9 +431,9 @@ def _target(text: str) -> int:
 
 
 def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[TopicPartition, int]:
-    """The offsets of a time in the partitions that were loaded and still exist.
+    """The offsets of a time in the loaded partitions that still exist.
 
-    A partition without so late a record stays where it is.
+    A partition without so late a record keeps its position.
     """
     time_ms = parse_time(text.strip())
     if time_ms is None:
@@ -463,7 +459,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
 
 
 def _read_again(ledger: Ledger, found: Rewind) -> Mapping[TopicPartition, tuple[int | None, int]]:
-    """Per partition the offsets from the next position to the newest one; None is the log's beginning."""
+    """Per partition the offsets from the next position to the newest; None is the log's beginning."""
     starts = {p.key: p.next for p in found.positions}
     now = {p.key: p.next for p in ledger.commit_at(found.newest).positions}
     return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
@@ -520,7 +516,7 @@ def compact(
 
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:
-    """Path, files and bytes of what would be put together."""
+    """Path, number of files and bytes that would be merged."""
     from pyspark_kafkalog.ledger.live_outputs import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
     from pyspark_kafkalog.loads.output_files import read_claim

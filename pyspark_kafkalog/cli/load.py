@@ -1,6 +1,6 @@
-"""``kafkalog load``: plan, start Spark, show how far the tasks are, and say what was loaded where.
+"""``kafkalog load``: plan, start Spark, show progress and the result.
 
-Only the command itself imports what it needs: help is quick.
+Only the command itself imports what it needs, so that help is fast.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0
 
 _LOOK_EVERY_SECONDS = 0.2
 _ASK_EVERY_SECONDS = 2.0
-"""How often a far store is asked for receipts: one request each."""
+"""How often a remote store is listed for receipts: one request each."""
 
 
 def load(
@@ -111,7 +111,7 @@ def load(
 def source_options(
     server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
 ) -> dict[str, str]:
-    """The options of the source for these topics or this pattern, with those ``given`` as name=value."""
+    """Options of the source for topics or a pattern, with those ``given`` as name=value."""
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
@@ -121,13 +121,13 @@ def source_options(
     if not speaks_07(options):
         options.setdefault("kafka.bootstrap.servers", server)
     if not any(name.lower() == "fetchoffset.numretries" for name in options):
-        # Somebody waits: one request.timeout.ms, half a minute in which the client tries again by itself.
+        # Somebody waits: fail after one request.timeout.ms, half a minute in which the client retries itself.
         options["fetchOffset.numRetries"] = "0"
     return options
 
 
 def show_plan(plan: Plan | None, name: str) -> None:
-    """Print the ranges of a plan; None is a plan of nothing."""
+    """Print the ranges of a plan; None if nothing is new."""
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
@@ -148,17 +148,17 @@ def show_plan(plan: Plan | None, name: str) -> None:
 
 
 def unit_of(partition: TopicPartition) -> str:
-    """What offsets count: those of 0.7, which are of a broker's partition, are positions in bytes."""
+    """Unit of offsets: bytes for the partitions of a 0.7 broker."""
     return "offset" if partition.broker == NO_BROKER else "byte"
 
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
-    """The plan that a load would have now, without writing it; None if nothing is new. Needs no Spark."""
+    """The plan that a load would make now, without writing it; None if nothing is new. Needs no Spark."""
     from pyspark_kafkalog.datasource.batch.load_planning import propose as propose_plan
     from pyspark_kafkalog.ledger.ledger import Ledger
 
     ledger = Ledger.at(offsets, name)
-    where = ledger.offsets_path  # absolute, as the source wants it
+    where = ledger.offsets_path  # absolute, as the source requires
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
     cluster = open_cluster(parsed)
@@ -169,11 +169,7 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
 
 
 def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
-    """What ``--to`` names: files, or with a table a database.
-
-    Raises:
-        InvalidConfig: it names neither.
-    """
+    """The target of ``--to``: files, or with a table a database. Raises `InvalidConfig`."""
     if table is None:
         from pyspark_kafkalog.loads.file_table import FileTable
 
@@ -186,11 +182,9 @@ def target_of(to: str, table: str | None, file_format: str, by_time: str | None,
 def run(
     name: str, offsets: str, to: Target, on_pending: str, options: Mapping[str, str], master: str
 ) -> None:
-    """Make one load from its plan to its commit.
+    """Run one load from plan to commit. Raises `InvalidConfig` or `LoadError`.
 
-    Raises:
-        InvalidConfig: an option is wrong.
-        LoadError: it failed; unless the message says otherwise, the next load replays its plan.
+    Unless a `LoadError` says otherwise, the next load replays its plan.
     """
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.loads.load import load as begin_load
@@ -219,10 +213,9 @@ def run(
 
 @contextmanager
 def spark_log() -> Iterator[int]:
-    """A file for the output of Spark and its JVM; kept, and named, if the load fails.
+    """A file for the output of Spark and its JVM; kept, and named in the error, if the load fails.
 
-    Raises:
-        LoadError: for any error of Spark, with the message of our error that caused it, if one did.
+    Raises `LoadError` for any Spark error, with the message of our own error if that caused it.
     """
     import tempfile
 
@@ -249,9 +242,9 @@ def spark_log() -> Iterator[int]:
 
 
 def name_interpreter(master: str) -> None:
-    """Make Spark on this machine use our interpreter instead of any ``python3`` on PATH.
+    """Make local Spark use this interpreter instead of any ``python3`` on PATH.
 
-    PYSPARK_PYTHON takes precedence. On a cluster, executors would look for this machine's path.
+    PYSPARK_PYTHON has precedence. On a cluster, executors would look for this machine's path.
     """
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -275,7 +268,7 @@ def spark_session(master: str, log_fd: int) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
     )
-    # PySpark has no setting for that: the JVM inherits our standard error when it starts.
+    # PySpark has no setting for this: the JVM inherits our standard error when it starts.
     ours = os.dup(2)
     os.dup2(log_fd, 2)
     try:
@@ -286,7 +279,7 @@ def spark_session(master: str, log_fd: int) -> SparkSession:
 
 
 def _reason(text: str) -> str:
-    """The message of our error in the traceback that Spark shows; otherwise the first line of that."""
+    """The message of our error in Spark's traceback, else the first line."""
     raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
     return str(raised[-1]) if raised else text.strip().split("\n")[0]
 

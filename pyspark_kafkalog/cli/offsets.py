@@ -1,4 +1,4 @@
-"""``kafkalog offsets`` and ``kafkalog lag``, and the table that they share with ``groups describe``."""
+"""``kafkalog offsets`` and ``kafkalog lag``, and the table shared with ``groups describe``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _time(text: str) -> int:
 def _at(
     cluster: Cluster, partitions: list[TopicPartition], timestamp: int, isolation: IsolationLevel
 ) -> list[dict[str, Any]]:
-    """The answer of ListOffsets; None if no record is that late."""
+    """The result of ListOffsets; None if no record is that late."""
     found = list_offsets(cluster, dict.fromkeys(partitions, timestamp), isolation=isolation)
     return [
         {
@@ -226,7 +226,7 @@ def _todays_rows(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> Rows:
-    """A row for each partition, with the positions of group and load."""
+    """A row per partition, with the positions of group and load."""
     with connected(server) as cluster:
         stored = stored_offsets(cluster, group) if group is not None else {}
         if group is not None and not stored:
@@ -251,7 +251,7 @@ def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
 
 
 def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:
-    """Refuse a load of one Kafka generation if partitions of the other are asked for."""
+    """Refuse a load of one Kafka generation for partitions of the other."""
     if all((partition.broker != NO_BROKER) == of_brokers for partition in positions):
         return
     raise InvalidConfig(
@@ -265,7 +265,7 @@ def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brok
 def _next(
     cluster: Cluster, positions: Mapping[TopicPartition, Position], row: Mapping[str, Any]
 ) -> int | None:
-    """The load's position in a partition; None if it has not read this topic, or one since recreated."""
+    """The load's position; None if it has not read this topic, or one since recreated."""
     position = positions.get(row["tp"])
     if position is None:
         return None
@@ -285,10 +285,10 @@ def _rows_07(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> list[dict[str, Any]]:
-    """A row for each partition of ``topics``, or of those that the load has positions in.
+    """A row for each partition of ``topics``, or of the load's topics.
 
     Partitions of brokers that are down have no end offset. ``committed`` and ``load_next`` are the positions
-    of group and load, None if they have none.
+    of group and load, or None.
     """
     named = set(topics) or {partition.topic for partition in positions}
     if not named:
@@ -345,7 +345,7 @@ def _row(
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
-    """A row for each partition of the topics in which ``group`` has committed offsets, and for ``also``."""
+    """A row per partition of the topics in which ``group`` has committed offsets, and for ``also``."""
     stored = stored_offsets(cluster, group)
     known = [*stored, *also]
     rows = partition_rows(cluster, {tp.topic for tp in known}, known)
@@ -355,7 +355,7 @@ def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()
 
 
 def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
-    """A row for each partition of ``topics``; ``known`` ones are included even if they no longer exist."""
+    """A row per partition of ``topics``; includes ``known`` ones that no longer exist."""
     seen = cluster.metadata(sorted(topics)).topics
     there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
     return end_rows(cluster, there, {tp for tp in known if tp.topic in topics} - set(there))
@@ -368,7 +368,7 @@ def end_rows(
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> Rows:
-    """A row with the first and the end offset of each partition; None for those that are ``gone``."""
+    """A row with first and end offset per partition; None for those that are ``gone``."""
     first, last = (resolve(cluster, partitions, end, isolation=isolation) for end in (EARLIEST, LATEST))
     return [
         {
@@ -385,8 +385,9 @@ def end_rows(
 def show_positions(
     rows: Rows, more: Sequence[str] = (), *, of_group: bool = True, as_json: bool = False
 ) -> None:
-    """The table of `offsets --group`, `lag` and `groups describe`: the ends of each partition, the group's
-    committed offset and lag, ``more`` columns, and the sums of the lags.
+    """Print the table of `offsets --group`, `lag` and `groups describe`.
+
+    Columns: ends of the partition, the group's committed offset and lag, and ``more``; with sums of the lags.
     """
     columns = ["topic", "partition", "earliest", "latest", *(("committed", "lag") if of_group else ()), *more]
     lags = [column for column in ("lag", "load_lag") if column in columns]
@@ -404,12 +405,12 @@ def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, in
 def stored_offsets(
     cluster: Cluster, group: str, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The offsets that a group has committed, all or those of ``partitions``."""
+    """Committed offsets of a group, all or those of ``partitions``."""
     return {tp: found.offset for tp, found in committed_offsets(cluster, group, partitions).items()}
 
 
 def check_group(cluster: Cluster, group: str) -> None:
-    """Raise `KafkaError` unless the group exists; for groups that have committed nothing."""
+    """Raise `KafkaError` unless the group exists; for groups without committed offsets."""
     try:
         if group in {found.group for found in list_groups(cluster)}:
             return
@@ -419,5 +420,4 @@ def check_group(cluster: Cluster, group: str) -> None:
 
 
 def without_tp(rows: Rows) -> Rows:
-    """The rows without the field that is not printed."""
     return [{name: value for name, value in row.items() if name != "tp"} for row in rows]

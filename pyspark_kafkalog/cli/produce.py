@@ -114,7 +114,7 @@ def produce(
 
 
 class InputLine(NamedTuple):
-    """Where a record came from; line 0 is the whole file."""
+    """Origin of a record; line 0 is the whole file."""
 
     file: str
     line: int
@@ -124,20 +124,18 @@ class InputLine(NamedTuple):
 
 
 class _WrongInput(Exception):
-    """The input at a place is not a valid record."""
-
     def __init__(self, place: InputLine, why: str) -> None:
         super().__init__(f"{place}: {why}")
 
 
 Drafts = Iterator[tuple[InputLine, int, Draft]]
-"""Where each record came from, how many bytes of input it took, and the record."""
+"""Origin of each record, its bytes of input, and the record."""
 
 
 class _Run:
     """The records of one command, and their outcome.
 
-    *Not thread-safe*, but for `_settled`: the producer's callback thread alone calls it, and alone changes
+    *Not thread-safe*, except `_settled`, which only the callback thread calls, and which alone changes
     ``delivered``, ``bytes``, ``failed`` and ``failures``.
     """
 
@@ -153,7 +151,7 @@ class _Run:
         self._began = time.monotonic()
 
     def send(self, read: Callable[[str, BinaryIO, int], Drafts]) -> None:
-        """Send the input; returns when every record is delivered or has failed."""
+        """Send the input; returns when every record is settled."""
         total, done, next_done = self._input_bytes(), 0, 0
         # A progress bar would disturb typing.
         quiet = self._quiet or (total is None and sys.stdin.isatty())
@@ -233,7 +231,6 @@ class _Run:
         self.failed += 1
 
     def _input_bytes(self) -> int | None:
-        """Size of the input; None if unknown."""
         if any(not path.is_file() for path in self._files):
             return None
         return sum(path.stat().st_size for path in self._files)

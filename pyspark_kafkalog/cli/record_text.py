@@ -1,13 +1,12 @@
-"""Records as standard output has them: values, or each as one line of JSON, which can be read back.
+"""Records as text: values, or JSON lines that can be read back.
 
 ::
 
     {"topic": "flights", "partition": 0, "offset": 7, "timestamp": 1700000000000,
      "key": "JFK", "value": {"base64": "AP8="}, "headers": [["trace", "1"]]}
 
-Keys, values and header values are text if their bytes are UTF-8, else an object with the one field
-``base64``; null is null. ``timestamp`` is in milliseconds, null if the record has none. ``headers`` is a
-list of pairs because a name may repeat.
+Keys, values and header values are text if they are UTF-8, else an object with the field ``base64``; null is
+null. ``timestamp`` is in milliseconds, null if absent. ``headers`` is a list of pairs: names may repeat.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _WRITTEN = frozenset({"partition", "timestamp", "key", "value", "headers"})
 _IGNORED = frozenset({"topic", "offset"})
-"""Fields of a record that was read; ignored when it is produced."""
+"""Fields written by consume that produce ignores."""
 
 _BASE64 = "base64"
 
@@ -35,7 +34,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 class Draft(NamedTuple):
-    """A record to be produced; the producer chooses a partition or timestamp that is None."""
+    """A record to produce; the producer fills in a partition or timestamp that is None."""
 
     value: bytes | None
     key: bytes | None = None
@@ -54,7 +53,7 @@ RecordText = Callable[[TopicPartition, "Record | ConsumerRecord"], bytes]
 
 
 class RecordOutput:
-    """*Not thread-safe.* Writes and counts records, at most ``limit`` of them."""
+    """*Not thread-safe.* Writes and counts records, at most ``limit``."""
 
     def __init__(self, file: BinaryIO, write: RecordText, limit: int | None) -> None:
         self._file, self._write, self._limit = file, write, limit
@@ -62,7 +61,7 @@ class RecordOutput:
 
     @property
     def room(self) -> int | None:
-        """How many more records are wanted; None is no limit."""
+        """Records still wanted; None is no limit."""
         return None if self._limit is None else self._limit - self.records
 
     @property
@@ -82,7 +81,7 @@ class RecordOutput:
 
 
 def writer(form: Format, key_separator: str | None) -> RecordText:
-    """How records are written in this form; ``key_separator`` is for values."""
+    """Writer of this form; ``key_separator`` is for values."""
     if form is Format.JSON:
         return lambda tp, record: to_json(tp, record).encode() + b"\n"
     if form is Format.RAW:
@@ -94,7 +93,6 @@ def writer(form: Format, key_separator: str | None) -> RecordText:
 
 
 def to_json(tp: TopicPartition, record: Record | ConsumerRecord) -> str:
-    """The record as one line, without a line break."""
     return _encode(
         {
             "topic": tp.topic,
@@ -109,7 +107,7 @@ def to_json(tp: TopicPartition, record: Record | ConsumerRecord) -> str:
 
 
 def from_json(line: bytes) -> Draft:
-    """Parse what `to_json` writes, ignoring topic and offset; `ValueError` says what is wrong with a line."""
+    """Parse `to_json`'s output, ignoring topic and offset. Raises `ValueError` for an invalid line."""
     try:
         fields = json.loads(line)
     except UnicodeDecodeError as e:
@@ -183,6 +181,6 @@ def _headers(given: Any) -> list[Header]:
 
 
 def _kind(given: Any) -> str:
-    """The JSON given, shortened for errors."""
+    """The JSON, shortened for errors."""
     text = json.dumps(given)
     return text if len(text) <= 40 else f"{text[:37]}..."

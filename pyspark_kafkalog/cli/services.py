@@ -1,4 +1,4 @@
-"""``kafkalog mirror`` and ``kafkalog zookeeper``: what runs on this machine until it is stopped."""
+"""``kafkalog mirror`` and ``kafkalog zookeeper``: commands that run until stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ kafkalog mirror --quiet conf/mirror.properties 2> mirror.log
 
 _POLL_SECONDS = 0.2
 _RATE_SECONDS = 5.0
-"""The window over which messages per second are averaged."""
+"""Window for messages per second."""
 
 
 def mirror(
@@ -79,13 +79,13 @@ def _asked(number: int, stops: queue.SimpleQueue[int]) -> None:
 
 
 class _Rate:
-    """*Not thread-safe.* Messages per second, lately."""
+    """*Not thread-safe.* Recent messages per second."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = []
 
     def of(self, count: int) -> float:
-        """The rate, now that there are ``count`` in all."""
+        """The rate, with ``count`` messages in all so far."""
         now = time.monotonic()
         self._seen = [(at, had) for at, had in self._seen if at > now - _RATE_SECONDS]
         self._seen.append((now, count))
@@ -110,7 +110,7 @@ def _summary(running: Mirror) -> str:
 
 
 def _undelivered(running: Mirror) -> str:
-    """Messages that the target rejected; lost only with abort.on.send.failure=false."""
+    """Messages rejected by the target; lost only with abort.on.send.failure=false."""
     return f", {counted(running.lost_count, 'message')} not delivered" if running.lost_count else ""
 
 

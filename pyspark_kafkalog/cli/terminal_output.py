@@ -1,4 +1,4 @@
-"""Terminal output: progress bars and status lines on standard error, tables or JSON on standard output."""
+"""Progress bars and status lines on standard error, tables or JSON on standard output."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _REDRAW_SECONDS = 0.1
 _LINE_SECONDS = 10.0
 
 Row = Mapping[str, Any]
-"""Values by column; None is shown as ``-``."""
 
 _COUNTS = frozenset({"offsets", "lag", "load_lag", "records", "bytes"})
-"""Columns with thousands separators; single offsets have none, so that they can be copied into a command."""
+"""Columns with thousands separators; single offsets have none, so that they can be copied."""
 
 _NOTHING = "-"
 _WIDE = 10_000
@@ -33,9 +32,9 @@ _WIDE = 10_000
 def progress(
     what: str, total: int | None, *, in_bytes: bool = False, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A progress bar, if standard error is a terminal. Yields a function to call with the amount done so far.
+    """Show a progress bar if standard error is a terminal; yields a function to call with the amount done.
 
-    ``total`` is None if unknown. The function is cheap enough to be called for every record.
+    ``total`` is None if unknown. The function is cheap enough to call per record.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
@@ -100,7 +99,6 @@ def counted(number: int, what: str) -> str:
 
 
 def size(byte_count: int) -> str:
-    """A number of bytes with its unit."""
     if byte_count < 1000:
         return counted(byte_count, "byte")
     for power, unit in enumerate(("kB", "MB", "GB"), start=1):
@@ -110,7 +108,7 @@ def size(byte_count: int) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal: of control characters, which names may have, it gets the escapes."""
+    """``text`` for a terminal, with control characters escaped."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
@@ -119,7 +117,7 @@ def _printable(one: str) -> str:
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:
-    """Print ``rows``: as a table of ``columns`` with the ``total`` row below, or as JSON with every field."""
+    """Print ``rows`` as a table of ``columns`` with a ``total`` row, or as JSON with every field."""
     if as_json:
         for row in rows:
             text = json.dumps(row, ensure_ascii=False)
@@ -133,7 +131,7 @@ def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: R
 
 
 def _print(columns: Sequence[str], lines: list[list[str]], foot: list[str] | None, width: int | None) -> None:
-    """Print a table with a border; without one if ``width`` is too small; else each row as a block of lines.
+    """Print a table, without a border if ``width`` is too small, else each row as a block of lines.
 
     Cells are never cut or wrapped, so that they can be copied.
     """
@@ -171,13 +169,13 @@ def _table(
         side: Literal["left", "right"] = "right" if lines and numbers else "left"
         table.add_column(column, Text(foot[index] if foot else ""), justify=side, no_wrap=True)
     for line in lines:
-        # Text, because names may contain what looks like markup.
+        # Text, because names may look like markup.
         table.add_row(*map(Text, line))
     return table
 
 
 def _width() -> int | None:
-    """The width of the terminal; None if standard output is not one."""
+    """The terminal's width; None if standard output is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

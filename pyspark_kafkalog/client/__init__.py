@@ -1,7 +1,7 @@
-"""Today's wire for clients: connections, discovery of brokers and leaders, fetching, offsets, groups, admin.
+"""Client side of today's protocol: connections, brokers and leaders, fetching, offsets, groups, admin.
 
-Times are milliseconds, sizes bytes; ``deadline`` arguments bound a whole call, retries included. All calls
-raise, in addition to what they document: `ConnectionLost` if a broker cannot be reached, or gives no answer,
-in time; `InvalidRequest` or `FrameTooLarge` if a response is not valid Kafka; `UnsupportedVersion` if the
-broker does not have the API; `ServerError` for an error code without a class of its own.
+Times are milliseconds, sizes bytes; a ``deadline`` bounds a whole call with its retries. All calls may raise
+`ConnectionLost` if a broker cannot be reached or does not respond in time, `InvalidRequest` or
+`FrameTooLarge` for an invalid response, `UnsupportedVersion` if the broker lacks the API, and `ServerError`
+for an error code without its own class.
 """

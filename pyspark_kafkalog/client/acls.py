@@ -1,7 +1,7 @@
-"""ACLs of a cluster: which there are, new ones, and ones to remove.
+"""List, add and remove ACLs of a cluster.
 
-Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. The brokers need an authorizer;
-without one these raise `ServerError` (SECURITY_DISABLED).
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. If the brokers have no authorizer,
+they raise `ServerError` (SECURITY_DISABLED).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pyspark_kafkalog.security.acls import (
 )
 
 _PATTERNS_SINCE = 1
-"""Before this version (Kafka 2.0) there are literal names only, and filters know no other."""
+"""Before this version (Kafka 2.0) ACLs and filters have literal names only."""
 
 
 def list_acls(
     where: Where, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
 ) -> list[Acl]:
-    """Those that the filter means, all without one; sorted by resource."""
+    """ACLs that match the filter, or all, sorted by resource."""
     with cluster_at(where) as cluster:
         request = DescribeAclsRequest(*(wanted or AclFilter()))
         answer = _ask(cluster, "listing ACLs", lambda _: request, deadline)
@@ -50,9 +50,7 @@ def list_acls(
 
 
 def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = None) -> None:
-    """Have these too; one that there is already stays as it is.
-    Raises `KafkaError`: one is refused, the others may have been added.
-    """
+    """Add ACLs; existing ones stay. Raises `KafkaError` if one is refused; others may have been added."""
     with cluster_at(where) as cluster:
         request = CreateAclsRequest(tuple(AclCreation(*acl) for acl in acls))
 
@@ -65,7 +63,7 @@ def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = N
 
 
 def remove_acls(where: Where, filters: Sequence[AclFilter], *, deadline: Deadline | None = None) -> list[Acl]:
-    """Remove those that the filters mean; which they were."""
+    """Remove the ACLs that match any filter, and return them."""
     with cluster_at(where) as cluster:
         request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))
         answer = _ask(cluster, "removing ACLs", lambda _: request, deadline)
@@ -105,7 +103,7 @@ def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:
 
 
 def _check(doing: str, results: Iterable[Any]) -> None:
-    """Raise the first failure, with the text of all of them."""
+    """Raise the first failure, with the text of all."""
     failed = [each for each in results if each.error_code != ErrorCode.NONE]
     if failed:
         texts = dict.fromkeys(each.error_message or each.error_code.name for each in failed)

@@ -1,7 +1,7 @@
-"""Create, delete, grow, change and describe topics, as requests to the cluster's controller; delete records.
+"""Create, delete, grow, change and describe topics at the cluster's controller; delete records.
 
-Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does
-not undo the others: the error is that of the first failed topic, and its message lists all of them.
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does not undo
+the others: the error is the first topic's, and its message lists all failures.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from pyspark_kafkalog.types import TopicPartition
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 _DEFAULT_SOURCES = frozenset({4, 5})
-"""ConfigSource: a broker's static configuration, and Kafka's own default."""
+"""ConfigSource: a broker's static configuration, and Kafka's default."""
 
 _DEFAULTS_VERSION = 4
-"""Since this version of CreateTopics the broker can choose the numbers of partitions and replicas."""
+"""Since this version of CreateTopics brokers have default numbers of partitions and replicas."""
 
 _TOPIC_STATES_VERSION = 6
 """Since this version DeleteTopics has structs instead of a list of names."""
@@ -53,7 +53,7 @@ _TOPIC_STATES_VERSION = 6
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 uses the broker's default, which a number of partitions has since Kafka 2.4."""
+    """A topic to create; -1 is the broker's default (for partitions since Kafka 2.4)."""
 
     name: str
     partitions: int = -1
@@ -63,7 +63,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property's value; null if it is unset or secret."""
+    """One property; ``value`` is None if unset or secret."""
 
     value: str | None
     is_default: bool
@@ -78,7 +78,7 @@ def create_topics(
     validate_only: bool = False,
     timeout_ms: int = 30_000,
 ) -> None:
-    """Create ``topics``, or only check them; `UnsupportedVersion` if the brokers are too old for it."""
+    """Create ``topics``, or only check them. Raises `UnsupportedVersion` for old brokers."""
     topics = tuple(topics)
 
     def request(connection: Connection) -> CreateTopicsRequest:
@@ -92,7 +92,7 @@ def create_topics(
 
 
 def delete_topics(where: Where, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
-    """Delete topics. Raises `UnknownTopicOrPartition`, ... for those that could not be deleted."""
+    """Delete topics. Raises the error of the first that could not be deleted."""
 
     def request(connection: Connection) -> DeleteTopicsRequest:
         if connection.version(ApiKey.DELETE_TOPICS) < _TOPIC_STATES_VERSION:
@@ -123,11 +123,10 @@ def create_partitions(where: Where, totals: Mapping[str, int], *, timeout_ms: in
 def delete_records(
     where: Where, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
 ) -> dict[TopicPartition, int]:
-    """Delete each partition's records before an offset, -1 for all of them; where it begins then.
+    """Delete each partition's records before an offset (-1: all); returns the new start offsets.
 
-    Raises:
-        OffsetOutOfRange: a partition ends before that. Others may have been changed.
-        ServerError: POLICY_VIOLATION: the topic's ``cleanup.policy`` does not have delete.
+    Raises `OffsetOutOfRange` if a partition ends earlier, and `ServerError` (POLICY_VIOLATION) if the topic's
+    ``cleanup.policy`` lacks delete. Other partitions may have been changed.
     """
 
     def ask(cluster: Cluster, deadline: Deadline) -> dict[TopicPartition, int]:
@@ -163,10 +162,9 @@ def alter_topic_configs(
     delete: Iterable[str] = (),
     timeout_ms: int = 30_000,
 ) -> None:
-    """Set properties of a topic, and let others be the broker's again. Brokers know it since Kafka 2.3.
+    """Set properties of a topic, and reset others to the broker's. Needs Kafka 2.3.
 
-    Raises:
-        UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
+    Raises `UnknownTopicOrPartition` or `InvalidConfig`.
     """
     changes = [
         IncrementalAlterableConfig(key, ConfigOperation.SET, value) for key, value in (set or {}).items()
@@ -188,7 +186,7 @@ def alter_topic_configs(
 def describe_configs(
     where: Where, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
 ) -> dict[str, ConfigEntry]:
-    """The properties of one topic, or of one broker, by name."""
+    """Properties of one topic or one broker, by name."""
     if (topic is None) == (broker is None):
         raise ValueError("describe_configs takes either a topic or a broker")
     kind, name = (_TOPIC_RESOURCE, topic) if topic is not None else (_BROKER_RESOURCE, str(broker))
@@ -219,7 +217,6 @@ def describe_configs(
 
 
 def _creatable(topic: NewTopic, replicas: int) -> CreatableTopic:
-    """``topic`` with ``replicas`` if it does not say how many."""
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
@@ -229,7 +226,7 @@ def _creatable(topic: NewTopic, replicas: int) -> CreatableTopic:
 
 
 def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
-    """The number of replicas to request by default: -1, or 1 from brokers without a default."""
+    """Replicas to request by default: -1, or 1 from brokers without a default."""
     if connection.served(ApiKey.CREATE_TOPICS) is None:
         raise UnsupportedVersion(
             f"{connection.peer}: brokers before Kafka 0.10.1 cannot create topics for clients: use "
@@ -247,7 +244,6 @@ def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
 
 
 def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:
-    """What ``ask`` returns, retried while it fails with a retriable error."""
     deadline = Deadline.after(timeout_ms / 1000, cluster.clock)
     return cluster.retrying(doing, deadline).run(lambda limit: ask(cluster, limit))
 
@@ -276,7 +272,7 @@ def _ask_controller(
 
 
 def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
-    """Raise the first failure, with the text of all of them."""
+    """Raise the first failure, with the text of all."""
     failed = [result for result in results if result.error_code != ErrorCode.NONE]
     if not failed:
         return
@@ -289,5 +285,5 @@ def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
 
 def _text(what: str, name: str, result: Any) -> str:
     said = getattr(result, "error_message", None) or result.error_code.name
-    # The error's text begins with the code's name; some brokers' own messages do as well.
+    # Some brokers' messages begin with the code's name, as the error's text does.
     return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"

@@ -1,4 +1,4 @@
-"""One broker over one transport: versions negotiated, responses matched to requests; and a pool of them."""
+"""One broker over one transport: negotiates versions, matches responses to requests. And a pool of these."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ logger = logging.getLogger(__name__)
 
 
 _FIRST_API_VERSIONS = 3
-"""Every broker since 2.4 knows this version; an older one responds with those it knows."""
+"""Brokers since 2.4 know this version; older ones respond with the versions they know."""
 
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
-"""The oldest version chosen by default. Older ones carry message sets; callers must name them."""
+"""Oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
 _SECURED = ("SSL", "SASL_SSL")
 _TLS_ALERT = 0x1503
-"""The first two bytes of a TLS alert: what a TLS port may answer to plain text."""
+"""First two bytes of a TLS alert, with which a TLS port may answer plain text."""
 
 _SIZE_BYTES = 4
 
 _RENEWED_BETWEEN = 0.85, 0.95
-"""The parts of a login's lifetime between which the next one is made, as Kafka's Java clients do it."""
+"""A login is renewed between these fractions of its lifetime, as in Kafka's Java clients."""
 _LEAST_PAUSE_SECONDS = 1.0
-"""Between logins of one connection: Kafka refuses them sooner."""
+"""Minimum between logins of one connection; Kafka refuses earlier ones."""
 
 _SPOKEN_UP_TO = {
     ApiKey.FETCH: 12,
@@ -61,8 +61,8 @@ _SPOKEN_UP_TO = {
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
 }
-"""The newest version chosen by default. Later ones name topics by their ids, are for brokers, or belong to
-transactions of version 2, where each has an epoch of its own.
+"""Newest version chosen by default. Later ones use topic ids, are for brokers, or belong to transactions of
+version 2, where each has its own epoch.
 """
 
 
@@ -77,17 +77,15 @@ class Ticket:
     frame: bytearray | None = field(default=None, repr=False)
     dropped: bool = False
     bare: bool = False
-    """A message of a login at a broker before Kafka 1.0: it and its answer have no header."""
+    """A login message for a broker before Kafka 1.0, which has no header, nor has its response."""
 
 
 class Connection:
-    """*Not thread-safe: one thread at a time.* One broker, the negotiated versions, requests in flight.
+    """*Not thread-safe.* One broker, the negotiated versions, and the requests in flight.
 
-    Several requests may be in flight; a broker responds in their order, and responses may be
-    received in any order. After a failure the connection is closed and `broken`; open another one.
-
-    With a login whose lifetime is limited, the next request towards its end starts the next login, and
-    requests are held back until it is over.
+    A broker responds in order, but responses may be received in any order. After a failure the connection is
+    closed and `broken`; open another one. If a login expires, a request near its end starts the next login,
+    and requests wait until that is done.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class Connection:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect, request the broker's versions (or use those of ``broker.version.fallback``), log in."""
+        """Connect, negotiate versions (or use ``broker.version.fallback``), log in."""
         self.host, self.port = host, port
         self.peer = peer_name(host, port)
         self.broken = False
@@ -133,7 +131,7 @@ class Connection:
 
     @property
     def unsent(self) -> bool:
-        """True while requests of `send_now` wait for the socket, or for a login."""
+        """Whether requests of `send_now` wait for the socket or for a login."""
         return self.transport.unsent or bool(self._held)
 
     @property
@@ -142,7 +140,7 @@ class Connection:
         return self._waiting[0].sent_at if self._waiting else None
 
     def version(self, key: ApiKey) -> int:
-        """The highest version of an API that both sides support; `UnsupportedVersion` without one."""
+        """Highest version of an API that both sides support. Raises `UnsupportedVersion`."""
         low, high = APIS[key].versions
         low, high = _SPOKEN_SINCE.get(key, low), _SPOKEN_UP_TO.get(key, high)
         if key not in self._versions:
@@ -161,7 +159,7 @@ class Connection:
         return key in self._versions and self._versions[key][1] >= version
 
     def served(self, key: ApiKey) -> tuple[int, int] | None:
-        """The lowest and the highest version of an API that the broker supports; None if none."""
+        """Lowest and highest version of an API at the broker, or None."""
         return self._versions.get(key)
 
     def request(self, message: Any, *, deadline: Deadline | None = None) -> Any:
@@ -170,7 +168,7 @@ class Connection:
         return self.receive(self.send(message, deadline=limit), deadline=limit)
 
     def send(self, message: Any, *, deadline: Deadline | None = None, version: int | None = None) -> Ticket:
-        """Send ``message`` and return as soon as the system has accepted it."""
+        """Send ``message``; returns when the system has accepted it."""
         ticket, parts = self._prepare(message, version)
         try:
             if self._must_hold():
@@ -185,7 +183,7 @@ class Connection:
         return ticket
 
     def receive(self, ticket: Ticket, *, deadline: Deadline | None = None) -> Any:
-        """The response to ``ticket``; those of earlier requests are kept for their own `receive`."""
+        """The response to ``ticket``; keeps those of earlier requests for their own `receive`."""
         limit = self._limit(deadline)
         try:
             while ticket.frame is None:
@@ -199,14 +197,12 @@ class Connection:
             raise
 
     def drop(self, ticket: Ticket) -> None:
-        """Discard the response to ``ticket`` when it arrives."""
         ticket.dropped, ticket.frame = True, None
 
     def send_now(self, message: Any, *, answered: bool = True, version: int | None = None) -> Ticket:
         """Queue ``message`` and send what the socket accepts at once; `flush_now` sends the rest.
 
-        ``answered`` is False for a request without a response (Produce with acks=0). ``version`` defaults to
-        the highest that both sides support.
+        ``answered`` is False for a request without a response (Produce with acks=0).
         """
         ticket, parts = self._prepare(message, version)
         try:
@@ -222,7 +218,7 @@ class Connection:
         return ticket
 
     def flush_now(self) -> bool:
-        """Send what the socket accepts of the queued requests; True when all is sent."""
+        """Send what the socket accepts of the queue; True when all is sent."""
         try:
             return self.transport.send_now()
         except KafkaError:
@@ -230,9 +226,9 @@ class Connection:
             raise
 
     def receive_now(self) -> list[tuple[Ticket, Any]]:
-        """The responses that have arrived, in the order of their requests, without waiting.
+        """The responses that have arrived, in order, without waiting.
 
-        After a failure following valid responses, these are returned and the next call raises.
+        If valid responses precede a failure, returns them; the next call raises.
         """
         answers: list[tuple[Ticket, Any]] = []
         try:
@@ -250,12 +246,12 @@ class Connection:
         return answers
 
     def close(self) -> None:
-        """Close it; requests in flight get no response. A second call does nothing."""
+        """Close it; requests in flight get no response. May be called again."""
         self.broken = True
         self.transport.close()
 
     def _explained(self, error: ConnectionClosed, ticket: Ticket) -> ConnectionClosed:
-        """``error``, with what it means if it is the response to the first request after ApiVersions."""
+        """``error`` with a hint at a missing login, if it follows the first request after ApiVersions."""
         if self._served or self._new_login is not None or ticket.key == ApiKey.API_VERSIONS:
             return error
         option = self._config.option_name("security.protocol")
@@ -286,7 +282,6 @@ class Connection:
         return self.transport.receive(deadline)
 
     def _match(self, frame: bytearray) -> Ticket:
-        """Assign ``frame`` to the oldest request without a response."""
         if not self._waiting:
             raise InvalidRequest(f"{self.peer}: a response arrived without a request")
         ticket = self._waiting.popleft()
@@ -309,7 +304,7 @@ class Connection:
         return ticket
 
     def _must_hold(self) -> bool:
-        """Whether a request must wait for a login, which is started if it is time."""
+        """Whether a request must wait for a login; starts one if it is due."""
         if self._exchange is None and self._clock.monotonic() >= self._renewed_at:
             self._start_login(self._config.connection_setup_timeout_ms / 1000)
         return self._exchange is not None
@@ -357,7 +352,7 @@ class Connection:
         self._waiting.append(ticket)
 
     def _continue_login(self, ticket: Ticket, frame: bytearray) -> None:
-        """Take a response of the login; at its end send the requests that waited for it."""
+        """Handle a response of the login; at the end send the requests that waited."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -413,7 +408,7 @@ class Connection:
         return transport
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
-        """Negotiate by ApiVersions, or use ``broker.version.fallback`` for brokers that do not know it."""
+        """Use ApiVersions, or ``broker.version.fallback`` for brokers that do not know it."""
         release = self._config.fallback_release
         if self._config.api_version_request:
             try:
@@ -426,7 +421,7 @@ class Connection:
             except ConnectionLost as e:
                 if release is None:
                     if not isinstance(e, ConnectionClosed):
-                        # A broker of 0.9 does not respond, but neither does one that is overloaded.
+                        # A broker of 0.9 does not respond, but neither does an overloaded one.
                         raise ConnectionLost(f"{e}; only for Kafka 0.9, set broker.version.fallback") from e
                     if self._config.security_protocol not in _SECURED and self._speaks_tls(deadline):
                         raise self._needs_tls() from e
@@ -447,7 +442,7 @@ class Connection:
             self._versions = {int(key): versions for key, versions in RELEASES[release].items()}
 
     def _speaks_tls(self, deadline: Deadline) -> bool:
-        from pyspark_kafkalog.client.tls_transport import speaks_tls  # with ssl, as late as can be
+        from pyspark_kafkalog.client.tls_transport import speaks_tls  # imports ssl
 
         return speaks_tls(self.host, self.port, deadline)
 
@@ -456,11 +451,11 @@ class Connection:
         return AuthenticationFailed(f"{self.peer}: this port speaks TLS: set {option} to SSL or SASL_SSL")
 
     def _first_response_deadline(self, deadline: Deadline) -> Deadline:
-        """Seconds for the first response: 0.9 never responds, other old releases close the connection."""
+        """Shorter with a fallback release: 0.9 never responds; other old releases close the connection."""
         return deadline if self._config.fallback_release is None else deadline.within(deadline.left / 4)
 
     def _requested_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
-        """Request the broker's versions, in an older ApiVersions version if it does not know the first."""
+        """Request the broker's versions; again in an older version if it does not know ours."""
         answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
@@ -486,7 +481,7 @@ def _own_version() -> str:
 
 
 def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] | None:
-    """What makes a login for a peer, a host and seconds; None without logins, whose modules stay unloaded."""
+    """Makes a login for a peer, host and seconds; None without SASL, whose modules then stay unloaded."""
     if not config.security_protocol.startswith("SASL_"):
         return None
     from pyspark_kafkalog.client.login.exchange import LoginExchange
@@ -496,7 +491,7 @@ def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] 
 
 
 def _tls_transport() -> type[Transport]:
-    """Its module and ssl stay unloaded without TLS."""
+    # Its module and ssl stay unloaded without TLS.
     from pyspark_kafkalog.client.tls_transport import TlsTransport
 
     return TlsTransport
@@ -506,14 +501,13 @@ Address = tuple[str, int]
 
 
 class ConnectionPool:
-    """*Not thread-safe: it belongs to one `Cluster`.* At most one usable connection per address."""
+    """*Not thread-safe: belongs to one `Cluster`.* At most one usable connection per address."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._clock = config, clock
         self._open: dict[Address, Connection] = {}
 
     def get(self, address: Address, deadline: Deadline) -> Connection:
-        """The open connection to ``address``, or a new one."""
         connection = self.existing(address)
         if connection is None:
             connection = Connection(*address, self._config, deadline=deadline, clock=self._clock)
@@ -521,7 +515,7 @@ class ConnectionPool:
         return connection
 
     def existing(self, address: Address) -> Connection | None:
-        """The open connection to ``address``, if there is one that has not failed."""
+        """The open connection to ``address``, unless it has failed."""
         connection = self._open.get(address)
         if connection is not None and connection.broken:
             del self._open[address]
@@ -529,12 +523,12 @@ class ConnectionPool:
         return connection
 
     def any_existing(self) -> Connection | None:
-        """An open connection to any broker, if possible one without requests in flight."""
+        """An open connection to any broker, preferably without requests in flight."""
         usable = [connection for address in list(self._open) if (connection := self.existing(address))]
         return min(usable, key=lambda connection: connection.in_flight, default=None)
 
     def drop_lost(self) -> None:
-        """Close the connections that the other side has closed."""
+        """Drop connections that the other side has closed."""
         for address in list(self._open):
             connection = self.existing(address)
             if connection is not None:

@@ -1,9 +1,8 @@
-"""Requests and responses of 0.7's wire over one transport: no versions, no correlation ids, responses in
-order.
+"""Kafka 0.7's protocol over one transport: no versions, no correlation ids, responses in order.
 
-A produce has no response: a broker refuses it by closing the connection. But it handles requests in order, so
-the response to any later request shows that the produce was handled (or, above ``max.message.size``, dropped
-silently). `Connection07.confirm` sends the cheapest such request.
+A produce has no response; a broker refuses it by closing the connection. As brokers handle requests in order,
+the response to any later request shows that the produce was handled (or, above ``max.message.size``, silently
+dropped). `Connection07.confirm` sends the cheapest such request.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ class Ticket07:
 
     kind: RequestType
     produced: int
-    """Produces that were sent before it."""
+    """Produces sent before it."""
     frame: bytearray | None = field(default=None, repr=False)
 
 
 class Connection07:
-    """*Not thread-safe: one thread at a time.* One broker of 0.7's wire, and the requests in flight.
+    """*Not thread-safe.* One Kafka 0.7 broker, and the requests in flight.
 
-    Several may be in flight, and their responses received in any order. After a failure the connection
-    is closed and `broken`; open another one.
+    Responses may be received in any order. After a failure the connection is closed and `broken`; open
+    another one.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Connection07:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect within ``connect.timeout.ms``; nothing is sent yet."""
+        """Connect within ``connect.timeout.ms``; sends nothing yet."""
         self.peer = peer_name(host, port)
         self.broken = False
         self._config, self._clock = config, clock
@@ -103,28 +102,28 @@ class Connection07:
     @overload
     def request(self, question: OffsetsRequest, *, deadline: Deadline | None = None) -> OffsetsResponse: ...
     def request(self, question: Question, *, deadline: Deadline | None = None) -> Response:
-        """Send ``question`` and wait for its answer, at most ``socket.timeout.ms``."""
+        """Send ``question`` and wait for its response, at most ``socket.timeout.ms``."""
         limit = self._limit(deadline)
         return self.receive(self.send(question, deadline=limit), deadline=limit)
 
     def send(self, question: Question, *, deadline: Deadline | None = None) -> Ticket07:
-        """Send ``question`` and return as soon as the system has accepted it."""
+        """Send ``question``; returns when the system has accepted it."""
         ticket = Ticket07(_KINDS[type(question)], self._produced)
         self._send(question, deadline)
         self._waiting.append(ticket)
         return ticket
 
     def produce(self, request: Produce, *, deadline: Deadline | None = None) -> None:
-        """Send messages: returns once the system has them. `MessageTooLarge`: above the limit, not sent."""
+        """Send messages; returns when the system has accepted them. `MessageTooLarge`: nothing was sent."""
         self._send(request, deadline)
         self._produced += 1
 
     def confirm(self, deadline: Deadline | None = None) -> None:
-        """Return when the broker has handled every produce so far; `ConnectionLost` if it refused one."""
+        """Wait until the broker has handled every produce. Raises `ConnectionLost` if it refused one."""
         self.request(_NOTHING, deadline=deadline)
 
     def receive(self, ticket: Ticket07, *, deadline: Deadline | None = None) -> Response:
-        """The response to ``ticket``; those of earlier requests are kept for their own `receive`."""
+        """The response to ``ticket``; keeps those of earlier requests for their own `receive`."""
         limit = self._limit(deadline)
         try:
             while ticket.frame is None:
@@ -154,7 +153,7 @@ class Connection07:
             raise
 
     def close(self) -> None:
-        """Close it; requests in flight get no response. A second call does nothing."""
+        """Close it; requests in flight get no response. May be called again."""
         self.broken = True
         self.transport.close()
 
@@ -179,7 +178,6 @@ class Connection07:
             raise
 
     def _match(self, frame: bytearray) -> None:
-        """Assign ``frame`` to the oldest request without a response: only the order identifies it."""
         if not self._waiting:
             raise InvalidRequest(f"{self.peer}: a response arrived without a request")
         ticket = self._waiting.popleft()

@@ -1,8 +1,8 @@
-"""Skips corrupt batches of Kafka 0.8 onwards, for readers that allow it (``onCorruptBatch=skip``).
+"""Skips corrupt batches of Kafka 0.8 and later, for readers that allow it (``onCorruptBatch=skip``).
 
-A reader calls `Detour` at the offset it cannot read past. The detour fetches once more over a new connection,
-decodes entry by entry and skips the corrupt ones. If a corrupt entry's header is sound, its own offsets
-are skipped; else everything up to the next sound entry.
+A reader calls `Detour` at an offset that it cannot read past. It fetches once more over a new connection and
+decodes entry by entry. A corrupt entry with a sound header costs its own offsets; any other costs
+everything up to the next sound entry.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CORRUPT = (CorruptMessage, MessageTooLarge)
-"""Decoding errors that allow a batch to be skipped; a missing codec is not one of them."""
+"""Decoding errors after which a batch may be skipped; a missing codec is not one."""
 
 Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, int], tuple[Iterable[T], int]]
-"""Decodes one entry: its records in ``[start, end)``, and where reading continues after it; raises `CORRUPT`.
+"""Decodes one entry: returns its records in ``[start, end)`` and the next offset; raises `CORRUPT`.
 
-Arguments: the entry's bytes, start, end, the aborted transactions, its expected offsets, the broker's id.
+Arguments: bytes, start, end, aborted transactions, expected offsets, broker id.
 """
 
 
@@ -56,10 +56,9 @@ class Detour(Generic[T]):
     def around(
         self, start: int, end: int, cause: KafkaError, *, follows: bool = False
     ) -> Generator[T, None, int]:
-        """Yield what can be read of ``[start, end)`` up to and past one corrupt entry; return where to
-        continue.
+        """Yield the records of ``[start, end)`` up to and past one corrupt entry; return where to continue.
 
-        Nothing is skipped if nothing is corrupt this time. ``follows``: an entry ended at ``start``. Raises
+        Skips nothing if nothing is corrupt this time. ``follows``: an entry ended at ``start``. Raises
         ``cause`` if no entry is to blame.
         """
         log.info("%s: reading again from offset %d over a new connection: %s", self.tp, start, cause)
@@ -78,7 +77,7 @@ class Detour(Generic[T]):
             frame = entry_at(data, at)
             somewhere = _from_lowest(expected, position)
             if frame is None and position > start and next_sound(data, at, somewhere) is None:
-                break  # perhaps only cut by the response's end: the next one begins with it
+                break  # perhaps cut by the end of the response; the next one begins with it
             try:
                 if frame is None:
                     raise cause
@@ -115,7 +114,7 @@ class Detour(Generic[T]):
         return end
 
     def _check_next(self, data: memoryview, frame: Frame, position: int, expected: ExpectedOffsets) -> None:
-        """Refuse an entry that overlaps the next one after a gap: its own offset is the damaged one."""
+        """Refuse an entry that overlaps the next one after a gap: its own offset is damaged."""
         following = first_offset_at(data, frame.end)
         if following is None or following > frame.last_offset or following < expected.lowest:
             return
@@ -125,8 +124,9 @@ class Detour(Generic[T]):
     def _after_corrupt(
         self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
-        """Where reading continues after the corrupt entry at byte ``at``, and the entry there if it is in the
-        response. That is ``position`` if the corrupt entry has no offset from there on.
+        """Where to continue after the corrupt entry at byte ``at``, and the entry there if in the response.
+
+        Returns ``position`` if the corrupt entry has no offset from there on.
         """
         data, somewhere = fetched.data, _from_lowest(expected, position)
         frame = entry_at(data, at)
@@ -153,7 +153,7 @@ class Detour(Generic[T]):
         return self._next_by_offset(position, end), None
 
     def _next_by_offset(self, position: int, end: int) -> int:
-        """The first offset of the next sound entry, or ``end``: steps that double, then bisection."""
+        """First offset of the next sound entry, or ``end``: doubling steps, then bisection."""
         failed, step = position, 1
         while failed < end - 1:
             asked = min(position + step, end - 1)
@@ -193,7 +193,6 @@ class Detour(Generic[T]):
                 raise e from None
 
     def _fetched(self, offset: int, end: int, size: int | None = None) -> Fetched:
-        """One response, unchecked. Raises `CORRUPT` if the broker reports it."""
         config = self.config if size is None else replace(self.config, max_partition_fetch_bytes=size)
         fetcher = PartitionFetcher(
             self.cluster,

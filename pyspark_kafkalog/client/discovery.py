@@ -1,4 +1,4 @@
-"""The cluster's brokers, topics, partitions and leaders, from any broker that responds."""
+"""Brokers, topics, partitions and leaders of a cluster, from any broker that responds."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ T = TypeVar("T")
 NO_LEADER = -1
 
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
-"""How long addresses that never responded are tried: if each is refused or unknown, and if one does not
-respond at all. With the last attempt and the wait before it this stays below 15 s and 60 s.
+"""How long to try addresses that never responded: if all are refused or unknown, and if one is silent.
+With the last attempt and wait this stays below 15 s and 60 s.
 """
 _WARN_AFTER_SECONDS = 3.0
-"""When a warning says that it is still trying: a broker that is just starting is up by then."""
+"""When a warning says that it is still trying; a starting broker is up by then."""
 _NEW_TRY_AFTER_SECONDS = 15.0
-"""After a pause of this length the next failure belongs to another call of the user's."""
+"""After such a pause the next failure belongs to another call by the user."""
 _ANSWERED: set[tuple[Address, ...]] = set()
-"""Bootstrap servers that have responded to this process: a stream looks up its brokers repeatedly."""
+"""Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
 
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
-"""Versions of Metadata: before the first an empty list is all topics; before the second it may create."""
+"""Versions of Metadata: before the first an empty list means all topics; before the second it may create."""
 
 
 class Leader(NamedTuple):
-    """A partition's leader; the epoch is -1 if the broker does not know it."""
+    """A partition's leader; ``epoch`` is -1 if unknown."""
 
     node_id: int
     epoch: int
@@ -63,9 +63,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition's leader: a node id, or `NO_LEADER`; ``replicas`` are the brokers that have it, live or
-    not.
-    """
+    """``leader`` is a node id or `NO_LEADER`; ``replicas`` include brokers that are down."""
 
     leader: int
     leader_epoch: int
@@ -74,7 +72,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic as a broker described it; ``error`` says why there are no partitions."""
+    """One topic; ``error`` says why there are no partitions."""
 
     name: str
     topic_id: uuid.UUID
@@ -94,7 +92,7 @@ class ClusterMetadata:
 
 
 class _Cached(NamedTuple):
-    """A topic in the cache. ``complete``: there was no error, and every partition had a leader."""
+    """A cached topic. ``complete``: no error, and every partition had a leader."""
 
     topic: TopicMetadata
     asked_at: float
@@ -103,7 +101,7 @@ class _Cached(NamedTuple):
 
 @dataclass(slots=True)
 class _Outage:
-    """A time in which no broker could be reached: from the first failure to the last."""
+    """A period in which no broker could be reached, from the first failure to the last."""
 
     began: float
     last: float
@@ -111,7 +109,7 @@ class _Outage:
 
 
 class Cluster:
-    """*Not thread-safe: one thread at a time.* A cluster's metadata, cached, and one connection per broker.
+    """*Not thread-safe.* A cluster's cached metadata, and one connection per broker.
 
     Without a ``deadline`` argument ``request.timeout.ms`` applies.
     """
@@ -137,7 +135,7 @@ class Cluster:
         allow_auto_creation: bool = False,
         deadline: Deadline | None = None,
     ) -> ClusterMetadata:
-        """The brokers and these topics; None is all, never cached. A missing topic has an ``error``."""
+        """The brokers and these topics, or all (None; never cached). A missing topic has an ``error``."""
         if topics is None:
             answer = self._ask(None, allow_auto_creation, deadline)
             return self._view(topic.name for topic in answer.topics if topic.name is not None)
@@ -149,7 +147,7 @@ class Cluster:
     def leader(
         self, tp: TopicPartition, *, refresh: bool = False, deadline: Deadline | None = None
     ) -> Leader:
-        """The leader of ``tp``; LEADER_NOT_AVAILABLE if there is none at the moment."""
+        """The leader of ``tp``. Raises LEADER_NOT_AVAILABLE if there is none at the moment."""
         topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise error_for(topic.error, f"topic {tp.topic}: {_what(topic.error)}")
@@ -167,7 +165,7 @@ class Cluster:
         self._topics.pop(topic, None)
 
     def address(self, node_id: int) -> Address:
-        """Host and port of a broker. Raises `ServerError` (LEADER_NOT_AVAILABLE) if the id is unknown."""
+        """Host and port of a broker. Raises LEADER_NOT_AVAILABLE for an unknown id."""
         try:
             return self._brokers[node_id]
         except KeyError:
@@ -177,14 +175,13 @@ class Cluster:
             ) from None
 
     def connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
-        """The connection to one broker, opened if need be."""
         return self._pool.get(self.address(node_id), deadline or self._default_deadline())
 
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
-        """A connection to some broker: an open one, else a known broker's, else a bootstrap server's.
+        """A connection to some broker: an open one, else to a known broker, else to a bootstrap server.
 
-        Addresses that have never responded are given up sooner: a restarting broker refuses connections for
-        longer than one should wait for a mistake in the settings. `BrokersUnreachable` lists them.
+        Raises `BrokersUnreachable`. Addresses that never responded are given up sooner: a wrong setting
+        should fail fast, but a restarting broker refuses connections for a while.
         """
         existing = self._pool.any_existing()
         if existing is not None:
@@ -213,15 +210,15 @@ class Cluster:
         raise self._unreachable(failures, outage) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
-        """Drop the connections that the other side has closed; no request may be in flight."""
+        """Drop connections that the other side has closed; no request may be in flight."""
         self._pool.drop_lost()
 
     def close(self) -> None:
-        """Close the connections. The cluster can be used again and then opens new ones."""
+        """Close the connections; the cluster can be used again."""
         self._pool.close()
 
     def give_up(self) -> None:
-        """Have what another thread asks of the cluster end with its next failure."""
+        """Make calls of other threads end with their next failure."""
         self._given_up = True
 
     def retrying(self, doing: str, deadline: Deadline | None = None) -> Attempts:
@@ -230,7 +227,7 @@ class Cluster:
         return Attempts(self.retry, limit, doing=doing, clock=self.clock, wanted=lambda: not self._given_up)
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
-        """Run ``request`` with a connection to any broker, retried while it fails with a retriable error."""
+        """Run ``request`` with a connection to any broker, with retries."""
         return self.retrying(doing, deadline).run(lambda limit: request(self.any_connection(limit)))
 
     @property
@@ -244,7 +241,7 @@ class Cluster:
         return self._outage
 
     def _unreachable(self, failures: Mapping[Address, KafkaError], outage: _Outage) -> BrokersUnreachable:
-        """The error for ``failures``: final if this was a first contact and took long enough."""
+        """The error for ``failures``; final if a first contact took long enough."""
         now = self.clock.monotonic()
         tried, outage.last = now - outage.began, now
         refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
@@ -265,7 +262,7 @@ class Cluster:
         return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
 
     def _fresh(self, topic: str) -> bool:
-        """Whether the cache may be used for ``topic``: only if complete and recent."""
+        """Whether the cached topic is complete and recent."""
         entry = self._topics.get(topic)
         if entry is None or not entry.complete:
             return False
@@ -303,14 +300,15 @@ class Cluster:
         for topic in answer.topics:
             if topic.name is not None:
                 found = _topic(topic)
-                # Noted once: each look-up of a leader asks, and a topic may have thousands of partitions.
+                # Stored here: each look-up of a leader needs it, and a topic may have thousands of
+                # partitions.
                 led = all(p.leader != NO_LEADER for p in found.partitions.values())
                 complete = found.error == ErrorCode.NONE and led
                 self._topics[topic.name] = _Cached(found, now, complete)
 
 
 Where = Union[Cluster, str, Mapping[str, object]]  # noqa: UP007 - evaluated, also by Python 3.10
-"""Which cluster a call is for: a connected one, ``bootstrap.servers``, or a client's properties by name."""
+"""A connected cluster, ``bootstrap.servers``, or a client's properties by name."""
 
 
 @contextmanager
@@ -328,7 +326,6 @@ def cluster_at(where: Where) -> Iterator[Cluster]:
 
 
 def _describe(failures: Mapping[Address, KafkaError]) -> str:
-    """All addresses with their errors, in one sentence."""
     if len(failures) == 1:
         (only,) = failures.values()
         return str(only)
@@ -340,8 +337,9 @@ def _describe(failures: Mapping[Address, KafkaError]) -> str:
 def metadata_request(
     topics: Iterable[str] | None, version: int, *, allow_auto_creation: bool
 ) -> MetadataRequest:
-    """The request for these topics, or all of them (None). In versions that cannot forbid topic creation it
-    requests all, so that reading never creates one.
+    """The request for these topics, or all (None).
+
+    Requests all in versions that cannot forbid topic creation, so that reading never creates one.
     """
     wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
     if version >= _CREATION_ASKED_SINCE:

@@ -1,8 +1,7 @@
-"""One partition's log as a sequence of fetch responses, with the next fetch in flight while the last is
-decoded.
+"""Reads one partition's log, with the next fetch in flight while the caller decodes the last response.
 
-No thread: the next request is sent before a response is returned, so that broker and network work while the
-caller does. Only the header of each batch is read, to know where the next fetch begins.
+No thread: the next request is sent before a response is returned. Only batch headers are read, to know where
+the next fetch begins.
 """
 
 from __future__ import annotations
@@ -40,24 +39,23 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_MS = 120_000
-"""How long one step may take, retries included: Spark's ``kafkaConsumer.pollTimeoutMs``."""
+"""Limit for one step with its retries: Spark's ``kafkaConsumer.pollTimeoutMs``."""
 
 FIRST_FETCH_BYTES = 1 << 20
-"""Size of the first fetch, small so that the first records come soon; see `PartitionFetcher`."""
+"""The first fetch is small, so that the first records come soon; see `PartitionFetcher`."""
 
 _CONSUMER = -1
 _EMPTY_ANSWERS = 3
-"""More empty responses in a row are not throttling: the broker does not reach the data at this offset."""
+"""After more empty responses in a row it is not throttling: the broker finds no data at this offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One response. ``data`` holds whole entries, the first perhaps beginning before ``offset``, and perhaps
-    a cut one at the end. If its first entry is corrupt, decoding finds that.
+    """One response, with whole entries: the first may begin before ``offset``, the last may be cut.
 
-    ``data`` is valid until the next but one response. ``aborted`` has producer id and first offset of each
-    overlapping aborted transaction; empty under read_uncommitted. ``last_stable_offset`` and
-    ``log_start_offset`` are -1 if the broker does not send them. ``follows``: the last whole entry before
+    A corrupt first entry is left to decoding. ``data`` is valid until the next but one response. ``aborted``
+    has producer id and first offset of overlapping aborted transactions (none under read_uncommitted).
+    ``last_stable_offset`` and ``log_start_offset`` are -1 if not sent. ``follows``: the previous whole entry
     ended at ``offset``.
     """
 
@@ -73,7 +71,6 @@ class Fetched:
 
     @property
     def expected(self) -> ExpectedOffsets:
-        """Bounds for the first entry's offsets."""
         return ExpectedOffsets.of_answer(self.offset, self.high_watermark, follows=self.follows)
 
 
@@ -86,19 +83,18 @@ class _FetchInFlight:
 
 
 class PartitionFetcher:
-    """*Not thread-safe: one thread at a time*, which also owns the cluster. Iterates over `Fetched`.
+    """*Not thread-safe*; the thread also owns the cluster. Iterates over `Fetched`.
 
-    Reads ``[start, end)``: the last response may reach beyond ``end``. After a lost connection or a moved
-    leader it continues from the first offset not yet returned; each step has ``poll_timeout_ms``.
-
-    The cost of a fetch hardly depends on its size: each requests twice as much as the one before, up to
-    ``max.partition.fetch.bytes``, but no more than is likely to be left of the range.
+    Reads ``[start, end)``; the last response may reach beyond ``end``. After a lost connection or a moved
+    leader it continues at the first offset not yet returned. Each step has ``poll_timeout_ms``. Each fetch
+    doubles in size up to ``max.partition.fetch.bytes`` or the estimated rest, as its cost hardly depends on
+    size.
 
     A step raises:
-        OffsetOutOfRange: the log does not hold the position; it names the range it has.
-        CorruptMessage: the broker reports it twice; or there was no progress and the decoder found no fault.
+        OffsetOutOfRange: the log does not hold the position; the error names its range.
+        CorruptMessage: the broker reports it twice, or there was no progress and decoding found no fault.
         RequestTimedOut: no batch at or after the position came in time.
-        MessageTooLarge: a batch above ``fetch.max.bytes``, which an old broker does not send.
+        MessageTooLarge: an old broker does not send a batch above ``fetch.max.bytes``.
     """
 
     def __init__(
@@ -112,14 +108,14 @@ class PartitionFetcher:
         poll_timeout_ms: int = POLL_TIMEOUT_MS,
         for_corrupt: bool = False,
     ) -> None:
-        """``for_corrupt``: to read past a corrupt entry. Everything is fetched at once and returned."""
+        """``for_corrupt``: to read past a corrupt entry; fetches full size and returns everything."""
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self._position = start
         self._ended_at = -1
-        """Where the last whole entry that was returned ended."""
+        """End of the last whole entry that was returned."""
         self._stuck_at = -1
-        """The offset from which the last answer did not lead on."""
+        """Offset at which the last response made no progress."""
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
         self._size = self._limit if for_corrupt else min(self._limit, FIRST_FETCH_BYTES)
@@ -127,7 +123,7 @@ class PartitionFetcher:
         self._flight: _FetchInFlight | None = None
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
-        """The frames of the last two answers: their memory goes back when the caller is through."""
+        """Frames of the last two responses; their memory is reused once the caller is done."""
 
     @property
     def position(self) -> int:
@@ -135,13 +131,13 @@ class PartitionFetcher:
         return self._position
 
     def advance(self, next_offset: int) -> None:
-        """Continue at ``next_offset``; by default, after the last whole batch returned."""
+        """Continue at ``next_offset`` instead of after the last whole batch."""
         if next_offset != self._position:
             self._drop_flight()
             self._position = next_offset
 
     def close(self) -> None:
-        """Drop the fetch in flight; the iteration ends. The cluster's connections stay open."""
+        """Drop the fetch in flight and end the iteration. The cluster's connections stay open."""
         self._drop_flight()
         self._closed = True
 
@@ -149,7 +145,6 @@ class PartitionFetcher:
         return self
 
     def __next__(self) -> Fetched:
-        """The next response with at least one whole batch."""
         if len(self._given) > 1:
             connection, frame = self._given.popleft()
             if isinstance(frame, bytearray):
@@ -179,7 +174,7 @@ class PartitionFetcher:
         raise StopIteration
 
     def _answer(self, deadline: Deadline) -> tuple[_FetchInFlight, PartitionData]:
-        """The response to the fetch in flight, which is sent first if there is none."""
+        """The response to the fetch in flight, or to a new one."""
         flight = self._flight or self._send(deadline)
         self._flight = None
         answer: FetchResponse = flight.connection.receive(flight.ticket, deadline=deadline)
@@ -193,7 +188,7 @@ class PartitionFetcher:
         raise InvalidRequest(f"{peer}: the fetch response lacks {self.tp}")
 
     def _take(self, flight: _FetchInFlight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
-        """The response's data; None if that is not a whole batch."""
+        """The response's data; None without a whole batch."""
         if answer.error_code != ErrorCode.NONE:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
@@ -244,7 +239,7 @@ class PartitionFetcher:
         )
 
     def _watermark(self, deadline: Deadline) -> int:
-        """The current high watermark: Apache Kafka notes a response's before it reads."""
+        """The current high watermark; Apache Kafka takes a response's before it reads."""
         return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
     def _send(self, deadline: Deadline) -> _FetchInFlight:
@@ -259,7 +254,7 @@ class PartitionFetcher:
         )
         request = FetchRequest(
             replica_id=_CONSUMER,
-            # A response at the end of the time is a broker that does not respond.
+            # Half the time left, so that a missing response means a silent broker.
             max_wait_ms=min(config.fetch_max_wait_ms, int(deadline.left * 500)),
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(config.fetch_max_bytes, self._size),
@@ -276,12 +271,12 @@ class PartitionFetcher:
         try:
             self._flight = self._send(deadline)
         except KafkaError as e:
-            # The caller has a response to decode; the next step retries and counts the failures.
+            # The caller has a response to decode; the next step retries and counts failures.
             logger.info("%s: fetching ahead failed: %s", self.tp, e)
             self._cluster.forget(self.tp.topic)
 
     def _recover(self, error: KafkaError, attempts: Attempts) -> None:
-        """Return when another attempt is due; raise a final error."""
+        """Return when the next attempt is due; raise a final error."""
         self._drop_flight()
         if isinstance(error, CorruptMessage):
             # The broker found its log corrupt. Waiting does not help: try once more over another connection.
@@ -305,7 +300,7 @@ class PartitionFetcher:
         return OffsetOutOfRange(str(self.tp), self._position, first, last)
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
-        """Wait a little after a response without a whole batch; raise if no time is left for another."""
+        """Wait after a response without a whole batch; raise if there is no time for another."""
         wait = self._cluster.retry.backoff(empty_answers)
         if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(
@@ -316,12 +311,12 @@ class PartitionFetcher:
         self._cluster.clock.sleep(wait)
 
     def _resize(self, received: int, offsets: int) -> None:
-        """Set the size of the next fetch, after ``received`` bytes for so many ``offsets``."""
+        """Set the size of the next fetch from the bytes per offset of this one."""
         left = (self.end - self._position) * received // offsets
         self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
 
     def _enlarge(self, received: int) -> None:
-        """Increase the size at once: an old broker cut even the first batch."""
+        """Double the size: an old broker cut even the first batch."""
         limit = self._config.fetch_max_bytes
         if self._size >= limit:
             raise MessageTooLarge(

@@ -1,7 +1,7 @@
-"""Consumer groups from outside: list, describe and delete them, read, commit and delete their offsets.
+"""Consumer groups from outside: list, describe and delete groups; read, commit and delete their offsets.
 
-Nothing here joins a group. Each call looks up the group's coordinator: calls are rare, and a cached
-coordinator may have moved. Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call.
+Nothing here joins a group. Each call looks up the coordinator, because calls are rare and a cached one may
+have moved. Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _NOT_A_MEMBER = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""How a coordinator refuses a commit by one who is not a member, or not any more."""
+"""Codes with which a coordinator refuses a commit by a non-member or a former one."""
 
 
 def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> Connection:
@@ -73,7 +73,7 @@ def coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Dea
 
 
 def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
-    """The node that coordinates ``key``; ``cluster`` then knows its address."""
+    """Node id of the coordinator of ``key``; ``cluster`` then knows its address."""
     asked = cluster.any_connection(deadline)
     batched = asked.version(ApiKey.FIND_COORDINATOR) >= _KEYS_VERSION
     request = (
@@ -96,7 +96,7 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's offset for a partition: the next to read; epoch -1 if none was given."""
+    """A group's next offset in a partition; ``leader_epoch`` is -1 if unknown."""
 
     offset: int
     leader_epoch: int
@@ -105,7 +105,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """Who commits; by default somebody from outside. The generation of the newer protocol is its epoch."""
+    """The member that commits; by default none. With KIP-848 the generation is the member epoch."""
 
     member_id: str = ""
     generation: int = -1
@@ -117,21 +117,21 @@ OUTSIDE = Committer()
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """A group, and who commits for it: with it a coordinator refuses a member that was replaced."""
+    """A group and its committing member; a coordinator refuses a member that was replaced."""
 
     group: str
     member: Committer = OUTSIDE
 
 
 DEAD = "Dead"
-"""The state of a group that does not exist."""
+"""State of a group that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group. ``protocol_type`` is empty if it only has offsets; so is ``state`` before Kafka 2.6.
+    """A group. ``protocol_type`` is empty if it only has offsets, ``state`` before Kafka 2.6.
 
-    ``kind`` is its protocol: "classic" or "consumer"; empty before Kafka 3.8.
+    ``kind`` is "classic" or "consumer" (KIP-848); empty before Kafka 3.8.
     """
 
     group: str
@@ -142,9 +142,9 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member of a group, and its partitions; none if the members are not consumers.
+    """A member and its partitions; none if the members are not consumers.
 
-    ``target``: the partitions that a member of the newer protocol is to have; null in a classic group.
+    ``target`` is the assignment that a "consumer" group's member is moving to; None in classic groups.
     """
 
     member_id: str
@@ -157,9 +157,9 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as its coordinator describes it: "Empty" has only offsets, "Dead" does not exist. ``protocol``
-    is the strategy by which the members share the partitions, ``kind`` the group protocol: "classic" or
-    "consumer".
+    """A group at its coordinator; state "Empty" has only offsets, "Dead" does not exist.
+
+    ``protocol`` is the assignment strategy, ``kind`` is "classic" or "consumer".
     """
 
     group: str
@@ -171,20 +171,20 @@ class GroupDescription:
 
 
 def list_groups(where: Where, *, deadline: Deadline | None = None) -> list[GroupListing]:
-    """The groups of all brokers, by name. Brokers that still load theirs are retried until the deadline."""
+    """Groups of all brokers, by name. Retries brokers that still load theirs."""
     with cluster_at(where) as cluster:
         return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
 
 
 def describe_group(where: Where, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
-    """State and members of ``group``, of either protocol."""
+    """State and members of ``group``, of either kind."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)
         found = next((g for g in answer.groups if g.group_id == group), None)
         if found is None:
             raise InvalidRequest(f"{connection.peer}: the DescribeGroups response lacks {group!r}")
-        # From version 6 on an unknown group is an error.
+        # From version 6 an unknown group is an error.
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == DEAD:
             newer = _newer_group(connection, group, limit)
             return newer or GroupDescription(group, DEAD, "", "", ())
@@ -200,7 +200,7 @@ def describe_group(where: Where, group: str, *, deadline: Deadline | None = None
 def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
     """Delete groups without members, with their offsets.
 
-    Raises `ServerError` for the first that could not be: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+    Raises `ServerError` for the first failure: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
     """
     for group in groups:
 
@@ -220,10 +220,10 @@ def delete_group_offsets(
     *,
     deadline: Deadline | None = None,
 ) -> None:
-    """Forget the group's offsets of ``partitions``, whose topics no member may be subscribed to.
+    """Delete the group's offsets of ``partitions``, whose topics no member may be subscribed to.
 
-    Raises `ServerError`: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for members that are
-    not consumers.
+    Raises `ServerError`: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP if members are not
+    consumers.
     """
     topics = tuple(
         OffsetDeleteRequestTopic(name, tuple(OffsetDeleteRequestPartition(n) for n in numbers))
@@ -251,10 +251,9 @@ def committed_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Committed offsets of ``group``, for ``partitions`` or all; partitions without one are left out.
 
-    An unknown group has none. Retried until the deadline, by default ``request.timeout.ms``. With ``stable``
-    so are partitions with offsets in an open transaction (UNSTABLE_OFFSET_COMMIT in the end; before Kafka 2.5
-    the offset before it is returned). That requires ``partitions``: without them coordinators omit pending
-    offsets.
+    An unknown group has none. Retries until the deadline, by default ``request.timeout.ms``. ``stable`` also
+    retries partitions with offsets in an open transaction (in the end UNSTABLE_OFFSET_COMMIT; before Kafka
+    2.5 returns the offset before it), and needs ``partitions``, else coordinators omit pending offsets.
     """
     if stable and partitions is None:
         raise InvalidRequest(f"stable offsets of group {group!r} need a list of partitions")
@@ -285,8 +284,8 @@ def commit_offsets(
 ) -> None:
     """Commit ``offsets`` (the next to read) for a group without members, or as one of its members.
 
-    Retried until the deadline, by default ``request.timeout.ms``. If a partition does not exist, the others
-    are stored. ``metadata`` goes with offsets that are numbers.
+    Retries until the deadline, by default ``request.timeout.ms``. If a partition does not exist, the others
+    are stored. ``metadata`` is for offsets that are numbers.
     """
     left = {
         tp: one if isinstance(one, CommittedOffset) else CommittedOffset(one, -1, metadata)
@@ -311,7 +310,7 @@ def commit_offsets(
 
 
 def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
-    """One request to each broker: each knows the groups that it coordinates."""
+    """Ask each broker for the groups that it coordinates."""
     found: dict[str, GroupListing] = {}
     for node_id in sorted(cluster.metadata([], refresh=True, deadline=deadline).brokers):
         connection = cluster.connection(node_id, deadline)
@@ -333,7 +332,7 @@ def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
 
 
 def _newer_group(connection: Connection, group: str, deadline: Deadline) -> GroupDescription | None:
-    """A group of the newer protocol; None if the broker has none of this name."""
+    """The group, if it uses KIP-848's protocol; else None."""
     if not connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
     answer = connection.request(ConsumerGroupDescribeRequest((group,)), deadline=deadline)
@@ -379,7 +378,7 @@ def _at_coordinator(
     ask: Callable[[Connection, Deadline], T],
     deadline: Deadline | None,
 ) -> T:
-    """What ``ask`` returns for the group's coordinator, retried while it fails with a retriable error."""
+    """Run ``ask`` at the group's coordinator, with retries."""
     with cluster_at(where) as cluster:
         return cluster.retrying(f"{doing} group {group!r}", deadline).run(
             lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)
@@ -407,7 +406,6 @@ def _fetch_request(
 
 
 def _all_partitions(cluster: Cluster, deadline: Deadline) -> list[TopicPartition]:
-    """Every partition of the cluster, for coordinators that cannot list a group's offsets."""
     topics = cluster.metadata(None, deadline=deadline).topics
     return [TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions]
 
@@ -454,7 +452,6 @@ def _commit_request(
 
 
 def _failures(answer: Any, asked: Collection[TopicPartition], peer: str) -> dict[TopicPartition, ErrorCode]:
-    """The error of each partition that was not stored."""
     codes = {
         TopicPartition(topic.name, part.partition_index): part.error_code
         for topic in answer.topics

@@ -1,4 +1,4 @@
-"""Offset look-ups: the first and last offsets of partitions, and the first record at or after a time."""
+"""Offset look-ups: first and last offsets of partitions, and the first record at or after a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SINGLE_SINCE, _ISOLATION_SINCE, _MAX_TIMESTAMP_VERSION = 1, 2, 7
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """The result of a look-up; -1 if there is none. ``timestamp`` is in milliseconds."""
+    """Result of a look-up; -1 if there is none. ``timestamp`` is in milliseconds."""
 
     offset: int
     timestamp: int
@@ -46,13 +46,12 @@ def list_offsets(
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """For each partition the first offset at or after its timestamp in milliseconds.
 
-    Timestamps may be `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` (the last stable offset under READ_COMMITTED)
-    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the format has no timestamps (v0). Retried
+    Timestamps may be `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` (under READ_COMMITTED the last stable offset)
+    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the format has no timestamps (v0). Retries
     until the deadline, by default ``request.timeout.ms``.
 
-    Brokers before 0.10.1 only know when a segment was last written: `UnsupportedVersion`, unless
-    ``by_segment`` accepts the start of the last segment that is not newer than the time, which misses
-    nothing.
+    Brokers before 0.10.1 only know when a segment was last written. They raise `UnsupportedVersion`, unless
+    ``by_segment`` accepts the start of the last segment not newer than the time, which misses nothing.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     times = dict(wanted)
@@ -82,7 +81,7 @@ def _ask_leaders(
     found: dict[TopicPartition, OffsetAndTimestamp],
     deadline: Deadline,
 ) -> KafkaError | None:
-    """One request to each leader, all in flight at once. The failure to handle, if any."""
+    """Send one request to each leader, then receive; returns the failure to handle, if any."""
     cluster.metadata(sorted({tp.topic for tp in wanted}), deadline=deadline)
     by_node: dict[int, dict[TopicPartition, Leader]] = defaultdict(dict)
     for tp in wanted:

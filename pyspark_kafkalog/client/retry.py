@@ -1,6 +1,6 @@
-"""The one place that decides whether a failed request is retried, and how long to wait before.
+"""Decides, for all clients, whether a failed request is retried and how long to wait.
 
-Deadlines are points in time, not durations, so that a call of several requests has one limit.
+Deadlines are points in time, so that a call with several requests has one limit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
 )
 _SOON_RETRIES = 5
-"""After these all brokers know a created topic, and bytes damaged in transit have arrived whole."""
+"""By then all brokers know a created topic, and bytes damaged in transit have arrived whole."""
 
 _PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _AT_ONCE_MS = 20
-"""The last transaction's markers are written within milliseconds. The value is that of Kafka's producer."""
+"""Markers of the last transaction are written within milliseconds. The value is from Kafka's producer."""
 
 _JITTER = 0.2
 
@@ -39,41 +39,38 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = SYSTEM_CLOCK) -> Deadline:
-        """The point in time ``seconds`` from now."""
         return cls(clock.monotonic() + seconds, clock)
 
     @property
     def left(self) -> float:
-        """Seconds until then; 0 when it has passed."""
+        """Seconds until then; 0 once passed."""
         return max(0.0, self._at - self._clock.monotonic())
 
     @property
     def passed(self) -> bool:
-        """True once the point in time has come."""
         return self._clock.monotonic() >= self._at
 
     def within(self, seconds: float) -> Deadline:
-        """This deadline, or the one ``seconds`` from now if that is sooner."""
+        """This deadline, or ``seconds`` from now if that is sooner."""
         return Deadline(min(self._at, self._clock.monotonic() + seconds), self._clock)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are retried, and after how long. Pure but for the jitter.
+    """Which failures are retried, and when. Pure but for the jitter.
 
     The wait doubles from ``backoff_ms`` to ``backoff_max_ms`` and varies by a fifth, so that clients do not
-    all return to a restarted broker at once.
+    return to a restarted broker all at once.
     """
 
     backoff_ms: int = 100
     backoff_max_ms: int = 1000
     max_retries: int = 2**31 - 1
     patient: bool = False
-    """Whether to retry errors that usually pass, such as an unknown topic that is known to have existed."""
+    """Keep retrying errors that usually pass, such as an unknown topic that has existed."""
 
     @classmethod
     def of(cls, config: ClientConfig, *, patient: bool = False) -> RetryPolicy:
-        """The policy of a client's properties."""
         return cls(config.retry_backoff_ms, config.retry_backoff_max_ms, config.retries, patient)
 
     def backoff(self, failures: int, first_ms: int | None = None) -> float:
@@ -83,7 +80,7 @@ class RetryPolicy:
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def again(self, error: KafkaError, failures: int) -> float | None:
-        """Seconds until the next attempt after this many failures; None if there must be none."""
+        """Seconds until the next attempt, or None if there must be none."""
         allowed = self.max_retries
         if error.code in _SETTLES_SOON and not self.patient:
             allowed = min(allowed, _SOON_RETRIES)
@@ -95,13 +92,13 @@ class RetryPolicy:
 
 
 class Attempts:
-    """*Not thread-safe: one per operation.* Waits between the attempts of one operation, or ends it."""
+    """*Not thread-safe: one per operation.* Waits between the attempts of an operation, or ends it."""
 
     def __init__(
         self, policy: RetryPolicy, deadline: Deadline, *, doing: str, clock: Clock = SYSTEM_CLOCK,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
-        """Once the answer is not ``wanted`` any more, the next failure ends it."""
+        """``wanted``: return False to make the next failure final."""
         self._policy, self._clock, self._doing, self._wanted = policy, clock, doing, wanted
         self.deadline = deadline
         self.failures = 0
@@ -109,7 +106,7 @@ class Attempts:
         self._before: KafkaError | None = None
 
     def run(self, ask: Callable[[Deadline], T]) -> T:
-        """What ``ask`` returns, repeated while it fails with a retriable error."""
+        """Run ``ask``, with retries after retriable errors."""
         while True:
             try:
                 return ask(self.deadline)
@@ -117,11 +114,10 @@ class Attempts:
                 self.failed(e)
 
     def failed(self, error: KafkaError) -> None:
-        """Return when it is time for the next attempt.
+        """Return when it is time for the next attempt; raise ``error`` if there must be none.
 
-        Raises ``error`` if it is final, or nobody wants the answer any more. If no time is left, one of its
-        class with the number of attempts and the last different error, because the last is often only that
-        time ran out.
+        When time runs out, raises an error of the same class with the number of attempts and the last
+        different error, because the last one often only says that time ran out.
         """
         self.failures += 1
         if self._last is not None and self._last.code != error.code:

@@ -1,4 +1,4 @@
-"""A `Transport` whose bytes are TLS records, and what a failed handshake means for the user."""
+"""A `Transport` over TLS, and explanations of failed handshakes."""
 
 from __future__ import annotations
 
@@ -18,35 +18,33 @@ from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.tls_stream import TlsStream
 
 _STAGE_BYTES = 262_144
-"""Ciphertext of one read of the socket: with 64 KiB a receiver needs a fifth more processor time."""
+"""Ciphertext per socket read; with 64 KiB a receiver needs a fifth more processor time."""
 _ENCRYPTED_BYTES = 65_536
-"""Plaintext that is encrypted at once: four records."""
+"""Plaintext encrypted at once: four records."""
 
 _PROBE_SECONDS = 2.0
 _TLS_RECORDS = (0x15, 0x16)
-"""First bytes of an alert, and of a step of the handshake."""
+"""First bytes of an alert and of a handshake record."""
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
 _WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
-"""X509_V_ERR_...: no issuer, or a certificate that is its own authority and not trusted."""
+"""X509_V_ERR_...: no issuer, or an untrusted self-signed certificate."""
 _WRONG_NAME = (62, 64)
 _NOT_VALID_NOW = {9: "is not yet valid", 10: "has expired"}
 
 
 class TlsTransport(Transport):
-    """*Not thread-safe: one thread at a time.* As `Transport`; `start` before anything else.
+    """*Not thread-safe.* As `Transport`; call `start` first.
 
-    A refusal of either side is `AuthenticationFailed`: another try would end the same way.
+    A refusal by either side is `AuthenticationFailed`, because retrying would not help.
     """
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
-        """The handshake.
+        """Shake hands.
 
-        Raises:
-            AuthenticationFailed: one side refuses the other; the message names the property to look at.
-            ConnectionLost: no handshake in time, or the connection broke.
-            InvalidConfig: a store cannot be read.
+        Raises `AuthenticationFailed` if a side refuses the other, with the property to check;
+        `ConnectionLost`; `InvalidConfig` if a store cannot be read.
         """
         self._config = config
         context = client_context(config, config.option_name)
@@ -95,8 +93,9 @@ class TlsTransport(Transport):
         self._first = self._first or bytes(self._stream.stage[:1])
 
     def _not_tls(self, what: str) -> CannotConnect:
-        """The connection ended within the handshake, as at a port without TLS or at a broker that stops: on
-        first contact that is not tried for long.
+        """For a connection that ended in the handshake: a plain port, or a stopping broker.
+
+        As `CannotConnect` it is not retried for long on first contact.
         """
         option = self._option("security.protocol")
         reason = (
@@ -119,7 +118,7 @@ class TlsTransport(Transport):
         return "SASL_PLAINTEXT" if self._config.security_protocol.startswith("SASL_") else "PLAINTEXT"
 
     def _refused(self, error: ssl.SSLError) -> AuthenticationFailed:
-        """What OpenSSL's reason means for the user."""
+        """Translate OpenSSL's reason."""
         reason, option = error.reason or "", self._option
         if isinstance(error, ssl.SSLCertVerificationError):
             return AuthenticationFailed(f"{self.peer}: {self._untrusted(error)}")
@@ -174,14 +173,14 @@ class TlsTransport(Transport):
         return f"the broker's certificate is refused: {error.verify_message}"
 
     def _say_goodbye(self) -> None:
-        """Send the alert that tells the broker why, if that costs no wait."""
+        """Send the alert that says why, if that does not block."""
         try:
             self._flush(0)
         except (BlockingIOError, ConnectionLost):
             pass
 
     def _flush(self, timeout: float) -> None:
-        """Send the ciphertext that the socket takes. BlockingIOError if it takes none at once."""
+        """Send ciphertext. Raises BlockingIOError if the socket accepts none at once."""
         try:
             self._sock.settimeout(timeout)
             self._stream.send_some(self._sock)
@@ -212,7 +211,7 @@ class TlsTransport(Transport):
         self._flush(timeout)
 
     def _encrypt(self) -> None:
-        """Encrypt the next bytes: a piece of a large part, or small parts joined."""
+        """Encrypt a piece of a large part, or small parts joined."""
         outgoing, write, stage, filled = self._outgoing, self._stream.tls.write, self._stream.stage, 0
         data = outgoing[0].cast("B") if outgoing[0].nbytes >= _ENCRYPTED_BYTES else None
         if data is not None:
@@ -235,7 +234,7 @@ class TlsTransport(Transport):
             self._outgoing.popleft()
 
     def _receive_some(self, timeout: float) -> None:
-        """Take what one recv gives, and decrypt all of it into the frames."""
+        """Read once, and decrypt all of it into frames."""
         try:
             if self._stream.dry:
                 self._sock.settimeout(timeout)
@@ -254,17 +253,18 @@ class TlsTransport(Transport):
             raise FrameTooLarge(f"{self.peer}: this is not a response of a Kafka broker: {e}", e.size) from e
 
     def _decrypt(self) -> None:
-        """All that is there, record by record: the reader is told once for what it has room for."""
+        # Fills the reader's buffer record by record and notifies it once per fill.
         reader, stream = self._reader, self._stream
         while not stream.dry:
-            # No view of the buffer may stay: a frame cannot drop its size while there is one.
+            # Keep no view of the buffer: a frame cannot drop its size while one exists.
             filled = stream.decrypt_into(reader.buffer())
             if filled:
                 self._answered = True
                 self._frames.extend(reader.received(filled))
             if stream.ended:
                 if self._frames:
-                    # An answer and the end together, as a refused login: the next call finds the end again.
+                    # A response and the end together, as in a refused login: the next call finds the end
+                    # again.
                     return
                 raise ConnectionClosed(f"{self.peer}: the broker closed the connection{self._perhaps()}")
 
@@ -275,10 +275,10 @@ class TlsTransport(Transport):
 
 
 def speaks_tls(host: str, port: int, deadline: Deadline) -> bool:
-    """Whether a port that has closed a plain connection answers the beginning of a TLS handshake."""
+    """Whether a port that closed a plain connection answers a TLS handshake."""
     deadline = deadline.within(_PROBE_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent but the question
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing else is sent
     hello = ssl.MemoryBIO()
     try:
         context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()

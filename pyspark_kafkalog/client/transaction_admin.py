@@ -1,7 +1,6 @@
 """Transactions from outside: list and describe them, and abort one whose producer is gone.
 
-Every function takes a `Cluster`, or ``bootstrap.servers`` for a single call. Brokers serve these since
-Apache Kafka 3.0.
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. They need Apache Kafka 3.0.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsReque
 from pyspark_kafkalog.types import TopicPartition
 
 ONGOING = "Ongoing"
-"""The state of an id with an open transaction."""
+"""State of an id with an open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id. ``state`` is one of Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
-    CompleteAbort.
-    """
+    """A transactional id; ``state`` is Empty, Ongoing, Prepare... or Complete... (Commit or Abort)."""
 
     transactional_id: str
     state: str
@@ -35,7 +32,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as its coordinator knows it. ``started_ms`` is null if no transaction is open."""
+    """A transactional id at its coordinator; ``started_ms`` is None without an open transaction."""
 
     transactional_id: str
     state: str
@@ -49,7 +46,7 @@ class TransactionDescription:
 def list_transactions(
     where: Where, *, ongoing: bool = False, deadline: Deadline | None = None
 ) -> list[TransactionListing]:
-    """The transactional ids of all brokers by name, or only those with an open transaction."""
+    """Transactional ids of all brokers by name, or only those with an open transaction."""
     with cluster_at(where) as cluster:
         attempts = cluster.retrying("listing transactions", deadline)
         return attempts.run(lambda limit: _listed(cluster, ongoing, limit))
@@ -58,7 +55,7 @@ def list_transactions(
 def describe_transaction(
     where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
-    """State, producer and partitions. Raises `ServerError` (TRANSACTIONAL_ID_NOT_FOUND) for an unknown id."""
+    """State, producer and partitions. Raises `ServerError` (TRANSACTIONAL_ID_NOT_FOUND)."""
     with cluster_at(where) as cluster:
 
         def ask(limit: Deadline) -> TransactionDescription:
@@ -72,14 +69,11 @@ def describe_transaction(
 def abort_transaction(
     where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
-    """Abort the id's open transaction, as its next producer would, and return what it was.
+    """Abort the id's open transaction, as its next producer would, and return its description.
 
-    Its producer is fenced: whatever that does next fails with `ProducerFenced`. Returns when the markers are
-    written, so that readers of committed records go on.
-
-    Raises:
-        InvalidTxnState: no transaction is open.
-        ServerError: TRANSACTIONAL_ID_NOT_FOUND.
+    Fences the producer, whose next call fails with `ProducerFenced`. Returns when the markers are written, so
+    readers of committed records can continue. Raises `InvalidTxnState` if no transaction is open, and
+    `ServerError` (TRANSACTIONAL_ID_NOT_FOUND).
     """
     with cluster_at(where) as cluster:
         found = describe_transaction(cluster, transactional_id, deadline=deadline)
@@ -93,7 +87,7 @@ def abort_transaction(
 
 
 def _listed(cluster: Cluster, ongoing: bool, deadline: Deadline) -> list[TransactionListing]:
-    """One request to each broker: each knows the ids that it coordinates."""
+    """Ask each broker for the ids that it coordinates."""
     found: dict[str, TransactionListing] = {}
     request = ListTransactionsRequest(state_filters=(ONGOING,) if ongoing else ())
     for node_id in sorted(cluster.metadata([], refresh=True, deadline=deadline).brokers):

@@ -1,9 +1,8 @@
-"""Transactions at their coordinator: begin, add partitions and offsets, commit or abort, also from another
-process.
+"""Transactions at their coordinator: begin, add partitions and offsets, commit or abort.
 
-A transaction is identified by transactional id, producer id and epoch. Each new producer of a transactional
-id gets another epoch, so one with an old epoch can neither add to nor end the new one's transaction. Source:
-KIP-98, 360, 588, 890; the newer transactions, with an epoch for each, are not supported.
+Also from another process. A transaction is identified by transactional id, producer id and epoch. Each new
+producer of an id gets another epoch, so an older one can neither add to nor end its transaction. Version 2,
+with an epoch per transaction, is not supported. Source: KIP-98, 360, 588, 890.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from pyspark_kafkalog.types import TopicPartition
 T = TypeVar("T")
 
 Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
-"""The next offsets to read, alone or with leader epoch and the committer's metadata."""
+"""Next offsets to read, alone or with leader epoch and metadata."""
 
 _NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
 _KEEPING_VERSION = 3
@@ -49,7 +48,7 @@ _LOOK_AGAIN = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
-"""The coordinator may be another broker by now."""
+"""The coordinator may be another broker now."""
 
 _REASONS = {
     ErrorCode.PRODUCER_FENCED: "a newer producer of this id has taken over, or the transaction was open for "
@@ -63,14 +62,14 @@ _REASONS = {
 
 
 class ProducerEpoch(NamedTuple):
-    """The id and epoch that the coordinator assigned to a producer."""
+    """Id and epoch that the coordinator assigned to a producer."""
 
     producer_id: int
     epoch: int
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose records are all stored: anyone with this can end it. ``empty``: has nothing."""
+    """A transaction whose records are all stored; anyone with this can end it."""
 
     transactional_id: str
     producer_id: int
@@ -81,8 +80,7 @@ class PreparedTransaction(NamedTuple):
 class TransactionCoordinator:
     """*Not thread-safe.* The coordinator of one transactional id, looked up again when it moves.
 
-    Each call retries retriable failures until its deadline, and raises `ProducerFenced` if its epoch is not
-    the newest.
+    Calls retry until their deadline, and raise `ProducerFenced` if the epoch is not the newest.
     """
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
@@ -93,9 +91,9 @@ class TransactionCoordinator:
     def init_producer(
         self, timeout_ms: int, deadline: Deadline, *, keep: ProducerEpoch | None = None
     ) -> ProducerEpoch:
-        """Start a producer of the id; a transaction that an earlier one left open is aborted.
+        """Start a producer of the id; aborts a transaction left open by an earlier one.
 
-        ``keep`` is the producer's own epoch, increased unless another producer has taken over.
+        ``keep`` is the producer's own epoch; it is increased unless another producer has taken over.
         """
 
         def ask(connection: Connection) -> ProducerEpoch:
@@ -115,7 +113,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
-        """Add ``partitions``, all or none; the transaction begins if there is none."""
+        """Add ``partitions``, all or none; begins the transaction if needed."""
         topics: dict[str, list[int]] = defaultdict(list)
         for tp in partitions:
             topics[tp.topic].append(tp.partition)
@@ -135,7 +133,7 @@ class TransactionCoordinator:
         self._at_coordinator("adding partitions to the transaction", ask, deadline)
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
-        """Add offsets of ``group`` to the transaction; it begins if there is none."""
+        """Add offsets of ``group``; begins the transaction if needed."""
         request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
 
         def ask(connection: Connection) -> None:
@@ -169,9 +167,7 @@ class TransactionCoordinator:
                 attempts.failed(e)
 
     def end(self, producer: ProducerEpoch, *, commit: bool, deadline: Deadline) -> None:
-        """Commit or abort; succeeds as well if the same was done before. `InvalidTxnState`: it ended the
-        other way.
-        """
+        """Commit or abort; may be repeated. Raises `InvalidTxnState` if it ended the other way."""
         request = EndTxnRequest(self.transactional_id, *producer, commit)
 
         def ask(connection: Connection) -> None:
@@ -209,18 +205,18 @@ class TransactionCoordinator:
         if code == ErrorCode.NONE:
             return
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            code = ErrorCode.PRODUCER_FENCED  # what coordinators before Kafka 2.7 call it
+            code = ErrorCode.PRODUCER_FENCED  # the name in Kafka before 2.7
         reason = _REASONS.get(code, code.name)
         raise error_for(code, f"{peer}: transactional id {self.transactional_id!r}{what}: {reason}")
 
     def _check_each(
         self, codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], api: str, peer: str
     ) -> None:
-        """Raise the error of one partition, a final one if there is any."""
+        """Raise the error of one partition, preferably a final one."""
         missing = sorted(str(tp) for tp in asked if tp not in codes)
         if missing:
             raise InvalidRequest(f"{peer}: the {api} response lacks {', '.join(missing)}")
-        # OPERATION_NOT_ATTEMPTED is the consequence of another partition's error.
+        # OPERATION_NOT_ATTEMPTED follows from another partition's error.
         order = sorted(
             (code.retriable, code == ErrorCode.OPERATION_NOT_ATTEMPTED, tp)
             for tp, code in codes.items()
@@ -231,19 +227,18 @@ class TransactionCoordinator:
 
 
 def committable(given: int | CommittedOffset) -> CommittedOffset:
-    """An offset with epoch and metadata: none for a plain number."""
     return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
 
 
 def end_transaction(
     cluster: Cluster, prepared: PreparedTransaction, *, commit: bool, deadline: Deadline | None = None
 ) -> None:
-    """Commit or abort what `Producer.prepare_transaction` left open, perhaps in another process.
+    """Commit or abort a transaction prepared by `Producer.prepare_transaction`, perhaps in another process.
 
-    May be repeated. Once another producer of the id has begun (`ProducerFenced`, also after
-    ``transaction.timeout.ms``), this transaction has ended, but the coordinator does not say how; the offsets
-    committed with it show that (`committed_offsets` with ``stable``). Otherwise `InvalidTxnState` if it ended
-    the other way, `InvalidProducerIdMapping` after days without use.
+    May be repeated. Raises `InvalidTxnState` if it ended the other way, `InvalidProducerIdMapping` after days
+    without use. After `ProducerFenced` (another producer began, or ``transaction.timeout.ms`` passed) it has
+    ended, but the coordinator does not say how; offsets committed with it show that (`committed_offsets` with
+    ``stable``).
     """
     if prepared.empty:
         return

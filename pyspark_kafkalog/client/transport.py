@@ -1,7 +1,7 @@
-"""Bytes to and from one broker: with ``tls_transport`` the only module of the connector that uses sockets.
+"""Bytes to and from one broker; only this and ``tls_transport`` use sockets in the connector.
 
-Every wait has a deadline. Every failure is a `ConnectionLost` that names ``host:port``, after which the
-transport cannot be used. `FrameTooLarge` means that the peer is not a Kafka broker.
+Every wait has a deadline. Failures raise `ConnectionLost` with ``host:port``, after which the transport
+cannot be used; `FrameTooLarge` means that the peer is not a Kafka broker.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionL
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 _PARTS_PER_CALL = 64
-"""Parts passed to one sendmsg; the system's limit (IOV_MAX) is 1024 or 16."""
+"""Parts per sendmsg call; the system's limit (IOV_MAX) is 1024 or 16."""
 
 
 def peer_name(host: str, port: int) -> str:
-    """``host:port`` for messages; an IPv6 address in brackets."""
+    """``host:port`` for messages, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Transport:
-    """*Not thread-safe: one thread at a time.* One TCP connection that carries size-prefixed frames.
+    """*Not thread-safe.* One TCP connection that carries size-prefixed frames.
 
-    The socket is non-blocking: blocking calls wait until their deadline, those named
-    ``..._now`` do what can be done at once.
+    Calls wait until their deadline; those named ``..._now`` do what is possible at once.
     """
 
     def __init__(self, sock: socket.socket, peer: str, *, max_frame_bytes: int) -> None:
@@ -52,7 +51,7 @@ class Transport:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> Transport:
-        """Connect to the first address of ``host`` that responds in time, or raise `CannotConnect`."""
+        """Connect to the first address of ``host`` that responds in time. Raises `CannotConnect`."""
         peer = peer_name(host, port)
         try:
             addresses = _resolved(host, port, deadline)
@@ -68,7 +67,7 @@ class Transport:
             sock: socket.socket | None = None
             try:
                 sock = socket.socket(family, kind, protocol)
-                # Buffers are set before connecting: the handshake negotiates the window scale.
+                # Set before connecting: the handshake negotiates the window scale.
                 if send_buffer_bytes > 0:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
                 if receive_buffer_bytes > 0:
@@ -89,9 +88,10 @@ class Transport:
         raise CannotConnect(peer, reason_of(failure), silent=silent) from failure
 
     def end_if_silent(self, seconds: int) -> None:
-        """Have our system end the connection once the peer's has not answered for so long: it lost its power,
-        or its network. A process that is stopped is no such case, as its system answers for it. Where ours
-        has no such limits those of the system apply, often hours.
+        """Let the system end the connection once the peer's system has been silent for ``seconds``.
+
+        That detects a lost host or network, not a stopped process, whose system still responds. Where such
+        limits do not exist, the system's defaults apply, often hours.
         """
         limits = {
             "TCP_KEEPIDLE": seconds // 3, "TCP_KEEPALIVE": seconds // 3, "TCP_KEEPINTVL": seconds // 6,
@@ -102,19 +102,19 @@ class Transport:
                 self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
-        """What comes before the first frame: nothing in plain text."""
+        """Do what precedes the first frame; nothing in plain text."""
 
     def fileno(self) -> int:
-        """The descriptor, for a `Poller`; -1 once closed."""
+        """The descriptor for a `Poller`; -1 once closed."""
         return self._sock.fileno()
 
     @property
     def unsent(self) -> bool:
-        """True while parts given to `send_now` wait for the socket."""
+        """Whether parts given to `send_now` wait for the socket."""
         return bool(self._outgoing)
 
     def send(self, parts: Iterable[Any], deadline: Deadline) -> None:
-        """Send every part (bytes-like); return when the system has accepted all of it."""
+        """Send every bytes-like part; returns when the system has accepted them."""
         self._enqueue(parts)
         while self.unsent:
             late = deadline.passed
@@ -123,7 +123,7 @@ class Transport:
                 raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def send_now(self, parts: Iterable[Any] = ()) -> bool:
-        """Send what the socket accepts at once, keep the rest for the next call; True when none is left."""
+        """Send what the socket accepts at once and keep the rest; True when all is sent."""
         self._enqueue(parts)
         while self.unsent:
             try:
@@ -135,7 +135,7 @@ class Transport:
     def receive(self, deadline: Deadline) -> bytearray:
         """The next frame without its size."""
         while not self._frames:
-            # Checked before waiting: data that arrived before the deadline counts, however late the call is.
+            # Checked before waiting: data that arrived before the deadline counts, however late the call.
             late = deadline.passed
             try:
                 self._receive_some(max(deadline.left, 0.001))
@@ -146,7 +146,7 @@ class Transport:
         return self._frames.popleft()
 
     def receive_byte(self, deadline: Deadline) -> int:
-        """The next byte, of a peer that sends no frames. Raises `ConnectionLost` or `TimeoutError`."""
+        """The next byte from a peer without frames. Raises `ConnectionLost` or `TimeoutError`."""
         byte = bytearray(1)
         try:
             self._sock.settimeout(max(deadline.left, 0.001))
@@ -173,7 +173,7 @@ class Transport:
         return frames
 
     def close(self) -> None:
-        """Close the connection; unsent data is dropped. A second call does nothing."""
+        """Close the connection and drop unsent data. May be called again."""
         self._outgoing.clear()
         self._sock.close()
 
@@ -204,7 +204,7 @@ class Transport:
             outgoing.popleft()
 
     def _receive_some(self, timeout: float) -> None:
-        """Take what one recv gives. BlockingIOError or TimeoutError if there is nothing (in time)."""
+        """Read once. Raises BlockingIOError or TimeoutError if nothing comes (in time)."""
         try:
             self._sock.settimeout(timeout)
             count = self._sock.recv_into(self._reader.buffer())
@@ -220,15 +220,13 @@ class Transport:
 
 
 class Ready(NamedTuple):
-    """A transport with something to do, as `Poller.wait` reports it."""
-
     data: Any
     readable: bool
     writable: bool
 
 
 class Poller:
-    """*Owned by one thread*, except `wake`. Waits for transports and for a call from another thread."""
+    """*Owned by one thread*, except `wake`. Waits for transports and for wake-ups by other threads."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -238,7 +236,7 @@ class Poller:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
 
     def watch(self, transport: Transport, data: object, *, writing: bool) -> None:
-        """Report when ``transport`` has data to read and, if ``writing``, accepts data to send."""
+        """Report when ``transport`` has data to read and, if ``writing``, accepts data."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         try:
             known = self._selector.get_key(transport)
@@ -249,11 +247,11 @@ class Poller:
             self._selector.modify(transport, events, data)
 
     def forget(self, transport: Transport) -> None:
-        """Stop watching it. Call this before it is closed."""
+        """Stop watching it; call this before closing it."""
         self._selector.unregister(transport)
 
     def wait(self, seconds: float | None) -> list[Ready]:
-        """The transports with something to do, after at most ``seconds``; a wake-up ends the wait early."""
+        """Transports with something to do, after at most ``seconds``; a wake-up ends the wait."""
         ready = []
         for key, events in self._selector.select(seconds):
             if key.data is None:
@@ -264,11 +262,11 @@ class Poller:
         return ready
 
     def wake(self) -> None:
-        """End the current `wait`, or the next one, at once."""
+        """End the current or the next `wait` at once."""
         try:
             self._wake_writer.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # full: a wake-up is pending; closed: there is nothing to wake
+            pass  # full: a wake-up is pending; closed: nothing to wake
 
     def close(self) -> None:
         """Release the descriptors; the transports stay open."""
@@ -285,9 +283,7 @@ class Poller:
 
 
 def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """The addresses of ``host``. A name is looked up in a thread, abandoned when the time is over: the system
-    can wait minutes for a name server.
-    """
+    """Resolve ``host`` in a thread abandoned at the deadline: a name server may take minutes."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -312,12 +308,12 @@ def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
 
 
 def lost_or_closed(error: OSError) -> type[ConnectionLost]:
-    """Whether the peer closed the connection, in the midst of data as it may be, or it was lost otherwise."""
+    """`ConnectionClosed` if the peer closed the connection, perhaps amid data; else `ConnectionLost`."""
     return ConnectionClosed if isinstance(error, ConnectionError) else ConnectionLost
 
 
 def reason_of(error: BaseException | None) -> str:
-    """An exception's message for use in a sentence; its class if it has none."""
+    """The exception's message for use in a sentence; its class if it has none."""
     if error is None:
         return "it has no address"
     if isinstance(error, TimeoutError):

@@ -77,7 +77,7 @@ _brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9
 
 @dataclass(frozen=True)
 class ConnectionConfig(Config):
-    """Where brokers are, and how long connections and requests may take."""
+    """Broker addresses, and time limits of connections and requests."""
 
     bootstrap_servers: str = prop(
         "bootstrap.servers", kind=str, check=_brokers, section="Connections",
@@ -141,12 +141,12 @@ class ConnectionConfig(Config):
 
 @dataclass(frozen=True)
 class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
-    """The properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
+    """Properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
 
     servers_option: str = unlisted("bootstrap.servers")
-    """The user's name for `bootstrap_servers`, for errors; empty if it is not an option."""
+    """The user's name of `bootstrap_servers`, for errors; empty if it is not an option."""
     answered_before: bool = unlisted(False)
-    """Whether the cluster answered this job before: clients wait longer after an outage than at first."""
+    """Whether the cluster responded to this job before; clients then wait longer for it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,7 +158,7 @@ class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
             )
 
     def option_name(self, name: str) -> str:
-        """A property's name as the user of this client writes it: options of Spark begin with ``kafka.``."""
+        """A property's name as the user writes it: Spark options begin with ``kafka.``."""
         prefix, found, rest = self.servers_option.partition("bootstrap.servers")
         return prefix + name if found and not rest else name
 
@@ -174,18 +174,15 @@ class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
 
     @property
     def fallback_release(self) -> str | None:
-        """`broker_version_fallback` as in `RELEASES`: without a patch level."""
+        """`broker_version_fallback` without its patch level, as in `RELEASES`."""
         return release_of(self.broker_version_fallback) if self.broker_version_fallback else None
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
-        """`bootstrap_servers` as pairs of host and port, in the order given."""
         return parse_addresses(self.bootstrap_servers)
 
 
 @dataclass(frozen=True)
 class ConsumerConfig(ClientConfig):
-    """The properties of fetching; Kafka's names and defaults."""
-
     fetch_min_bytes: int = prop(
         "fetch.min.bytes", 1, int, check=between(0, INT_MAX), unit="bytes", section="Fetching",
         doc="Data that the broker waits for before it answers a fetch, up to fetch.max.wait.ms.",
@@ -210,5 +207,4 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def isolation(self) -> IsolationLevel:
-        """`isolation_level` as the protocol's number."""
         return IsolationLevel[self.isolation_level.upper()]

@@ -1,4 +1,4 @@
-"""The properties shared by the clients of the first generation's API: protocol, timeouts, sizes."""
+"""Properties shared by clients of Kafka 0.7's API: protocol, timeouts, sizes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pyspark_kafkalog.config.tls import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
-"""The first generation's wire, and the one since 0.8: today's."""
+"""Kafka 0.7's protocol, and today's, used since 0.8."""
 
 
 class BrokerAddress(NamedTuple):
-    """A broker of ``broker.list``."""
+    """One entry of ``broker.list``."""
 
     id: int
     host: str
@@ -36,9 +36,7 @@ class BrokerAddress(NamedTuple):
 
 
 def parse_broker_list(text: str, *, need_ids: bool = False) -> tuple[BrokerAddress, ...]:
-    """The brokers in ``id:host:port,...``; without ids numbered from 0, unless ``need_ids``. Raises
-    ValueError.
-    """
+    """Parse ``id:host:port,...``; without ids numbers from 0, unless ``need_ids``. Raises ValueError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = []
     for place, part in enumerate(parts):
@@ -75,7 +73,7 @@ numbered_broker_list = Check(
 
 @dataclass(frozen=True)
 class Connection07Config(Config):
-    """The properties of a connection to one broker; the first generation's names and defaults."""
+    """A connection to one broker; 0.7's names and defaults."""
 
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
@@ -118,7 +116,7 @@ class Connection07Config(Config):
 
 @dataclass(frozen=True)
 class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config):
-    """What all clients of the first generation's API have; TLS and logins on the wire since 0.8 only."""
+    """Properties of all clients of 0.7's API; TLS and logins need the protocol since 0.8."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,7 +135,7 @@ class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config)
         ClientConfig.check_names(names, prefix)
 
     def for_todays_wire(self, *brokers: tuple[str, int]) -> ClientConfig:
-        """The equivalent `ClientConfig` for the wire since 0.8, for these hosts and ports."""
+        """The equivalent `ClientConfig` for the protocol since 0.8, for these hosts and ports."""
         where = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
         return ClientConfig(
             bootstrap_servers=where,

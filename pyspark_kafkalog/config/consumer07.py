@@ -1,4 +1,4 @@
-"""The properties of a group's consumer (`ConsumerConnector`) and of Spark's reads from Kafka 0.7."""
+"""Properties of `ConsumerConnector` and of Spark's reads from Kafka 0.7."""
 
 from __future__ import annotations
 
@@ -37,20 +37,15 @@ _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait without limit", lambda v
 
 @dataclass(frozen=True)
 class SimpleConsumerConfig(Client07Config):
-    """The properties of `SimpleConsumer`."""
-
     isolation_level: str = prop_of(ConsumerConfig, "isolation_level")
 
     @property
     def isolation(self) -> IsolationLevel:
-        """`isolation_level` as the protocol's number."""
         return IsolationLevel[self.isolation_level.upper()]
 
 
 @dataclass(frozen=True)
 class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
-    """The properties of `ConsumerConnector`."""
-
     group_id: str = prop(
         "groupid", "group1", str, aliases=("group.id",), check=znode_name, section="The group",
         doc="Consumers with the same group share the partitions: each message goes to one of them.",
@@ -135,18 +130,17 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
 
     @property
     def connect(self) -> str:
-        """`zookeeper_connect`, which is required here."""
         return self.zookeeper_connect or ""
 
 
 @dataclass(frozen=True)
 class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
-    """A Spark read from Kafka 0.7: exactly one of ``zookeeper.connect`` and ``broker.list`` is set."""
+    """A Spark read from Kafka 0.7; needs either ``zookeeper.connect`` or ``broker.list``."""
 
     protocol: str = prop(
         "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="Wire protocol."
     )  # fmt: skip
-    # Offsets are stored by broker id: one from the position in the list would change with the list.
+    # Offsets are stored by broker id, which must not depend on the position in the list.
     broker_list: str | None = prop(
         "broker.list", None, str, check=numbered_broker_list, doc="Brokers to read from, without ZooKeeper."
     )  # fmt: skip
@@ -154,12 +148,11 @@ class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
 
     @property
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """The brokers of ``broker.list``; empty with ZooKeeper."""
         return parse_broker_list(self.broker_list) if self.broker_list else ()
 
     @property
     def place(self) -> str:
-        """The source of the brokers, for messages."""
+        """Where the brokers come from, for messages."""
         if self.zookeeper_connect:
             return f"zookeeper.connect={self.zookeeper_connect}"
         return f"broker.list={self.broker_list}"

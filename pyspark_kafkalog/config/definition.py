@@ -1,8 +1,8 @@
-"""What a property is, and how text becomes a frozen dataclass of checked values.
+"""Definition of properties, and how text becomes a frozen dataclass of checked values.
 
-A configuration is a frozen dataclass whose fields are made by `prop`: Kafka's name, the default, the
-type, older names, the range and a sentence. `parse`, the error messages, the comments of
-``conf/server.properties`` and ``docs/configuration.md`` all come from that one definition.
+The fields of a configuration are made by `prop`: Kafka's name, default, type, older names, range and a
+sentence. `parse`, error messages, comments in ``conf/server.properties`` and ``docs/configuration.md`` all
+use that one definition.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _PRIVATE_KEY = re.compile(
 )
 _BEFORE_HOST = re.compile(r"(?i:abfss?)://[\w$-]+@|//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
 _VALUE = r"('[^']*'|\"[^\"]*\"|(?:[^\s&;,'\"]|[;,](?!\s|$|[\w.]+=))+)"
-"""A quoted text, or all up to a blank or what begins the next value of a list."""
+"""A quoted text, or everything up to a blank or the next value of a list."""
 _NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S)|['\"]\s*[:=]\s*){_VALUE}")
 _PLAIN_USER = re.compile(rf"(user_[^\s='\"]+)(['\"]?\s*=\s*){_VALUE}")
-"""Users and passwords of a listener with PLAIN, in its JAAS entry."""
+"""Users and passwords of a PLAIN listener, in its JAAS entry."""
 
 
 def is_secret(name: str) -> bool:
-    """Whether the property ``name`` holds a secret, judging by its name."""
+    """Whether the name says that the property holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def masked(text: str) -> str:
-    """``text`` with ``***`` for secrets: private keys, user and password before a host, values of
-    names like "password".
+    """Replace secrets in ``text`` by ``***``: private keys, user and password before a host, values of names
+    like "password".
     """
     text = _PRIVATE_KEY.sub("***", text)
     if "LoginModule" in text:
@@ -63,19 +63,17 @@ _SHOWN_CHARS = 100
 
 
 class Check(NamedTuple):
-    """The allowed values: in words, and as a test."""
+    """The allowed values, in words and as a test."""
 
     allowed: str
     test: Callable[[Any], bool]
 
 
 def between(low: int, high: int) -> Check:
-    """Whole numbers from ``low`` to ``high``, inclusive."""
     return Check(f"{low} to {high}" if low != high else f"only {low}", lambda value: low <= value <= high)
 
 
 def one_of(*values: str) -> Check:
-    """One of these words."""
     allowed = "one of " + ", ".join(values) if len(values) > 1 else f"only {values[0]}"
     return Check(allowed, lambda value: value in values)
 
@@ -96,8 +94,8 @@ not_empty = Check("not empty", lambda value: len(value) > 0)
 class Property:
     """One property as its users see it.
 
-    ``kind`` is int, float, bool, str, tuple (words separated by commas), or a function that makes the value
-    from text and raises ValueError, or `InvalidConfig` with its own text.
+    ``kind`` is int, float, bool, str, tuple (words separated by commas), or a function from text to the value
+    that raises ValueError, or `InvalidConfig` with its own text.
     """
 
     field: str
@@ -125,7 +123,7 @@ class Property:
         return self.check.allowed if self.check is not None else text
 
     def read(self, value: object, source: str) -> Any:
-        """``value``, text or already of the right type, as a checked value."""
+        """``value`` (text or typed), checked. Raises `InvalidConfig`."""
         if value is None and self.default is None and not self.required:
             return None
         try:
@@ -139,7 +137,7 @@ class Property:
         return typed
 
     def text(self, value: object) -> str:
-        """``value`` as it is written in a ``.properties`` file; null is the empty text."""
+        """``value`` as written in a ``.properties`` file; None is empty."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -179,14 +177,13 @@ def prop(
     wording: str = "",
     shown: str | None = None,
 ) -> Any:
-    """A dataclass field that is the property ``name``; without a default it must be given.
+    """A dataclass field that is the property ``name``; required without a default, unset if that is None.
 
-    ``unit`` is what a number counts; ``section`` starts a chapter of the documentation; ``inherits`` is
-    the broker's property that gives a topic's property its default. A default of None means "not set".
+    ``unit`` is what a number counts; ``section`` starts a chapter of the documentation; ``inherits`` is the
+    broker property that is the default of a topic property; ``shown`` replaces the default in documentation.
 
-    ``use`` makes it an option of Spark: the kinds of read or write that it is for. Its errors are then like
-    those of Spark's connector: "name is one of a, b; got 'c'", or with ``wording`` "name wording; got 'c'".
-    ``shown`` is what the documentation shows instead of the default.
+    ``use`` makes it a Spark option for these kinds of read or write. Errors then match Spark's connector:
+    "name is one of a, b; got 'c'", or with ``wording`` "name wording; got 'c'".
     """
     facts = {
         "name": name, "kind": kind, "aliases": tuple(aliases), "check": check, "doc": doc, "unit": unit,
@@ -198,19 +195,19 @@ def prop(
 
 
 def unlisted(default: Any) -> Any:
-    """A dataclass field that is no property: a program sets it, no file and no user. Not compared."""
+    """A field that is not a property and not compared; only programs set it."""
     return dataclasses.field(default=default, compare=False, metadata={"property": None})
 
 
 def prop_of(config: type[Config], field: str, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that is the same property as ``field`` of another, perhaps with its own default."""
+    """The same property as another configuration's ``field``, perhaps with its own default."""
     there = config.__dataclass_fields__[field]  # type: ignore[attr-defined]
     own = there.default if default is dataclasses.MISSING else default
     return dataclasses.field(default=own, repr=there.repr, metadata=there.metadata)
 
 
 class Config:
-    """*Thread-safe.* Base of the configurations: immutable, and checked however an instance is made."""
+    """*Thread-safe: immutable.* Base of configurations; checked however an instance is created."""
 
     def __post_init__(self) -> None:
         for item in describe(type(self)):
@@ -221,20 +218,20 @@ class Config:
 
     @classmethod
     def check_names(cls, names: Collection[str], prefix: str = "") -> None:
-        """Raise `InvalidConfig` for names, each with the user's ``prefix``, that must not be ignored."""
+        """Raise `InvalidConfig` for names (with the user's ``prefix``) that must not be ignored."""
 
     def as_properties(self) -> dict[str, str]:
-        """Every property that has a value, as text: what `parse` reads as an equal configuration."""
+        """Every property with a value, as text that `parse` reads as an equal configuration."""
         values = ((item, getattr(self, item.field)) for item in describe(type(self)))
         return {item.name: item.text(value) for item, value in values if value is not None}
 
 
 _described: dict[type[Config], tuple[Property, ...]] = {}
-"""They never change, and a broker with 10,000 topics asks for them 10,000 times."""
+"""Cached: a broker with 10,000 topics needs them 10,000 times."""
 
 
 def describe(cls: type[Config]) -> tuple[Property, ...]:
-    """The properties of a configuration, in the order of their definition."""
+    """Properties of a configuration, in the order of definition."""
     if cls in _described:
         return _described[cls]
     found = []
@@ -252,15 +249,15 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
 
 
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
-    """A configuration from names and values (text or typed; None is not given), from ``source``.
+    """A configuration from names and values (text or typed; None is unset). Raises `InvalidConfig`.
 
-    An unknown name is logged as a warning with the nearest known one and otherwise ignored.
+    ``source`` is for errors. Unknown names are ignored, with a warning that suggests the nearest known one.
     """
     return parse_layers(cls, [(source, mapping)])
 
 
 def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]]) -> C:
-    """A configuration from several sources, each with its name; what a later one says goes before."""
+    """`parse` for several named sources; later ones take precedence."""
     values: dict[str, Any] = {}
     source = ""
     layers = [(name, checked_properties(mapping, name)) for name, mapping in layers]
@@ -276,7 +273,7 @@ def parse_layers(cls: type[C], layers: Iterable[tuple[str, Mapping[str, object]]
 
 
 def checked_properties(given: Mapping[str, object], source: str) -> Mapping[str, object]:
-    """``given``, if it is a mapping; who moves over from other clients may give a server's address."""
+    """``given`` if it is a mapping; users of other clients may pass a server address."""
     if not isinstance(given, Mapping):
         raise InvalidConfig(
             f"{source}: properties are given as a mapping, such as "
@@ -286,7 +283,7 @@ def checked_properties(given: Mapping[str, object], source: str) -> Mapping[str,
 
 
 def with_families(cls: type[Config], mapping: Mapping[str, object], prefix: str = "") -> Mapping[str, object]:
-    """``mapping`` in which the properties of each family are one, as lines of ``name=value``.
+    """Join the properties of each family into one value, as lines of ``name=value``.
 
     A family is a property of ``cls`` whose name ends in ``.*``. ``prefix`` begins the user's names.
     """
@@ -308,7 +305,7 @@ def with_families(cls: type[Config], mapping: Mapping[str, object], prefix: str 
 def _known(
     cls: type[Config], mapping: Mapping[str, object], source: str
 ) -> Iterator[tuple[Property, object]]:
-    """Each property set by ``mapping``, once, whichever of its names is used."""
+    """Each property in ``mapping`` once, under any of its names."""
     items = describe(cls)
     names = {name: item for item in items for name in (item.name, *item.aliases)}
     for name in mapping:
@@ -323,22 +320,22 @@ def _known(
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most similar to ``name``; None if none is similar."""
-    import difflib  # only needed for mistakes
+    """The most similar known name, or None."""
+    import difflib  # slow to import; needed for mistakes only
 
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
     return matches[0] if matches else None
 
 
 def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
-    """Log that ``name`` is unknown, with the most similar known name."""
+    """Warn that ``name`` is unknown, with the most similar known name."""
     near = nearest(name, known) if len(name) <= _SHOWN_CHARS else None
     hint = f"; did you mean {near}?" if near else ""
     logger.warning("%s: unknown property %s is ignored%s", source, name[:_SHOWN_CHARS], hint)
 
 
 def _typed(kind: Any, value: object) -> Any:
-    """``value`` as ``kind``; ValueError when it is not one."""
+    """Convert ``value`` to ``kind``. Raises ValueError."""
     if kind not in (int, float, bool, str, tuple):
         return kind(value) if isinstance(value, str) else value
     if kind is tuple:

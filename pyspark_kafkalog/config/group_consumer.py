@@ -15,7 +15,7 @@ EARLIEST, LATEST, NONE = "earliest", "latest", "none"
 """Values of ``auto.offset.reset``."""
 
 RANGE, ROUNDROBIN, STICKY, COOPERATIVE = "range", "roundrobin", "sticky", "cooperative-sticky"
-"""Strategies by which members of a classic group share the partitions."""
+"""How the members of a classic group share partitions."""
 
 _JAVA = "org.apache.kafka.clients.consumer."
 _STRATEGIES = {
@@ -33,8 +33,6 @@ _strategies = Check(
 
 @dataclass(frozen=True)
 class GroupConsumerConfig(ConsumerConfig):
-    """The consumer's properties; Kafka's names and defaults."""
-
     group_id: str | None = prop(
         "group.id", None, str, check=not_empty, section="The group",
         doc="Consumers with the same group share the partitions of their topics. Not set: only assign(), "
@@ -116,5 +114,5 @@ class GroupConsumerConfig(ConsumerConfig):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """`partition_assignment_strategy` by the names that members tell each other."""
+        """`partition_assignment_strategy` by protocol names."""
         return tuple(dict.fromkeys(_STRATEGIES[name] for name in self.partition_assignment_strategy))

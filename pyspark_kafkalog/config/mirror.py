@@ -1,4 +1,4 @@
-"""The properties of a mirror, and in the same file those of its sources and its target."""
+"""Properties of a mirror, its sources and its target, in one file."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from pyspark_kafkalog.errors import InvalidConfig
 C = TypeVar("C", bound=Config)
 
 SOURCE, TARGET = "source.", "target."
-"""Prefixes of their properties; a source's name comes after the first."""
+"""Property prefixes; a source's name follows the first."""
 
 BY_KEY, AS_SOURCE = "key", "source"
-"""How a partition of the target is chosen."""
+"""How a target partition is selected."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _names = Check(
@@ -48,8 +48,6 @@ _names = Check(
 
 @dataclass(frozen=True)
 class MirrorConfig(Config):
-    """The mirror's own properties; Kafka's names if it has them."""
-
     sources: tuple[str, ...] = prop(
         "sources", kind=tuple, check=_names, section="The mirror",
         doc="Names of the clusters to read; properties of each begin with source.<name>.",
@@ -106,14 +104,14 @@ _COMMITTED: str = prop(
 
 @dataclass(frozen=True)
 class SourceConfig(ConnectorConfig):
-    """The properties of a source that is found through ZooKeeper."""
+    """A source found through ZooKeeper."""
 
     isolation_level: str = _COMMITTED
 
 
 @dataclass(frozen=True)
 class BrokersSourceConfig(GroupConsumerConfig):
-    """The properties of a source that is given by ``bootstrap.servers``."""
+    """A source with ``bootstrap.servers``."""
 
     isolation_level: str = _COMMITTED
     auto_offset_reset: str = prop(
@@ -125,7 +123,7 @@ class BrokersSourceConfig(GroupConsumerConfig):
 
 @dataclass(frozen=True)
 class Target07Config(ClassicProducerConfig):
-    """The properties of a target on 0.7's wire."""
+    """A target with Kafka 0.7's protocol."""
 
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
@@ -147,16 +145,16 @@ SOURCE_LEFT_OUT = {
     "auto_commit_interval_ms": "use offset.commit.interval.ms, for all sources",
     "consumer_timeout_ms": "a mirror waits without limit",
 }
-"""Fields of a source's configuration that users cannot set, and why."""
+"""Fields that users cannot set for a source, and why."""
 
 BROKERS_SOURCE_LEFT_OUT = {
     "enable_auto_commit": "a mirror commits after delivery",
     "auto_commit_interval_ms": "use offset.commit.interval.ms, for all sources",
 }
-"""The same for a source that is given by ``bootstrap.servers``."""
+"""The same for a source with ``bootstrap.servers``."""
 
 TARGET_LEFT_OUT = {"transactional_id": "a mirror delivers at least once, without transactions"}
-"""Fields of a target's configuration that users cannot set, and why."""
+"""Fields that users cannot set for a target, and why."""
 
 TARGET_07_LEFT_OUT = {
     "producer_type": "a mirror has its own queue",
@@ -168,24 +166,22 @@ TARGET_07_LEFT_OUT = {
     "callback_handler": "messages are copied unchanged",
     "callback_handler_props": "messages are copied unchanged",
 }
-"""The same for a target on 0.7's wire."""
+"""The same for a target with Kafka 0.7's protocol."""
 
 _CODEC_FIELDS = ("compression_type", "compression_codec")
 
 
 @dataclass(frozen=True, slots=True)
 class Mirroring:
-    """A mirror's whole configuration."""
-
     mirror: MirrorConfig
     sources: Mapping[str, SourceConfig | BrokersSourceConfig]
     target: ProducerConfig | Target07Config
     keep_codec: bool
-    """Whether messages keep their compression: the target's properties set no codec."""
+    """Whether messages keep their compression, because the target sets no codec."""
 
 
 def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring:
-    """The configuration in a properties file or mapping; ``source`` is its name for errors."""
+    """Read a mirror's properties; ``source`` names them in errors. Raises `InvalidConfig`."""
     own_names = set(_names_of(MirrorConfig))
     own = parse(
         MirrorConfig, {name: value for name, value in properties.items() if name in own_names}, source=source
@@ -213,7 +209,6 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
 def _source_class(
     properties: Mapping[str, object], prefix: str, source: str
 ) -> type[SourceConfig] | type[BrokersSourceConfig]:
-    """Which properties a source has: with ``bootstrap.servers`` those of `Consumer`."""
     if not any(prefix + name in properties for name in _names_of(BrokersSourceConfig, "bootstrap_servers")):
         return SourceConfig
     for name in _names_of(SourceConfig, "zookeeper_connect"):
@@ -238,7 +233,7 @@ def _source(
     by_brokers = cls is BrokersSourceConfig
     _refuse(cls, BROKERS_SOURCE_LEFT_OUT if by_brokers else SOURCE_LEFT_OUT, given, prefix, source)
     if given.keys().isdisjoint(_names_of(cls, "group_id")):
-        # With the default group two mirrors into different targets would share the messages.
+        # With the default group, mirrors to different targets would share the messages.
         raise InvalidConfig(
             f"{source}: {prefix}{'group.id' if by_brokers else 'groupid'} is missing: mirrors with the same "
             "group share the messages, so each target needs its own group"
@@ -270,7 +265,7 @@ def _target(
 def _parsed(
     cls: type[C], given: Mapping[str, object], fixed: Mapping[str, object], prefix: str, source: str
 ) -> C:
-    """A configuration from ``given`` and the mirror's ``fixed`` values; errors include the ``prefix``."""
+    """`parse` with the mirror's ``fixed`` values; errors include the ``prefix``."""
     try:
         return parse(cls, {**given, **fixed}, source=source)
     except InvalidConfig as e:
@@ -282,7 +277,6 @@ def _check(
     sources: Mapping[str, SourceConfig | BrokersSourceConfig],
     target: ProducerConfig | Target07Config,
 ) -> None:
-    """Checks across the parts."""
     if not isinstance(target, Target07Config):
         return
     if own.partition_assignment == AS_SOURCE and (target.broker_list or target.partitioner_class):
@@ -302,7 +296,7 @@ def _check(
 
 
 def _below(prefix: str, properties: Mapping[str, object], known: set[str]) -> dict[str, object]:
-    """The properties whose names begin with ``prefix``, without it."""
+    """Properties that begin with ``prefix``, without it."""
     return {
         name[len(prefix) :]: value
         for name, value in properties.items()
@@ -313,7 +307,6 @@ def _below(prefix: str, properties: Mapping[str, object], known: set[str]) -> di
 def _refuse(
     cls: type[Config], left_out: Mapping[str, str], given: Mapping[str, object], prefix: str, source: str
 ) -> None:
-    """Raise `InvalidConfig` for properties that users cannot set in a mirror."""
     for field, why in left_out.items():
         for name in _names_of(cls, field):
             if name in given:
@@ -321,7 +314,6 @@ def _refuse(
 
 
 def _names_of(cls: type[Config], field: str | None = None) -> Iterator[str]:
-    """Every name of the properties of ``cls``, or of one field."""
     for item in describe(cls):
         if field in (None, item.field):
             yield item.name

@@ -22,10 +22,10 @@ from pyspark_kafkalog.formats.compression import LEVELS, Codec
 from pyspark_kafkalog.protocol.exchange import message_magic
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""A broker remembers the last five batches of a producer; it could not recognise duplicates of older ones."""
+"""A broker remembers a producer's last five batches, and only detects duplicates of these."""
 
 MAGICS = {"v2": 2, "v1": 1, "v0": 0}
-"""The message formats that can be sent, with their magic."""
+"""Message formats that can be sent, with their magic."""
 
 _WITHOUT_LZ4 = ("0.8.0", "0.8.1")
 
@@ -133,17 +133,16 @@ class ProducerConfig(ClientConfig):
 
     @property
     def required_acks(self) -> int:
-        """`acks` as the protocol's number: -1, 0 or 1."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def sends_old_sets(self) -> bool:
-        """Whether `message_format` is one before Kafka 0.11."""
+        """Whether `message_format` is older than Kafka 0.11."""
         return MAGICS[self.message_format] < MAGICS["v2"]
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """The values of `compression_type` that the message format and the brokers support."""
+        """Values of `compression_type` that the message format and the brokers support."""
         known = tuple(codec.name.lower() for codec in Codec)
         if self.sends_old_sets:
             newer = ("lz4", "zstd") if self.fallback_release in _WITHOUT_LZ4 else ("zstd",)

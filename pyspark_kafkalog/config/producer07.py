@@ -1,4 +1,4 @@
-"""The properties of the first generation's producers; its names, and its defaults unless noted."""
+"""Properties of the Kafka 0.7 producers; 0.7's names, and its defaults unless noted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ handler_properties = Check(
 
 @dataclass(frozen=True)
 class SyncProducerConfig(Client07Config):
-    """The properties of a producer that sends to one broker."""
+    """A producer that sends to one broker."""
 
     required_acks: int = prop(
         "request.required.acks", 1, int, check=between(-1, 1), unit="brokers", section="Sending",
@@ -74,7 +74,7 @@ class SyncProducerConfig(Client07Config):
 
 @dataclass(frozen=True)
 class AsyncProducerConfig(SyncProducerConfig):
-    """The properties of a producer that queues messages for one broker."""
+    """A producer that queues messages for one broker."""
 
     queue_time_ms: int = prop(
         "queue.time", 5_000, int, aliases=("queue.buffering.max.ms",), check=between(0, INT_MAX), unit="ms",
@@ -144,18 +144,16 @@ class AsyncProducerConfig(SyncProducerConfig):
 
     @property
     def codec(self) -> Codec:
-        """`compression_codec` as a codec."""
         return _CODECS[self.compression_codec]
 
     def codec_of(self, topic: str) -> Codec:
-        """The codec for messages of ``topic``."""
         chosen = not self.compressed_topics or topic in self.compressed_topics
         return self.codec if chosen else Codec.NONE
 
 
 @dataclass(frozen=True)
 class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
-    """The properties of the producer that finds the brokers and chooses among them."""
+    """The producer that finds brokers and selects among them."""
 
     producer_type: str = prop(
         "producer.type", "sync", str, check=one_of("sync", "async"), section="The producer",
@@ -188,12 +186,12 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
 
     @property
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """The brokers of ``broker.list``; empty with ZooKeeper."""
+        """Brokers of ``broker.list``; empty with ZooKeeper."""
         return parse_broker_list(self.broker_list) if self.broker_list is not None else ()
 
 
 def producer_config(cls: type[C], config: Mapping[str, object] | C | None) -> C:
-    """``config`` as a configuration of ``cls``; codecs may be given as numbers."""
+    """``config`` as a ``cls``; codecs may be numbers."""
     if isinstance(config, cls):
         return config
     given: Mapping[str, object] = config if isinstance(config, Mapping) else {}
@@ -202,6 +200,6 @@ def producer_config(cls: type[C], config: Mapping[str, object] | C | None) -> C:
 
 
 def handler_props(words: tuple[str, ...]) -> dict[str, str]:
-    """The items of ``event.handler.props`` or ``callback.handler.props`` as names and values."""
+    """Items of ``event.handler.props`` or ``callback.handler.props`` by name."""
     pairs = (word.partition("=") for word in words)
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,7 +1,7 @@
-"""Java ``.properties`` text to names and values, and back; configurations as such text.
+"""Reads and writes Java ``.properties`` text, also for configurations.
 
-Source: the format as ``java.util.Properties.load`` documents it: ``#`` and ``!`` begin comments; a name
-ends at the first unescaped ``=``, ``:`` or white space; a backslash at a line's end joins the next line.
+Source: ``java.util.Properties.load``: ``#`` and ``!`` begin comments; a name ends at the first unescaped
+``=``, ``:`` or white space; a backslash at the end of a line joins the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.errors import InvalidConfig
 
 MAX_FILE_BYTES = 1 << 20
-"""Larger files are refused before they are read: they are not configurations."""
+"""Larger files are not configurations, and refused before reading."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
@@ -25,7 +25,7 @@ _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def load_properties(path: Path | str) -> dict[str, str]:
-    """The properties in a UTF-8 file."""
+    """Read a UTF-8 file. Raises `InvalidConfig`."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -41,7 +41,7 @@ def load_properties(path: Path | str) -> dict[str, str]:
 
 
 def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
-    """Names and values in order; if a name occurs twice, the last value counts."""
+    """Names and values in order; the last value of a name counts. Raises `InvalidConfig`."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end, value_at = _split(line)
@@ -53,12 +53,12 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """Text that `parse_properties` reads as exactly these names and values; one per line."""
+    """Text, one line per name, that `parse_properties` reads back exactly."""
     return "".join(f"{_escape_name(name)}={_escape_value(value)}\n" for name, value in properties.items())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined at their backslashes, without comments and blank lines; numbered from 1."""
+    """Joined lines without comments and blank lines; numbered from 1."""
     parts: list[str] = []
     began = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -77,7 +77,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """Where the name ends and where the value begins."""
+    """End of the name, and start of the value."""
     pos = 0
     while pos < len(line) and line[pos] not in "=:" and line[pos] not in _BLANK:
         pos += 2 if line[pos] == "\\" else 1
@@ -111,7 +111,7 @@ def _unescape(text: str) -> str:
                 out.append(_SPECIAL.get(char, char))
     joined = "".join(out)
     try:
-        # Java writes a character above U+FFFF as two escapes, a surrogate pair.
+        # Java writes a character above U+FFFF as a surrogate pair of two escapes.
         return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError as e:
         raise ValueError("\\u escapes give half a surrogate pair") from e
@@ -140,9 +140,8 @@ def properties_file(
 ) -> str:
     """Every property with its default, after a comment with its meaning, unit and range.
 
-    Those without a default are commented out, unless ``given`` has a value: so `parse` reads the result.
-    ``prefix`` precedes each name. The fields ``left_out`` are omitted, those ``commented`` always commented
-    out.
+    Properties without a default or a value in ``given`` are commented out, so that `parse` reads the result.
+    ``prefix`` precedes each name. Fields in ``left_out`` are omitted, those in ``commented`` commented out.
     """
     given = given or {}
     blocks = ["".join(map(_comment, heading.splitlines()))]

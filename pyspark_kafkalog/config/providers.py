@@ -1,7 +1,7 @@
-"""Secrets kept outside the properties: ``config.providers``, and references such as ``${env:NAME}``. Pure.
+"""Secrets kept elsewhere: ``config.providers``, and references such as ``${env:NAME}``. Pure.
 
-A reference is ``${provider:path:key}`` or ``${provider:key}``. A configuration keeps it as it is written;
-only `pyspark_kafkalog.security.references` replaces it. Source: KIP-297, 421, 887 and 993.
+A reference is ``${provider:path:key}`` or ``${provider:key}``. Configurations keep it as written;
+`pyspark_kafkalog.security.references` replaces it. Source: KIP-297, 421, 887 and 993.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class ProvidersConfig(Config):
-    """Where secrets are kept that the other properties refer to."""
+    """Where secrets that other properties refer to are kept."""
 
     config_providers: tuple[str, ...] = prop(
         "config.providers", (), tuple, section="Secrets kept elsewhere",
@@ -64,17 +64,17 @@ class ProvidersConfig(Config):
                 _check(item, {found[1] for found in REFERENCE.finditer(value)}, named)
 
     def providers(self) -> dict[str, Provider]:
-        """By their names in ``config.providers``. Raises `InvalidConfig`."""
+        """Providers by name. Raises `InvalidConfig`."""
         settings = dict(
             line.split("=", 1) for line in (self.config_provider_settings or "").splitlines() if "=" in line
         )
-        # The names of Spark's options come in lower case.
+        # Spark passes option names in lower case.
         settings = {name.lower(): value.strip() for name, value in settings.items()}
         return {name: _provider(name, settings) for name in self.config_providers}
 
 
 def resolvable(item: Property) -> bool:
-    """Whether this property may hold references: text that is not looked at before a connection."""
+    """Whether the property may hold references: text that is used only when connecting."""
     return item.kind is str and item.check is None and item.name.startswith(_RESOLVED)
 
 
@@ -103,7 +103,7 @@ def _provider(name: str, settings: Mapping[str, str]) -> Provider:
     }
     for parameter in given_parameters:
         if parameter not in _PARAMETERS[kind]:
-            # To ignore it could open what it was meant to close.
+            # Ignoring it could permit what it was meant to forbid.
             raise InvalidConfig(
                 f"config.providers.{name}.param.{parameter} is unknown; allowed: "
                 f"{', '.join(_PARAMETERS[kind])}"

@@ -13,7 +13,7 @@ MECHANISMS = (
 
 @dataclass(frozen=True)
 class SaslConfig(Config):
-    """How a client logs in. Only what `security.protocol` and the mechanism need is looked at."""
+    """How a client logs in. Used only as far as `security.protocol` and the mechanism need it."""
 
     sasl_mechanism: str | None = prop(
         "sasl.mechanism", None, str, aliases=("sasl.mechanisms",), section="Login (SASL)",

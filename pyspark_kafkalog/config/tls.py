@@ -15,7 +15,7 @@ tls_versions = Check(
 
 @dataclass(frozen=True)
 class TlsConfig(Config):
-    """How a client speaks TLS. Looked at with `security.protocol` SSL and SASL_SSL only."""
+    """TLS of a client. Used only with `security.protocol` SSL and SASL_SSL."""
 
     ssl_truststore_location: str | None = prop(
         "ssl.truststore.location", None, str, aliases=("ssl.ca.location",), section="TLS",

@@ -27,7 +27,7 @@ CONNECTION_TIMEOUT_MS = 6_000
 
 
 def parse_connect(text: str) -> tuple[str, str]:
-    """The servers and the chroot (or "") of ``host:port,host:port/chroot``. Raises `ValueError`."""
+    """Servers and chroot (or "") of ``host:port,host:port/chroot``. Raises `ValueError`."""
     servers, slash, below = text.strip().partition("/")
     if not parse_addresses(servers):
         raise ValueError(f"{text!r} has no server")
@@ -58,7 +58,7 @@ path_prefix = Check(
 
 @dataclass(frozen=True)
 class ZooKeeperConfig(ProvidersConfig):
-    """How brokers and clients of a cluster use ZooKeeper; the same properties for all of them."""
+    """How the brokers and clients of a cluster use ZooKeeper."""
 
     zookeeper_connect: str | None = prop(
         "zookeeper.connect", None, str, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
@@ -161,7 +161,7 @@ class ZooKeeperConfig(ProvidersConfig):
 
     @property
     def protects_credentials(self) -> bool:
-        """Whether what we keep in ZooKeeper nobody else reads, there or on the way, or changes."""
+        """Whether credentials in ZooKeeper are safe from others, stored and in transit."""
         return self.zookeeper_ssl_client_enable and self.zookeeper_set_acl
 
 
@@ -230,5 +230,4 @@ class ZooKeeperServerConfig(Config):
 
     @classmethod
     def load(cls, path: Path | str | None) -> ZooKeeperServerConfig:
-        """From a properties file, or the defaults."""
         return parse(cls, load_properties(path) if path is not None else {}, source=str(path))

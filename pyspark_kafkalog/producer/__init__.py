@@ -1,3 +1,3 @@
-"""Today's producer. A record's way: `producer` → `routing` (its partition) → `accumulator` (its batch) →
-`sender` (the thread that sends batches and handles responses) → `producer_batch` (the delivery).
+"""Today's producer. The path of a record: `producer`, `routing` (its partition), `accumulator` (its batch),
+`sender` (the thread that sends batches and handles responses), `producer_batch` (its delivery).
 """

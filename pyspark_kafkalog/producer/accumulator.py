@@ -1,4 +1,4 @@
-"""Records waiting to be sent, collected into batches in a bounded buffer."""
+"""A bounded buffer of records, collected into batches per partition."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ _order = attrgetter("order")
 
 
 class ProducerIdentity(NamedTuple):
-    """The producer id and epoch by which a broker identifies an idempotent producer."""
+    """The producer id and epoch of an idempotent producer."""
 
     producer_id: int
     epoch: int
 
     def next_epoch(self) -> ProducerIdentity | None:
-        """The same producer id with the next epoch; None after the last. Only its owner may use it."""
+        """The same id with the next epoch, or None after the last. Only its owner may use it."""
         return ProducerIdentity(self.producer_id, self.epoch + 1) if self.epoch < _MAX_EPOCH else None
 
 
 class PartitionQueue:
-    """*Guarded by its accumulator's lock.* Keeps the order of a partition's records through all failures.
+    """*Guarded by its accumulator's lock.* Keeps a partition's records in order through all failures.
 
-    A failed batch is retried before any later one is sent, and alone: until then
-    nothing else of the partition is in flight. Sequence numbers are assigned when a batch is first taken
-    and stay with it; only `restart` assigns new ones.
-
-    Until the broker has stored a batch of an identity, only one batch is in flight: from a producer that
-    it does not know a broker accepts any first number, so a later batch could overtake one that failed.
+    A failed batch is retried alone, before any later one. A batch gets its sequence numbers when it is first
+    taken, and keeps them; only `_restart` assigns new ones. Until the broker has stored a batch of an
+    identity only one is in flight: a broker accepts any first number from an unknown producer, so a later
+    batch could overtake a failed one.
     """
 
     __slots__ = (
@@ -77,11 +75,10 @@ class PartitionQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether no batch is waiting or in flight."""
         return not (self.open or self.waiting or self.retrying or self.in_flight)
 
     def ready_at(self, now: float, max_in_flight: int, hurry: bool) -> float | None:
-        """When a batch can be taken, ``now`` or later; None if a response must come first."""
+        """When a batch can be taken, at or after ``now``; None if a response must come first."""
         if self.retrying or self.restarting:
             if self.in_flight or not self._next():
                 return None
@@ -94,7 +91,7 @@ class PartitionQueue:
         return max(now, self.open.due) if self.open else None
 
     def take(self, identity: ProducerIdentity | None) -> ProducerBatch | None:
-        """The next batch, now in flight; with sequence numbers if there is an identity."""
+        """Move the next batch in flight; with sequence numbers if there is an identity."""
         if self.restarting and identity is not None:
             self._restart(identity)
         if self.retrying:
@@ -111,23 +108,22 @@ class PartitionQueue:
         return batch
 
     def next_size(self) -> int:
-        """Upper bound of the next batch's size in bytes; 0 if there is none."""
+        """Upper bound in bytes of the next batch; 0 if there is none."""
         batch = self._next()
         return batch.size if batch is not None else 0
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """``batch`` is no longer in flight; does nothing if it was not."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
     def repeat(self, batch: ProducerBatch, not_before: float) -> None:
-        """``batch`` failed: retry it, in its original place, from ``not_before`` on."""
+        """Retry a failed batch in its original place, from ``not_before`` on."""
         self.remove_in_flight(batch)
         insort(self.retrying, batch, key=_order)
         self.not_before = not_before
 
     def remove(self, batch: ProducerBatch) -> None:
-        """``batch`` is settled, whatever its state. Its sequence numbers stay used."""
+        """Remove a settled batch from any state. Its sequence numbers stay used."""
         self.remove_in_flight(batch)
         if batch in self.retrying:
             self.retrying.remove(batch)
@@ -142,16 +138,16 @@ class PartitionQueue:
             self.known = True
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every batch sent earlier is settled."""
+        """Whether every earlier batch is settled."""
         return not any(other.order < batch.order for other in (*self.in_flight, *self.retrying))
 
     def oldest(self) -> list[ProducerBatch]:
-        """The first batch of each state: if none of them has expired, no batch has."""
+        """The first batch in each state: if none of them has expired, no batch has."""
         heads = [group[0] for group in (self.in_flight, self.retrying, self.waiting) if group]
         return heads + ([self.open] if self.open is not None else [])
 
     def every(self) -> list[ProducerBatch]:
-        """All batches that are not settled, in order."""
+        """All unsettled batches, in order."""
         growing = [self.open] if self.open is not None else []
         return sorted((*self.in_flight, *self.retrying, *self.waiting, *growing), key=_order)
 
@@ -167,7 +163,7 @@ class PartitionQueue:
         self.next_sequence = self.next_sequence + batch.count & SEQUENCE_MASK
 
     def _restart(self, identity: ProducerIdentity) -> None:
-        """Start at sequence 0 under a new identity, because the broker cannot continue the old one."""
+        """Start at sequence 0 under a new identity: the broker cannot continue the old one."""
         self.restarting = False
         self.identity, self.next_sequence, self.known = identity, 0, False
         for batch in self.retrying:
@@ -177,17 +173,15 @@ class PartitionQueue:
 Settled = Callable[[ProducerBatch], None]
 
 Failed = Callable[[ProducerBatch, KafkaError], "KafkaError | None"]
-"""Called with a batch that was not delivered, and its error; returns why no more records are accepted,
-if so.
-"""
+"""Called with a batch that was not delivered; returns why no more records are accepted, or None."""
 
 
 class Accumulator:
     """*Thread-safe.* Its lock guards every queue, and every batch until it is taken.
 
-    Application threads `append`; the sender takes, retries and settles. ``wake`` is called when the sender
-    should look earlier than planned; ``on_settled`` for each batch with callbacks, before any thread that
-    waits for it is woken. Both are called under the lock and must return at once.
+    Application threads append; the sender takes, retries and settles. ``wake`` is called when the sender
+    should look earlier than planned, ``on_settled`` for each batch with callbacks before waiting threads
+    wake. Both run under the lock and must return at once.
     """
 
     def __init__(
@@ -201,10 +195,9 @@ class Accumulator:
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)
         self.identity: ProducerIdentity | None = None
-        """The identity for new batches; set by the sender's thread, or while there are no batches by the
-        transaction manager."""
+        """Identity for new batches; set by the sender, or by the transaction manager while there are none."""
         self.trouble: KafkaError | None = None
-        """The last failure since a delivery; set by the sender's thread."""
+        """The last failure since a delivery; set by the sender."""
         self._batch_size = max(config.batch_size, 1)
         self._limit = config.buffer_memory
         self._linger = config.linger_ms / 1000
@@ -221,23 +214,19 @@ class Accumulator:
         self._closed = False
         self._refusal: KafkaError | None = None
         self._refuses = False
-        """Whether closed, or records are refused: a single check for each record."""
+        """Whether closed or refusing: one check per record."""
         self._on_failed: Failed | None = None
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition; created on first use."""
         with self._lock:
             return self._queues.setdefault(tp, PartitionQueue(tp))
 
     def for_transactions(self, on_failed: Failed) -> None:
-        """Records belong to transactions: ``on_failed`` is called for each batch that was not delivered.
-
-        It is called under the lock, before any thread that waits for the batch is woken.
-        """
+        """Call ``on_failed`` for each batch that was not delivered, under the lock, before waiters wake."""
         self._on_failed = on_failed
 
     def refuse(self, why: KafkaError | None) -> None:
-        """Refuse new records with this error, until None is given; buffered records stay."""
+        """Refuse new records with this error, until None is passed; buffered records stay."""
         with self._lock:
             self._set_refusal(why)
             self.changed.notify_all()
@@ -254,7 +243,7 @@ class Accumulator:
         on_delivery: OnDelivery | None,
         deadline: Deadline | None = None,
     ) -> Delivery:
-        """Add one record of at most ``size`` bytes; wait for room until ``deadline``, else `max.block.ms`."""
+        """Add a record of at most ``size`` bytes; waits for room until ``deadline``, or `max.block.ms`."""
         with self._lock:
             batch = queue.open
             if (
@@ -266,7 +255,7 @@ class Accumulator:
                 batch = self._batch_with_room(queue, size, deadline)
             self._used += size
             if key is None and not headers and batch.only_values:
-                # As in `ProducerBatch.add`: a call for each record would cost a tenth of `send`.
+                # Inlined `ProducerBatch.add`: a call per record would cost a tenth of `send`.
                 batch.size += size
                 index = batch.count
                 batch.count = index + 1
@@ -289,7 +278,7 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int, int]:
         """Add as many of ``rows[start:stop]`` as fit the current batch, at least one.
 
-        Returns the batch, the index of the first row in it, and their number.
+        Returns the batch, the index of its first new row, and their number.
         """
         with self._lock:
             first = rows.size(start, start + 1)
@@ -314,7 +303,7 @@ class Accumulator:
             return batch, index, end - start
 
     def ready(self, now: float) -> tuple[list[PartitionQueue], float]:
-        """The queues with a batch that can be taken now, and when to look again if nothing happens before."""
+        """Queues with a batch to take now, and when to look again if nothing happens."""
         with self._lock:
             hurry = self._closed or self._waiters > 0
             found, soonest = [], inf
@@ -331,7 +320,7 @@ class Accumulator:
             return found, soonest
 
     def take(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
-        """The next batch of a queue, now in flight; None if none can be sent now."""
+        """Move the next batch of a queue in flight; None if none can be sent now."""
         with self._lock:
             at = queue.ready_at(now, self._max_in_flight, self._closed or self._waiters > 0)
             if at is None or at > now:
@@ -339,23 +328,21 @@ class Accumulator:
             return queue.take(self.identity)
 
     def repeat(self, batch: ProducerBatch, not_before: float) -> None:
-        """Retry ``batch`` before any later one of its partition."""
         with self._lock:
             self._queues[batch.tp].repeat(batch, not_before)
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every batch of its partition sent earlier is settled."""
         with self._lock:
             return self._queues[batch.tp].is_first(batch)
 
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
-        """The broker refused the sequence numbers of ``batch``: retry it. True if it gets new ones.
+        """Retry a batch whose sequence numbers the broker refused. True if it gets new ones.
 
-        An earlier batch that is still to be retried explains the refusal. Without one the broker misses a
-        batch that failed finally, or has forgotten the producer: it would refuse the old numbers forever. New
-        ones are safe only now: the broker has stored neither this batch nor a later one, which would be
-        unknown for an earlier batch whose response was lost. ``new_id`` requests another producer id instead
-        of the next epoch.
+        An earlier batch that will be retried explains the refusal. Otherwise the broker misses a batch that
+        failed for good, or has forgotten the producer, and would refuse the old numbers for ever. New numbers
+        are safe then: the broker has stored neither this batch nor a later one. (For an earlier batch whose
+        response was lost this would be unknown.) ``new_id`` requests another producer id instead of the next
+        epoch.
         """
         with self._lock:
             queue = self._queues[batch.tp]
@@ -366,7 +353,7 @@ class Accumulator:
             return first
 
     def split(self, batch: ProducerBatch, not_before: float) -> None:
-        """Retry ``batch``, of at least two records, as two batches."""
+        """Retry ``batch`` (two or more records) as two batches."""
         with self._lock:
             queue = self._queues[batch.tp]
             queue.remove_in_flight(batch)
@@ -382,14 +369,14 @@ class Accumulator:
         append_time: int = -1,
         error: KafkaError | None = None,
     ) -> None:
-        """Set the result of ``batch``. Does nothing if it is already settled."""
+        """Set the result of ``batch``, once."""
         with self._lock:
             self._settle(batch, base_offset, append_time, error)
 
     def discard(self, error: KafkaError, *, numbered: bool) -> None:
-        """Settle as failed everything that was never sent, or with ``numbered`` everything.
+        """Fail everything that was never sent; with ``numbered`` also what was.
 
-        A batch that has sequence numbers may have been stored: only a response tells.
+        A batch with sequence numbers may have been stored; only a response can tell.
         """
         with self._lock:
             for batch in [batch for queue in self._active for batch in queue.every()]:
@@ -397,7 +384,6 @@ class Accumulator:
                     self._settle(batch, -1, -1, error)
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """The batches whose delivery timeout has passed."""
         with self._lock:
             return [
                 batch
@@ -408,12 +394,11 @@ class Accumulator:
             ]
 
     def unsettled(self) -> list[ProducerBatch]:
-        """Every batch without a result."""
         with self._lock:
             return [batch for queue in self._active for batch in queue.every()]
 
     def flush(self, deadline: Deadline | None) -> None:
-        """Send everything without lingering, wait until it is settled. `TimeoutError` at ``deadline``."""
+        """Send everything without lingering and wait. Raises `TimeoutError` at ``deadline``."""
         with self._lock:
             left = [batch for queue in self._active for batch in queue.every()]
             for batch in left:
@@ -425,20 +410,20 @@ class Accumulator:
                     raise TimeoutError(f"flush: {records} records are not delivered yet")
 
     def close(self) -> None:
-        """Refuse new records; buffered ones are sent without lingering."""
+        """Refuse new records; send buffered ones without lingering."""
         with self._lock:
             self._closed = self._refuses = True
             self.changed.notify_all()
             self._wake_sender(0.0)
 
     def abandon(self) -> None:
-        """`close` for a finalizer, which may run while this thread holds the lock: acquires none."""
+        """`close` without the lock, for a finalizer: this thread may hold it already."""
         self._closed = self._refuses = True
         self._wake()
 
     @property
     def drained(self) -> bool:
-        """Whether closed and every record is settled."""
+        """Whether closed, with every record settled."""
         with self._lock:
             return self._closed and not self._active
 
@@ -449,7 +434,7 @@ class Accumulator:
         deadline: Deadline | None,
         kind: type[ProducerBatch] = ProducerBatch,
     ) -> ProducerBatch:
-        """The queue's current batch, with room for a record. Caller holds the lock."""
+        """The queue's open batch, with room for a record. Caller holds the lock."""
         needed = size + BATCH_HEADER_BYTES
         self._check_taking("the producer is closed")
         if needed > self._limit:
@@ -512,7 +497,6 @@ class Accumulator:
     def _settle(
         self, batch: ProducerBatch, base_offset: int, append_time: int, error: KafkaError | None
     ) -> None:
-        """`settle`; the caller holds the lock."""
         if batch.settled:
             return
         queue = self._queues[batch.tp]
@@ -530,14 +514,14 @@ class Accumulator:
         self.changed.notify_all()
 
     def _renumber_queue(self, queue: PartitionQueue, *, new_id: bool) -> None:
-        """Number the queue's batches from 0, under another identity than before."""
+        """Number the queue's batches from 0 under another identity."""
         queue.restarting = True
         if self.identity is not None and queue.identity == self.identity:
-            # With None the sender requests another producer id.
+            # None makes the sender request another producer id.
             self.identity = None if new_id else self.identity.next_epoch()
 
     def _wake_sender(self, at: float) -> None:
-        """Wake the sender if it would look only after ``at``. Caller holds the lock."""
+        """Wake the sender if it sleeps beyond ``at``. Caller holds the lock."""
         if at < self._sender_wakes_at:
             self._sender_wakes_at = at
             self._wake()

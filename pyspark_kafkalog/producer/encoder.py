@@ -1,8 +1,8 @@
-"""Encodes a producer's records: record batches, or the message sets before Kafka 0.11.
+"""Encodes records as record batches, or as message sets for Kafka before 0.11.
 
-A batch under construction holds lists of values, keys, times and headers rather than objects, and is encoded
-when it is sent, all records in one loop: 140 ns for a value of 100 bytes, where creating a `NewRecord` for
-each would cost ten times that (benchmarks/pipeline.py). The layout is `formats.record`'s.
+An open batch holds lists of values, keys, times and headers, which are encoded in one loop when it is sent:
+140 ns for a value of 100 bytes, where a `NewRecord` for each would cost ten times that
+(benchmarks/pipeline.py). For the layout see `formats.record`.
 """
 
 from __future__ import annotations
@@ -23,50 +23,47 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, NewRecord
 
 _VARINTS = [varint_bytes(value) for value in range(8192)]
-"""Ready-made varints of 0, 1, ...: extended to what a batch needs, up to `_MAX_TABLE`."""
+"""Varints of 0, 1, ...; grows as needed up to `_MAX_TABLE`."""
 
 _NULL = varint_bytes(-1)
 _KEYLESS = [_NULL + length for length in _VARINTS]
-"""A null key and a value's length, by that length."""
+"""A null key and the value's length, by that length."""
 
 _growing = threading.Lock()
-"""Guards the growth of both tables; readers need no lock, because the tables never shrink."""
+"""Guards the growth of both tables; readers need no lock, because they never shrink."""
 
 _MAX_TABLE = 1 << 17
 _MOST_OVERHEAD = 32
-"""More than the size of all fields besides key and value if every number is in the table."""
+"""More than all fields besides key and value take if every number is in the table."""
 
 BATCH_HEADER_BYTES = HEADER_SIZE
 
 SMALL_CONTENT = 4096
 SMALL_OVERHEAD, BIG_OVERHEAD = 16, 24
-"""Upper bounds for the bytes of a record besides its key and value, without headers and with the producer's
-own time: if these have less than `SMALL_CONTENT` bytes, and if they have more.
+"""Bounds in bytes for a record without key, value and headers, at the producer's own time: below and above
+`SMALL_CONTENT` bytes of key and value.
 """
 
 OWN_TIME_BYTES = 6
-"""Added to the bound if the caller chose the time: such times can be far apart within a batch."""
+"""Added if the caller chose the time: such times can be far apart within a batch."""
 
 _BATCHES_SINCE = 3
-"""Since this version Produce only carries record batches; before it, only message sets."""
+"""Before this version Produce carries only message sets, then only record batches."""
 
 _ZSTD_SINCE = 7
 _TIMESTAMPS_SINCE = 2
 _TIMESTAMP_BYTES = 8
 _LAST_OLD_FETCH = 3
-"""A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise these: librdkafka would
-not compress otherwise (KAFKA-18659).
+"""A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise the latter, or
+librdkafka would not compress (KAFKA-18659).
 """
 
 NOBODY = (-1, -1, -1)
-"""Id, epoch and base sequence without a producer id."""
+"""Producer id, epoch and base sequence if there is no producer id."""
 
 
 def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
-    """Upper bound in bytes for an uncompressed record whose key and value have ``content_bytes``.
-
-    ``own_time`` is whether the caller chose the timestamp.
-    """
+    """Bound in bytes for an uncompressed record; ``own_time``: the caller chose the timestamp."""
     size = content_bytes + (SMALL_OVERHEAD if content_bytes < SMALL_CONTENT else BIG_OVERHEAD)
     if own_time:
         size += OWN_TIME_BYTES
@@ -95,7 +92,7 @@ def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def as_bytes(what: str, value: Any) -> bytes | None:
-    """``value`` as immutable bytes; None stays None. Raises `TypeError` for other types."""
+    """``value`` as immutable bytes, or None. Raises `TypeError`."""
     if value is None:
         return None
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -109,10 +106,9 @@ def encode_block(
     times: Sequence[int],
     headers: Sequence[Sequence[Header]] | None,
 ) -> bytes:
-    """The records' bytes, uncompressed. ``keys`` and ``headers`` are None if no record has any.
+    """The records' uncompressed bytes. ``keys`` and ``headers`` are None if no record has any.
 
-    Times are milliseconds; the first one is the base. Raises `InvalidRecord` if a length or time does not fit
-    its field.
+    Times are milliseconds; the first is the base. Raises `InvalidRecord` if a field overflows.
     """
     if headers is None and _fits_table(values, keys, times):
         return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)
@@ -142,7 +138,7 @@ def encode_batch(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytes:
-    """One batch of at least one record, at base offset 0."""
+    """A batch of at least one record, at base offset 0."""
     block = encode_block(values, keys, times, headers)
     identity = (producer_id, producer_epoch, base_sequence)
     return sealed([block], times, codec=codec, level=level, producer=identity, transactional=transactional)
@@ -174,7 +170,7 @@ def sealed(
 def _fits_table(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, times: Sequence[int]
 ) -> bool:
-    """Whether the table, extended if need be, has every length and delta, and no value is null."""
+    """Whether the table, extended if needed, has every length and delta, and no value is null."""
     if None in values or min(times) < times[0]:
         return False
     longest = max(map(len, values))  # type: ignore[arg-type]
@@ -189,7 +185,6 @@ def _fits_table(
 
 
 def _grow_table(size: int) -> None:
-    """Make the tables at least ``size`` long. Several producers' threads may do so at once."""
     with _growing:
         more = [varint_bytes(value) for value in range(len(_VARINTS), size)]
         _KEYLESS.extend(_NULL + length for length in more)
@@ -203,7 +198,7 @@ def _without_keys(values: Sequence[bytes | None], times: Sequence[int]) -> bytes
     start, rest = b"", 0
     for offset, value, time in zip(varints, values, times):  # noqa: B905  (the table is longer)
         if time != last:
-            # Many records share a millisecond, so their first bytes are made once.
+            # Many records share a millisecond, so reuse their first bytes.
             last, start = time, b"\0" + varints[time - base]
             rest = len(start) + 1
         size = len(value)  # type: ignore[arg-type]
@@ -231,21 +226,17 @@ def _with_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None], tim
 
 
 class Encoding(Protocol):
-    """*Thread-safe: immutable.* A message format with its codec, and the Produce version that carries it."""
+    """*Thread-safe: immutable.* A message format with its codec and Produce version."""
 
     small_overhead: int
-    """Upper bound for a record's bytes besides less than `SMALL_CONTENT` bytes of content, without
-    headers.
-    """
+    """Bound for a record without headers, besides key and value of less than `SMALL_CONTENT` bytes."""
 
     has_headers: bool
 
-    def size_bound(self, content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
-        """As `record_size_bound`."""
-        ...
+    def size_bound(self, content_bytes: int, headers: Sequence[Header], own_time: bool) -> int: ...
 
     def kept_times(self, times: list[int]) -> list[int]:
-        """The records' timestamps as far as the format has them."""
+        """The timestamps, or none where the format lacks them."""
         ...
 
     def encode(
@@ -256,16 +247,16 @@ class Encoding(Protocol):
         headers: Sequence[Sequence[Header]] | None,
         producer: tuple[int, int, int],
     ) -> bytes:
-        """The bytes of one or more records. ``producer`` is id, epoch and base sequence, or `NOBODY`."""
+        """Encode one or more records. ``producer`` is id, epoch and base sequence, or `NOBODY`."""
         ...
 
     def produce_version(self, connection: Connection) -> int:
-        """The Produce version that carries these bytes to a broker."""
+        """Produce version for a broker. Raises `UnsupportedVersion`."""
         ...
 
 
 class RecordBatches:
-    """*Thread-safe.* Format v2: one batch, with what idempotence needs."""
+    """*Thread-safe.* Format v2."""
 
     small_overhead = SMALL_OVERHEAD
     has_headers = True
@@ -302,7 +293,6 @@ class RecordBatches:
         )
 
     def sealed(self, blocks: Sequence[Buffer], times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
-        """`encode` for records that are already encoded."""
         return sealed(
             blocks,
             times,
@@ -317,9 +307,9 @@ class RecordBatches:
 
 
 class MessageSets:
-    """*Thread-safe.* Formats v0 and v1: an entry for each record, or one compressed wrapper around them.
+    """*Thread-safe.* Formats v0 and v1: an entry per record, or one compressed wrapper.
 
-    Offsets are 0, 1, ... as producers of that time wrote them; the broker replaces them.
+    Offsets are 0, 1, ... as older producers wrote them; the broker replaces them.
     """
 
     has_headers = False
@@ -347,7 +337,7 @@ class MessageSets:
         return encode_set(records, magic=self._magic, codec=self._codec, level=self._level)
 
     def produce_version(self, connection: Connection) -> int:
-        """2 if the broker has it, as all from 0.10 to 3.9 do; v0 also fits 0 and 1."""
+        """2 if the broker has it (0.10 to 3.9 do); v0 also fits 0 and 1."""
         least = _TIMESTAMPS_SINCE if self._magic else 0
         low, high = connection.served(ApiKey.PRODUCE) or (0, -1)
         oldest_fetch = (connection.served(ApiKey.FETCH) or (0, 0))[0]
@@ -366,7 +356,7 @@ class MessageSets:
 
 
 def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
-    """The Produce version that carries a record batch to a broker."""
+    """The Produce version for a record batch. Raises `UnsupportedVersion` or `UnsupportedCompression`."""
     if (connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE))[1] < _BATCHES_SINCE:
         raise UnsupportedVersion(
             f"{connection.peer}: the broker is older than Kafka 0.11 and accepts no record batches; "
@@ -379,7 +369,7 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
 
 
 def encoding_for(connection: Connection, codec: Codec) -> Encoding:
-    """The newest encoding that a broker accepts: message sets only if it does not accept record batches."""
+    """The newest encoding that a broker accepts."""
     _, high = connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE)
     if high >= _BATCHES_SINCE:
         return RecordBatches(codec, None)
@@ -387,7 +377,6 @@ def encoding_for(connection: Connection, codec: Codec) -> Encoding:
 
 
 def encoding_of(config: ProducerConfig) -> Encoding:
-    """The encoding for `message.format`, `compression.type` and its level."""
     codec = Codec.named(config.compression_type)
     if config.sends_old_sets:
         return MessageSets(MAGICS[config.message_format], codec, config.compression_level)

@@ -1,4 +1,4 @@
-"""What a response, or none in time, means for a batch: delivered, to be repeated, split, or failed."""
+"""What a response or a timeout means for a batch: delivered, retried, split, or failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SEQUENCE_ERRORS = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""The broker refused the batch's sequence numbers, and has stored nothing of it."""
+"""The broker refused the sequence numbers and stored nothing."""
 
 _MOVED = frozenset(
     {
@@ -46,7 +46,7 @@ _MOVED = frozenset(
 
 
 class OutcomeHandler:
-    """*Not thread-safe: the sender's thread only.* Holds no batches of its own."""
+    """*Not thread-safe: the sender's thread only.* Holds no batches."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class OutcomeHandler:
     def answered(
         self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
     ) -> None:
-        """A broker responded for ``batch``; None means that the response lacks it."""
+        """Handle a broker's result for ``batch``; None if the response lacks it."""
         if batch.settled:
             return  # it expired before the response came
         if result is None:
@@ -73,7 +73,7 @@ class OutcomeHandler:
             self._accumulator.trouble = None
             self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # Stored by an earlier attempt, too long ago for the broker to know the offset.
+            # An earlier attempt stored it, too long ago for the broker to know the offset.
             self._accumulator.settle(batch)
         elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
             if self._config.transactional_id is None:
@@ -91,7 +91,7 @@ class OutcomeHandler:
             self.failed(batch, self._error(batch, result, peer), now)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """``batch`` was not delivered this time."""
+        """Retry or fail a batch that was not delivered this time."""
         if batch.settled:
             return
         batch.last_failure = self._accumulator.trouble = error
@@ -102,7 +102,6 @@ class OutcomeHandler:
         self._accumulator.settle(batch, error=error)
 
     def expired(self, batch: ProducerBatch) -> None:
-        """The delivery timeout of ``batch`` has passed."""
         reason = batch.last_failure or self._accumulator.trouble
         if reason is None:
             leader = self._directory.leader(batch.tp)
@@ -118,11 +117,11 @@ class OutcomeHandler:
         self._accumulator.settle(batch, error=RequestTimedOut(text))
 
     def unreachable(self, error: KafkaError) -> None:
-        """A broker cannot be reached at the moment: the reason why batches wait."""
+        """A broker cannot be reached at the moment; batches that expire give this reason."""
         self._accumulator.trouble = error
 
     def no_identity(self, error: KafkaError) -> None:
-        """No producer id is available: nothing can be sent idempotently."""
+        """No producer id is available, so nothing can be sent."""
         if isinstance(error, UnsupportedVersion):
             error = UnsupportedVersion(
                 f"{error}; idempotent producers need Kafka 0.11 or later. For older brokers set "
@@ -140,7 +139,7 @@ class OutcomeHandler:
             logger.warning("%s; continuing with new sequence numbers", batch.last_failure)
 
     def _refused(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str, now: float) -> None:
-        """In a transaction sequence numbers stay: an error that no earlier failure explains ends it."""
+        """As `_renumber` in a transaction: numbers stay, so an error without an earlier failure ends it."""
         error = self._error(batch, result, peer)
         earlier = not self._accumulator.is_first(batch)
         if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:

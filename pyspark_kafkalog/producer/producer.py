@@ -50,16 +50,16 @@ _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 class Producer:
     """*Thread-safe.* Sends records to Kafka in batches, in the background.
 
-    Idempotent by default: a retried record is stored once, and each partition
-    keeps the order of `send`. Records wait in a bounded buffer; `send` blocks only while it is full or the
-    topic is not known yet. Use it as a context manager, or call `close`: both deliver what is left.
+    Idempotent by default: a retried record is stored once, and each partition keeps the order of `send`.
+    Records wait in a bounded buffer; `send` blocks only while it is full or the topic is unknown. Use it as
+    a context manager, or call `close`; both deliver the buffer.
 
         with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
             producer.send("flights", b"...", key=b"JFK")
     """
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Start the producer's thread; it connects for the first record. Raises `InvalidConfig`."""
+        """Start the thread, which connects when the first record is sent. Raises `InvalidConfig`."""
         if not isinstance(config, ProducerConfig):
             config = checked_properties(config, "producer")
             # `acks` is a string in Kafka ("all"), but users write 1 as a number.
@@ -103,23 +103,16 @@ class Producer:
     ) -> Delivery:
         """Add one record to the buffer and return.
 
-        Without ``partition`` the key's hash decides, as in Kafka's own client; without a key records go
-        to one partition after the other, batch by batch. ``timestamp_ms`` defaults to now.
-        ``on_delivery(metadata, error)`` is called on the producer's callback thread.
+        Without ``partition`` the key's hash selects it, as in Kafka's own client; records without a key fill
+        one partition's batch after the other. ``timestamp_ms`` defaults to now. ``on_delivery(metadata,
+        error)`` is called on the callback thread.
 
-        Raises:
-            TypeError: ``value``, ``key`` or a header's value is neither bytes nor None, a header's name is
-                not
-                a str, or the time not an int.
-            InvalidRecord: the time does not fit 64 bits, a header's name is not UTF-8, or there are headers
-                and `message.format` has none.
-            MessageTooLarge: the record is above ``max.request.size``.
-            UnknownTopicOrPartition: no such topic or partition.
-            RequestTimedOut: the buffer stayed full for ``max.block.ms``.
-            ConnectionLost: the topic could not be looked up within ``max.block.ms``.
-            InvalidTxnState: `transactional.id` is set, and no transaction is open.
-            TransactionAbortable: the open transaction has failed, and must be aborted.
-            KafkaError: the producer is closed.
+        Raises: TypeError: an argument or header is of a wrong type. InvalidRecord: the time does not fit 64
+        bits, a header's name is not UTF-8, or `message.format` has no headers. MessageTooLarge: the record is
+        above ``max.request.size``. UnknownTopicOrPartition: no such topic or partition. RequestTimedOut,
+        ConnectionLost: the buffer stayed full, or the topic unknown, for ``max.block.ms``. InvalidTxnState:
+        `transactional.id` is set, and no transaction is open. TransactionAbortable: the open transaction has
+        failed and must be aborted. KafkaError: the producer is closed.
         """
         if value.__class__ is not bytes:
             value = as_bytes("value", value)
@@ -157,17 +150,13 @@ class Producer:
     def send_arrow(
         self, topic: str, data: pa.Table | pa.RecordBatch, on_delivery: OnBulkDelivery | None = None
     ) -> BulkDelivery:
-        """Send every row of an Arrow table or batch; returns when all are in the buffer or delivered.
+        """Send every row of an Arrow table or batch; returns when all are in the buffer.
 
         Columns: ``value`` (binary or string), and optionally ``key``, ``headers``, ``timestamp`` and
-        ``partition``, as the arguments of `send`. ``on_delivery(delivery)`` is called once on the
-        callback thread, when every row is settled.
+        ``partition``, as in `send`. ``on_delivery(delivery)`` is called once, when every row is settled.
 
-        Raises:
-            InvalidRecord: a column is missing, unknown or of a type that cannot be sent, and nothing is sent;
-                or rows have headers that `message.format` lacks.
-            MessageTooLarge, UnknownTopicOrPartition, RequestTimedOut, ConnectionLost, KafkaError: as in
-                `send`; rows before the failed one are sent.
+        Raises: InvalidRecord: a column is missing, unknown or of a wrong type (nothing is sent), or
+        `message.format` has no headers. KafkaError: as in `send`; rows before the failed one are sent.
         """
         delivery = BulkDelivery(on_delivery)
         try:
@@ -184,51 +173,47 @@ class Producer:
         return delivery
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of ``topic``, looked up and created as in `send`, which has the errors."""
+        """Number of partitions of ``topic``; creates it and raises as `send`."""
         return len(self._route(topic).queues)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send the buffer without lingering; wait until all of it is settled and every callback
-        has returned. Failures are reported by the deliveries and callbacks, not here.
+        """Send the buffer without lingering; wait until all is settled and every callback has returned.
 
-        Raises:
-            TimeoutError: not all was settled within ``timeout`` seconds.
+        Deliveries and callbacks report failures. Raises `TimeoutError` after ``timeout`` seconds.
         """
         self._flush_by(Deadline.after(timeout, self._clock) if timeout is not None else None)
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Take over the `transactional.id`: once, before the first transaction.
+        """Take over the `transactional.id`; call it once, before the first transaction.
 
-        An older producer of the same id is fenced and its open transaction aborted; one whose commit was
-        decided is committed. Waits for that up to ``timeout`` seconds, or ``max.block.ms``.
+        Fences an older producer with this id and ends its transaction: aborted, unless its commit was
+        decided. Waits up to ``timeout`` seconds, or ``max.block.ms``.
 
         Raises:
             UnsupportedVersion: the broker has no transactions.
-            RequestTimedOut: it took too long; the call can be repeated.
+            RequestTimedOut: it took too long; call again.
             InvalidTxnState: it was called before.
             KafkaError: anything else; close the producer.
         """
         self._transactional().init(timeout)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: readers with read_committed see the records sent from now on only after the
-        commit, all together. Sends no request.
+        """Begin a transaction: readers with read_committed see its records only after the commit, together.
 
-        Raises:
-            InvalidTxnState: `init_transactions` was not called, or a transaction is open.
-            KafkaError: the producer has failed before; close it.
+        Sends no request. Raises `InvalidTxnState` before `init_transactions` or in a transaction, and another
+        `KafkaError` if the producer has failed and must be closed.
         """
         self._transactional().begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: str | GroupMetadata) -> None:
         """Commit ``group``'s ``offsets`` with the transaction.
 
-        An offset is the next to read: a number, or a `CommittedOffset` with metadata. Waits
-        until they are stored, up to ``max.block.ms``. With `Consumer.group_metadata` instead of a name they
-        are refused if the group has given that consumer's partitions to others.
+        An offset is the next to read: a number, or a `CommittedOffset` with metadata. Waits up to
+        ``max.block.ms`` until they are stored. With `Consumer.group_metadata` instead of a name they are
+        refused if the group has reassigned that consumer's partitions.
 
         Raises:
-            InvalidRequest: an offset below 0; nothing was stored.
+            InvalidRequest: an offset is below 0; nothing was stored.
             InvalidTxnState: no transaction is open.
             TransactionAbortable: they could not be stored; the transaction must be aborted.
             KafkaError: anything else; close the producer.
@@ -239,44 +224,36 @@ class Producer:
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Deliver all records, then commit the transaction.
 
-        Waits up to ``timeout`` seconds, or ``max.block.ms``. A transaction without records and offsets
-        sends no request.
+        Waits up to ``timeout`` seconds, or ``max.block.ms``. An empty transaction sends no request.
 
-        Raises:
-            TransactionAbortable: a record was not delivered, or the coordinator refuses; nothing is
-                committed; call `abort_transaction`.
-            RequestTimedOut: it is unknown whether it was committed; repeat the call, nothing else is
-                possible.
-            InvalidTxnState: no transaction is open.
-            ProducerFenced: a newer producer of the `transactional.id` has begun, or it took longer than
-                `transaction.timeout.ms`.
-            KafkaError: anything else; close the producer.
+        Raises: TransactionAbortable: a record was not delivered, or the coordinator refuses; nothing is
+        committed; call `abort_transaction`. RequestTimedOut: it may be committed or not; only another call of
+        this method is possible. InvalidTxnState: no transaction is open. ProducerFenced: a newer producer
+        uses the `transactional.id`, or the transaction took longer than `transaction.timeout.ms`. KafkaError:
+        anything else; close the producer.
         """
         self._transactional().commit(timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Drop unsent records and abort the transaction, so that readers with read_committed never see the
-        others.
+        """Drop unsent records and abort the transaction; readers with read_committed never see its records.
 
-        Waits up to ``timeout`` seconds, or ``max.block.ms``, for responses to requests in flight. Then a new
-        transaction may begin, also if this one had failed. Raises as `commit_transaction`.
+        Waits up to ``timeout`` seconds, or ``max.block.ms``, for requests in flight. A new transaction may
+        begin then, even if this one had failed. Raises as `commit_transaction`.
         """
         self._transactional().abort(timeout)
 
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Deliver all records, and leave the transaction open.
+        """Deliver all records and leave the transaction open, also in `close`.
 
-        Any process with the returned value can end it (`end_transaction`), and so can this
-        producer; `close` then leaves it open. It must be ended within
-        `transaction.timeout.ms` of its begin, or the coordinator aborts it. Raises as `commit_transaction`.
+        This producer, or any process with the returned value (`end_transaction`), can end it. The coordinator
+        aborts it after `transaction.timeout.ms`. Raises as `commit_transaction`.
         """
         return self._transactional().prepare(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what is left, within ``timeout`` seconds or ``delivery.timeout.ms``, and end the threads.
+        """Deliver the buffer within ``timeout`` seconds or ``delivery.timeout.ms``, and end the threads.
 
-        Records not delivered by then fail, with their callbacks called. A
-        transaction that is neither committed nor prepared is aborted. A second call does nothing.
+        Records not delivered by then fail. A transaction that is neither committed nor prepared is aborted.
         """
         if self._closed:
             return
@@ -299,7 +276,7 @@ class Producer:
         self.close()
 
     def __del__(self) -> None:
-        # Not closed: the threads deliver what is buffered and then end.
+        # Not closed: the threads deliver the buffer and end.
         accumulator = getattr(self, "_accumulator", None)
         if accumulator is not None and not self._closed:
             accumulator.abandon()
@@ -317,7 +294,6 @@ class Producer:
         return self._transactions
 
     def _route(self, topic: str) -> Route:
-        """The topic's current partitions; waits for them the first time."""
         version = self._directory.version
         route = self._routes.get(topic)
         if route is None or route.version != version:
@@ -329,7 +305,6 @@ class Producer:
         return route
 
     def _send_rows(self, route: Route, rows: Rows, delivery: BulkDelivery) -> None:
-        """Append ``rows`` to their queues, in order within each queue."""
         for chosen, own in route.parts(rows):
             position = 0
             while position < len(own):
@@ -356,7 +331,6 @@ class Producer:
 
 
 def _close_at_exit() -> None:
-    """Deliver the records of a producer that the program did not close."""
     for producer in list(_open_producers):
         logger.warning("a producer was not closed; delivering what is left")
         producer.close()

@@ -1,6 +1,4 @@
-"""A batch from its first record to its delivery, the results that callers get, and the thread for their
-callbacks.
-"""
+"""Batches of the producer, the results that callers get, and the callback thread."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, Reco
 from pyspark_kafkalog.types import Header, TopicPartition
 
 Callbacks = list[tuple[int, Callable[..., object]]]
-"""Index of a record, and its callback."""
+"""Record index and callback."""
 
 Watcher = Callable[[], object]
 
@@ -27,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerBatch:
-    """*Guarded by its accumulator's lock* until closed, then owned by the sender's thread.
+    """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread.
 
-    What `Delivery` reads (`settled`, `parts` and the outcome) is written once, under the lock.
-    ``order`` sorts a partition's batches in the order of their records. ``size`` is an upper bound for the
-    uncompressed batch, and its share of the buffer.
+    `settled`, `parts` and the result, which `Delivery` reads, are written once, under the lock. ``order``
+    sorts a partition's batches by their records. ``size`` bounds the uncompressed batch; the buffer is
+    charged with it.
     """
 
     __slots__ = (
@@ -145,19 +143,16 @@ class ProducerBatch:
         return index
 
     def extend_rows(self, rows: ArrowRows, size: int) -> int:
-        """`extend` for rows in an Arrow batch."""
         values, keys = rows.lists()
         return self.extend(values, keys, rows.times(), None, size)
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Set the identity that the batch keeps through all retries."""
+        """Set the identity that the batch keeps in all retries."""
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.encoded = None
 
     def encode(self, encoding: Encoding) -> bytes:
-        """The batch's bytes, encoded once: a retry sends the same. Timestamps that the format lacks are
-        dropped.
-        """
+        """The batch's bytes; a retry sends the same. Drops timestamps that the format lacks."""
         if self.encoded is None:
             self.times = encoding.kept_times(self.times)
             identity = (self.producer_id, self.epoch, self.base_sequence)
@@ -165,10 +160,7 @@ class ProducerBatch:
         return self.encoded
 
     def split(self) -> list[ProducerBatch]:
-        """Two halves with this batch's records and callbacks, and sequence numbers if it had them.
-
-        Every record keeps its sequence number, so those of later batches stay right.
-        """
+        """Split into halves with this batch's records and callbacks; records keep their sequence numbers."""
         self._as_lists()
         half = self.count // 2
         parts = [self._slice(0, half), self._slice(half, self.count)]
@@ -177,7 +169,7 @@ class ProducerBatch:
         return parts
 
     def part_with(self, index: int) -> tuple[ProducerBatch, int]:
-        """The batch with record ``index`` after splits, and its index there."""
+        """The batch that has record ``index`` after splits, and its index there."""
         batch = self
         while batch.parts is not None:
             first, second = batch.parts
@@ -186,13 +178,12 @@ class ProducerBatch:
 
     @property
     def all_settled(self) -> bool:
-        """Whether every record is settled."""
         if self.parts is not None:
             return all(part.all_settled for part in self.parts)
         return self.settled
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until every record is settled. `TimeoutError` after ``timeout`` seconds."""
+        """Wait until every record is settled. Raises `TimeoutError`."""
         if self.all_settled:
             return
         with self.changed:
@@ -200,7 +191,7 @@ class ProducerBatch:
                 raise TimeoutError(f"{self.tp}: not delivered after {timeout} s")
 
     def settle(self, base_offset: int, append_time: int, error: KafkaError | None) -> None:
-        """Set the result, once. The caller holds the lock and calls the callbacks."""
+        """Set the result, once. Caller holds the lock and calls the callbacks."""
         self.base_offset, self.append_time, self.error = base_offset, append_time, error
         self._release()
         self.settled = True
@@ -233,13 +224,13 @@ class ProducerBatch:
         return part
 
     def _release(self) -> None:
-        """Drop the records; times are kept for the metadata."""
+        # Times are kept for the metadata.
         empty: list[Any] = []
         self.values, self.keys, self.headers, self.encoded = empty, None, None, None
 
 
 class BlockBatch(ProducerBatch):
-    """*As `ProducerBatch`,* but compiled code encodes records as they are added; lists only on demand."""
+    """A `ProducerBatch` whose records compiled code encodes when added; makes lists only if needed."""
 
     __slots__ = ("_blocks",)
 
@@ -251,7 +242,7 @@ class BlockBatch(ProducerBatch):
             self._blocks: list[Buffer] = []
             self.only_values = False
         self.times += rows.times()
-        # The rows' Arrow batch may hold many more rows, so it is not kept alive.
+        # Encoded at once: keeping the rows would keep their whole Arrow batch alive.
         self._blocks.append(rows.encoded(self.times[0], index))
         self.size += size
         self.count = index + len(rows)
@@ -289,8 +280,8 @@ class BlockBatch(ProducerBatch):
 class RecordMetadata(NamedTuple):
     """A record's partition, offset and timestamp.
 
-    ``offset`` is -1 if the broker does not report it (acks=0, or a retried batch that it
-    no longer remembers); ``timestamp`` is in milliseconds: the broker's, if it sets the time.
+    ``offset`` is -1 if the broker does not report it (acks=0, or a retried batch that it no longer
+    remembers). ``timestamp`` is in milliseconds; the broker's if it sets the time.
     """
 
     topic: str
@@ -300,7 +291,7 @@ class RecordMetadata(NamedTuple):
 
 
 class DeliveredRange(NamedTuple):
-    """Consecutive records of one partition, with their first and last offset; -1 if unknown."""
+    """Consecutive records of a partition; offsets are -1 if unknown."""
 
     topic: str
     partition: int
@@ -310,36 +301,31 @@ class DeliveredRange(NamedTuple):
 
 
 OnDelivery = Callable[["RecordMetadata | None", "KafkaError | None"], object]
-"""Called once per record on the producer's callback thread, with its metadata or its error."""
+"""Called once per record on the callback thread, with its metadata or its error."""
 
 
 OnBulkDelivery = Callable[["BulkDelivery"], object]
-"""Called once on the producer's callback thread, when every record is settled."""
+"""Called once on the callback thread, when every record is settled."""
 
 
 class Delivery(tuple[ProducerBatch, int]):
-    """*Thread-safe.* The result of one record, available later.
+    """*Thread-safe.* The future result of one record.
 
-    Of its batch, and its index there, it is a tuple because one is made for each record: with attributes it
-    takes half as long again.
+    A tuple of its batch and index: with attributes, creation would take half as long again.
     """
 
     __slots__ = ()
 
     @property
     def done(self) -> bool:
-        """Whether the record is settled."""
         batch, index = self
         return batch.part_with(index)[0].settled
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """The record's metadata; waits up to ``timeout`` seconds, without limit if None.
 
-        The producer settles every record by ``delivery.timeout.ms``.
-
-        Raises:
-            KafkaError: why the record could not be delivered.
-            TimeoutError: it is not settled yet.
+        The producer settles every record by ``delivery.timeout.ms``. Raises the `KafkaError` that prevented
+        the delivery, or `TimeoutError`.
         """
         whole, place = self
         whole.wait(timeout)
@@ -350,7 +336,7 @@ class Delivery(tuple[ProducerBatch, int]):
 
 
 class BulkDelivery:
-    """*Thread-safe.* The result of the records of one `Producer.send_arrow`."""
+    """*Thread-safe.* The result of one `Producer.send_arrow`."""
 
     __slots__ = ("_complete", "_lock", "_on_delivery", "_parts", "watcher")
 
@@ -363,20 +349,18 @@ class BulkDelivery:
 
     @property
     def done(self) -> bool:
-        """Whether every record is settled."""
         return self._complete and all(batch.all_settled for batch, _, _ in self._parts)
 
     def add(self, batch: ProducerBatch, first: int, count: int) -> None:
-        """``count`` more records are in ``batch``, from index ``first`` on. Called by the producer."""
+        """Add ``count`` records of ``batch``, from index ``first`` on. Called by the producer."""
         self._parts.append((batch, first, count))
 
     def complete(self) -> None:
-        """No more records will come. Called by the producer."""
+        """No more records follow. Called by the producer."""
         self._complete = True
         self._settled()
 
     def _settled(self) -> None:
-        """A batch was settled: call back, once, if it was the last."""
         if self._on_delivery is None or not self.done:
             return
         with self._lock:
@@ -385,11 +369,9 @@ class BulkDelivery:
             call(self)
 
     def result(self, timeout: float | None = None) -> list[DeliveredRange]:
-        """The records' offsets, in the order of sending; waits up to ``timeout`` seconds.
+        """The records' offsets in the order of sending; waits up to ``timeout`` seconds.
 
-        Raises:
-            KafkaError: why the first of the failed records could not be delivered; others may have been.
-            TimeoutError: some are not settled yet.
+        Raises the `KafkaError` of the first failed record (others may be delivered), or `TimeoutError`.
         """
         ranges: list[DeliveredRange] = []
         for batch, first, count in self._parts:
@@ -399,7 +381,6 @@ class BulkDelivery:
 
 
 def metadata_of(batch: ProducerBatch, index: int) -> RecordMetadata:
-    """The metadata of record ``index`` of a delivered batch."""
     time = batch.append_time if batch.append_time >= 0 else batch.times[index]
     offset = batch.base_offset + index if batch.base_offset >= 0 else -1
     return RecordMetadata(batch.tp.topic, batch.tp.partition, offset, time)
@@ -419,9 +400,9 @@ def _ranges(batch: ProducerBatch, first: int, count: int) -> list[DeliveredRange
 
 
 class CallbackRunner:
-    """*Thread-safe.* Runs callbacks one after the other, in the order in which batches were settled.
+    """*Thread-safe.* Runs callbacks one by one, in the order in which batches were settled.
 
-    Owns its thread, which starts with the first callback. An exception in a callback is logged.
+    Owns its thread, which starts with the first callback. Callback errors are logged.
     """
 
     def __init__(self) -> None:
@@ -442,9 +423,9 @@ class CallbackRunner:
         self._queue.put(batch)
 
     def wait(self, deadline: Deadline | None) -> bool:
-        """Wait until every submitted callback has returned, or for ``deadline``; True in the first case.
+        """Wait for every submitted callback; False if ``deadline`` came first.
 
-        On the callbacks' own thread it returns at once, because a callback cannot wait for its own end.
+        Returns at once on the callback thread, which cannot wait for itself.
         """
         if threading.current_thread() is self._thread:
             return True
@@ -452,7 +433,7 @@ class CallbackRunner:
             return self._idle.wait_for(lambda: self._left == 0, deadline.left if deadline else None)
 
     def stop(self, deadline: Deadline | None) -> None:
-        """Run the submitted callbacks, then end the thread; wait for that until ``deadline``."""
+        """Run the submitted callbacks and end the thread; wait for it until ``deadline``."""
         with self._idle:
             thread, self._thread = self._thread, None
         if thread is None:
@@ -480,5 +461,5 @@ def _call(call: Callable[..., object], *args: object) -> None:
     try:
         call(*args)
     except BaseException:
-        # Also SystemExit: it would end this thread and lose the remaining callbacks.
+        # Also SystemExit, which would end this thread and lose the remaining callbacks.
         logger.exception("a delivery callback failed")

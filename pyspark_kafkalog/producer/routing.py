@@ -1,4 +1,4 @@
-"""Where a record goes: topics and leaders as the producer knows them, the partition, and its queue."""
+"""Topics and leaders as the producer knows them, and the partition and queue of each record."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class ProducerMetadata:
-    """*Thread-safe.* Owns the producer's `Cluster`, guarded by a lock that is held over its I/O.
+    """*Thread-safe.* Owns the producer's `Cluster`, guarded by a lock that is held during its I/O.
 
-    The current view is immutable and replaced as a whole, so reading it needs no lock. ``version`` changes
-    with it.
+    The view is immutable and replaced as a whole, so reads need no lock. ``version`` changes with it.
     """
 
     def __init__(self, config: ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -40,7 +39,7 @@ class ProducerMetadata:
         self._closed = False
 
     def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
-        """The partitions of a topic, created if the broker does so; waits for metadata if there is none."""
+        """A topic's partitions; waits for them if unknown. The broker may create the topic."""
         known = self._view.topics.get(name)
         if known is not None and known.partitions:
             return known
@@ -57,7 +56,7 @@ class ProducerMetadata:
                     attempts.failed(e)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The node that leads ``tp``, if known. Does not wait."""
+        """The leader's node id, if known. Does not wait."""
         topic = self._view.topics.get(tp.topic)
         partition = topic.partitions.get(tp.partition) if topic is not None else None
         if partition is None or partition.leader == NO_LEADER or partition.leader not in self._view.brokers:
@@ -69,22 +68,21 @@ class ProducerMetadata:
         return self._view.brokers.get(node_id)
 
     def mark_stale(self) -> None:
-        """The metadata proved wrong: `due` from now on."""
+        """Make `due` true: the metadata proved wrong."""
         self._stale = True
 
     def due(self, now: float) -> bool:
-        """Whether it is time to `refresh`."""
         age = now - self._learned_at
         return bool(self._names) and (self._stale or age >= self._config.metadata_max_age_ms / 1000)
 
     def refresh(self) -> None:
-        """Refresh every topic in use. Waits at most ``request.timeout.ms``. Raises `ConnectionLost`."""
+        """Refresh every topic in use, within ``request.timeout.ms``. Raises `ConnectionLost`."""
         deadline = self._deadline()
         with self._held(deadline, "refreshing topics"):
             self._learn([*self._names], deadline)
 
     def new_identity(self) -> ProducerIdentity:
-        """A new producer id. Waits at most ``request.timeout.ms``."""
+        """A new producer id, within ``request.timeout.ms``."""
         deadline = self._deadline()
         request = InitProducerIdRequest(transaction_timeout_ms=self._config.transaction_timeout_ms)
 
@@ -99,7 +97,7 @@ class ProducerMetadata:
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def close(self) -> None:
-        """Close the look-up connections, at once or when the current look-up ends. Does not wait."""
+        """Close the connections, at once or after the current look-up. Does not wait."""
         self._closed = True
         self._cluster.give_up()
         if self._lock.acquire(blocking=False):
@@ -108,7 +106,7 @@ class ProducerMetadata:
 
     @contextmanager
     def _held(self, deadline: Deadline, doing: str) -> Iterator[None]:
-        """The lock, waited for until ``deadline``: its holder may be waiting for a broker."""
+        """Hold the lock; wait for it until ``deadline``, as its holder may be waiting for a broker."""
         if not self._lock.acquire(timeout=deadline.left):
             raise ConnectionLost(f"{doing}: another look-up is still waiting for a broker")
         try:
@@ -150,9 +148,8 @@ def _words(count: int) -> Struct:
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 with Kafka's seed, 32 bits, unsigned.
+    """MurmurHash2 with Kafka's seed, as an unsigned 32-bit number (Java's is signed).
 
-    In Java the same bits are a signed number; `partition_for` removes the sign as Java clients do.
     Source: MurmurHash2 (Austin Appleby, public domain), seed of Kafka's ``Utils.murmur2``.
     """
     length = len(data)
@@ -168,14 +165,14 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for(key: bytes, partition_count: int) -> int:
-    """The partition of ``key``, the same as in Kafka's own clients."""
+    """The partition of ``key``, as in Kafka's own clients."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class KeyPartitioner:
-    """*Thread-safe: each step is one operation on a dict.* `partition_for` with a cache of about 10,000 keys.
+    """*Thread-safe: each step is one dict operation.* `partition_for` with a cache of about 10,000 keys.
 
-    Hashing in Python costs microseconds, and keys repeat.
+    Keys repeat, and hashing in Python costs microseconds.
     """
 
     def __init__(self, partition_count: int) -> None:
@@ -183,7 +180,6 @@ class KeyPartitioner:
         self._known: dict[bytes, int] = {}
 
     def __call__(self, key: bytes) -> int:
-        """The partition of ``key``."""
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _CACHED_KEYS:
@@ -193,10 +189,9 @@ class KeyPartitioner:
 
 
 class StickyPartitioner:
-    """*Thread-safe.* The current partition for records without a key.
+    """*Thread-safe.* The partition for records without a key.
 
-    It stays until `moved`, so that batches fill up (KIP-480); then another
-    is drawn, if possible among those with a leader.
+    Stays until `moved`, so that batches fill up (KIP-480), and prefers partitions with a leader.
     """
 
     def __init__(self, partitions: Sequence[int], seed: int | None = None) -> None:
@@ -205,7 +200,7 @@ class StickyPartitioner:
         self.current = self._random.choice(self._choices)
 
     def moved(self) -> int:
-        """Change to another partition, if there is one; it becomes `current`."""
+        """Change to another partition, if there is one."""
         others = [partition for partition in self._choices if partition != self.current]
         if others:
             self.current = self._random.choice(others)
@@ -213,10 +208,9 @@ class StickyPartitioner:
 
 
 class Route:
-    """*Thread-safe.* One topic's queues, by one version of the metadata.
+    """*Thread-safe.* One topic's queues, for one version of the metadata.
 
-    Threads racing in `sticky` may change partition a record early or late; every record still goes to one
-    queue.
+    Threads racing in `sticky` may change partition a record early or late, which does no harm.
     """
 
     def __init__(
@@ -231,9 +225,9 @@ class Route:
         self.by_key = None if config.partitioner_ignore_keys else KeyPartitioner(len(queues))
         self._sticky = sticky
         self.current = queues[sticky.current]
-        """The queue for records without a key or partition, while its open batch has room: see `sticky`."""
+        """Queue for records without key or partition while its open batch has room; see `sticky`."""
         self.spread_bytes = 0
-        """What went to it since it was chosen; whoever appends to it adds here."""
+        """Bytes appended to it since it was chosen; callers add to this."""
         self.batch_size = max(config.batch_size, 1)
         self._stay_bytes = config.partitioner_sticky_bytes or self.batch_size
         self._moves_when_full = not config.partitioner_sticky_bytes
@@ -247,7 +241,7 @@ class Route:
         config: ProducerConfig,
         previous: Route | None,
     ) -> Route:
-        """The route to a topic; records without a key keep their partition if it still exists."""
+        """The route to a topic; keeps the previous sticky partition if it still exists."""
         queues = {
             partition: accumulator.queue(TopicPartition(topic.name, partition))
             for partition in topic.partitions
@@ -259,7 +253,7 @@ class Route:
         return cls(topic.name, version, queues, sticky, config)
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition that the caller chose. Raises `UnknownTopicOrPartition`."""
+        """The queue of a chosen partition. Raises `UnknownTopicOrPartition`."""
         try:
             return self.queues[partition]
         except KeyError:
@@ -268,9 +262,9 @@ class Route:
             ) from None
 
     def sticky(self, size: int) -> PartitionQueue:
-        """The queue for a record of ``size`` bytes without a key or partition.
+        """The queue for a record of ``size`` bytes without key or partition.
 
-        Changes only at the beginning of a batch, so that batches fill up.
+        Changes only between batches, so that they fill up.
         """
         batch = self.current.open
         if batch is None or batch.size + size > self.batch_size:
@@ -281,15 +275,15 @@ class Route:
         return self.current
 
     def parts(self, rows: Rows) -> Iterator[tuple[PartitionQueue | None, Rows]]:
-        """The rows of each queue, in order; None comes with rows that `sticky` decides.
+        """The rows of each queue, in order; None for rows that `sticky` decides.
 
-        Raises:
-            UnknownTopicOrPartition: a row has an invalid partition; nothing was yielded by then.
+        Raises `UnknownTopicOrPartition` before yielding anything.
         """
         if isinstance(rows, ArrowRows):
             numbered = rows.by_partition(len(self.queues), by_key=self.by_key is not None)
             if len(numbered) > 1 and numbered[0][0] == ANYWHERE:
-                # They may share a partition with others and must stay in order, so all go to the same one.
+                # They may share a partition with other rows and must stay in order, so all go to the same
+                # one.
                 size = numbered[0][1].size(0, len(numbered[0][1]))
                 number = self.sticky(size).tp.partition
                 self.spread_bytes += size
@@ -308,7 +302,7 @@ class Route:
             yield queue, rows if len(indexes) == len(rows) else rows.select(indexes)
 
     def choose(self, rows: Columns) -> Iterator[PartitionQueue]:
-        """The queue of each row: of its partition, else of its key, else the sticky one."""
+        """The queue of each row: its partition's, else its key's, else the sticky one."""
         keys, by_key = rows.keys, self.by_key
         for row in range(len(rows)):
             partition = rows.partitions[row] if rows.partitions is not None else None

@@ -1,4 +1,4 @@
-"""The producer's thread: takes batches, sends them to their leaders, reads the responses."""
+"""The producer's thread: sends batches to their leaders and reads the responses."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Done = Callable[[Any, "KafkaError | None"], object]
 """Called with a task's result, or with None and its error."""
 
 _LONGEST_WAIT = 1.0
-"""Seconds after which the metadata's age is checked if nothing else happens."""
+"""Seconds between checks of the metadata's age."""
 
 
 class BrokerLink:
-    """*Owned by the sender's thread.* A broker's connection, if any, and its batches without a response."""
+    """*Owned by the sender's thread.* A broker's connection, if any, and its unanswered batches."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -54,13 +54,12 @@ class BrokerLink:
         self.not_before = 0.0
 
     def batches(self) -> list[ProducerBatch]:
-        """Every batch of this broker without a response."""
         return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed
 
 
 class BackgroundTasks:
-    """*Owned by the sender's thread.* Runs each task in a short-lived thread; `collect` passes the results to
-    the owner, whom ``wake`` notifies that there are some.
+    """*Owned by the sender's thread.* Runs each task in a short-lived thread and calls ``wake`` at its end;
+    `collect` passes the results on.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -84,7 +83,6 @@ class BackgroundTasks:
             self._run(name, work, done)
 
     def collect(self) -> None:
-        """Call ``done`` for each finished task."""
         while True:
             try:
                 name, done, result, error = self._finished.get_nowait()
@@ -94,7 +92,7 @@ class BackgroundTasks:
             done(result, error)
 
     def close(self) -> None:
-        """Stop collecting: close the results of finished and running tasks if possible."""
+        """Stop collecting; close the results of finished and running tasks where possible."""
         self._closed = True
         self._dispose()
 
@@ -123,7 +121,7 @@ class BackgroundTasks:
 
 
 class Sender:
-    """*Owned by its own thread*; `start`, `wake`, `stop` and `join` may be called from any.
+    """*Owned by its own thread*; `start`, `stop` and `join` may be called from any.
 
     The loop never blocks on one broker: connecting, looking up leaders and requesting a producer id are
     `BackgroundTasks`. It ends when the accumulator is closed and empty, or at `stop`.
@@ -154,7 +152,6 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="kafkalog-producer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -163,7 +160,7 @@ class Sender:
         self._poller.wake()
 
     def join(self, deadline: Deadline | None) -> bool:
-        """Wait for the thread's end until ``deadline``; True once it has ended."""
+        """Wait for the thread until ``deadline``; True once it has ended."""
         if threading.current_thread() is self._thread:
             return False
         self._thread.join(deadline.left if deadline else None)
@@ -189,7 +186,6 @@ class Sender:
             self._transactions.disconnect()
 
     def _step(self) -> None:
-        """Send what can be sent, wait for events, and handle them."""
         now = self._clock.monotonic()
         self._tasks.collect()
         self._expire(now)
@@ -207,7 +203,7 @@ class Sender:
                 self._read(link)
 
     def _dispatch(self, now: float) -> float:
-        """Send every batch that can be sent now; returns when to look again if nothing happens before."""
+        """Send every batch that can be sent now; returns when to look again if nothing happens."""
         if self._config.enable_idempotence and self._accumulator.identity is None:
             _, soonest = self._accumulator.ready(now)
             self._ask_identity(now)
@@ -236,8 +232,7 @@ class Sender:
     def _in_transaction(
         self, transactions: TransactionManager, queues: list[PartitionQueue], now: float
     ) -> tuple[list[PartitionQueue], float]:
-        """The queues whose partitions are in the transaction, and when to look again; the others are being
-        added.
+        """Queues whose partitions are in the transaction, and when to look again; starts adding the others.
 
         After a failed transaction nothing new is sent, after a failed producer nothing at all.
         """
@@ -260,7 +255,7 @@ class Sender:
         return held_now, self._adding_not_before if now < self._adding_not_before else inf
 
     def _send_to(self, link: BrokerLink, queues: list[PartitionQueue], now: float) -> None:
-        """Fill requests, one batch of each partition in each, while the broker may have more in flight."""
+        """Fill requests, each with one batch per partition, up to the limit in flight."""
         while queues and link.connection is not None:
             if len(link.sent) >= self._config.max_in_flight or link.connection.unsent:
                 return
@@ -289,7 +284,7 @@ class Sender:
             self._accumulator.settle(batch, error=e)
             return False
         except Exception as e:
-            # For example out of memory. The batch is in no queue, so it must be settled here.
+            # For example out of memory. The batch is in no queue, so settle it here.
             logger.exception("%s: a batch of %d records cannot be encoded", batch.tp, batch.count)
             self._accumulator.settle(batch, error=KafkaError(f"{batch.tp}: cannot be encoded: {e!r}"))
             return False
@@ -338,7 +333,7 @@ class Sender:
         )
 
     def _watch(self, link: BrokerLink) -> None:
-        """Tell the poller what this connection waits for; settle batches that need no response."""
+        """Update the poller's interest in this connection; settle batches that need no response."""
         connection = link.connection
         if connection is None:
             return
@@ -370,7 +365,7 @@ class Sender:
             if connection.broken:
                 connection.receive_now()
             elif connection.transport.unsent or link.unconfirmed:
-                self._watch(link)  # a login is over, for which requests had waited
+                self._watch(link)  # a login is over that requests waited for
         except Exception as e:
             error = _as_kafka_error(e, f"{connection.peer}: a response cannot be handled")
             self._lost(link, error, self._clock.monotonic())
@@ -407,7 +402,7 @@ class Sender:
         )
 
     def _lost(self, link: BrokerLink, error: KafkaError, now: float) -> None:
-        """The connection is gone: retry its batches; the leader may have changed."""
+        """Close the connection and retry its batches; the leader may have changed."""
         connection, link.connection = link.connection, None
         batches = link.batches()
         link.sent, link.unconfirmed = {}, []
@@ -439,7 +434,6 @@ class Sender:
                 self._lost(link, RequestTimedOut(text), now)
 
     def _next_request_timeout(self) -> float:
-        """When the first request in flight times out."""
         sent = [
             sent_at
             for link in self._links.values()
@@ -477,7 +471,7 @@ class Sender:
 
 
 def _as_kafka_error(error: Exception, doing: str) -> KafkaError:
-    """``error`` itself if it is ours; else a final error for a bug of ours, which is logged."""
+    """``error`` itself if it is ours; else log the bug and return a final error."""
     if isinstance(error, KafkaError):
         return error
     logger.error("%s", doing, exc_info=error)

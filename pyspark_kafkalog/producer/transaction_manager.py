@@ -6,8 +6,8 @@
     abort_transaction   OPEN, PREPARED or FAILED → ABORTING → READY
     prepare_transaction OPEN → PREPARING → PREPARED
 
-A failure leads to FAILED, which only `abort_transaction` leaves, or to FATAL, which is final.
-COMMITTING, ABORTING and PREPARING may be entered again: their calls can time out.
+A failure leads to FAILED, which only `abort_transaction` leaves, or to FATAL, which is final. COMMITTING,
+ABORTING and PREPARING can be entered again, because their calls can time out.
 Source: KIP-98, 360, 447, 890 and Kafka's TransactionManager.
 """
 
@@ -56,17 +56,17 @@ _ALWAYS_FATAL = frozenset(
     }
 )
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""The broker no longer knows the producer id: continue with another epoch."""
+"""The broker no longer knows the producer id; continue with another epoch."""
 
 _FATAL_FOR_PARTITIONS = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH})
 Flush = Callable[[Deadline], None]
-"""Returns when the buffer is settled; TimeoutError after the deadline."""
+"""Returns when the buffer is settled. Raises `TimeoutError` after the deadline."""
 
 _SEND = "send()"
 
 
 class ProducerTransactionState(Enum):
-    """The states of a transactional producer; the value is the text for users."""
+    """States of a transactional producer; the values are shown to users."""
 
     UNINITIALIZED = "init_transactions() has not been called"
     INITIALIZING = "init_transactions() has not returned"
@@ -81,8 +81,6 @@ class ProducerTransactionState(Enum):
 
 
 class FailedCall(Enum):
-    """What failed."""
-
     INIT = "init_transactions"
     ADD_PARTITIONS = "adding partitions"
     ADD_OFFSETS = "adding a group"
@@ -92,8 +90,6 @@ class FailedCall(Enum):
 
 
 class Consequence(Enum):
-    """What a failure leads to."""
-
     AGAIN = "nothing is decided: the call can be repeated"
     ABORT = "the transaction can only be aborted"
     CLOSE = "the producer can only be closed"
@@ -116,7 +112,7 @@ _BEFORE = {
         ProducerTransactionState.ABORTING,
     },
 }
-"""What a call leads to, and the states in which it may be made."""
+"""States from which a call may enter a state."""
 
 
 _ABORTABLE = {
@@ -135,11 +131,11 @@ _ABORTABLE = {
     ),
     FailedCall.END: _FORGOTTEN | {ErrorCode.TRANSACTION_ABORTABLE},
 }
-"""Where everything else is fatal."""
+"""Codes that abort the transaction; in these steps all others are fatal."""
 
 
 def consequence(step: FailedCall, error: KafkaError) -> Consequence:
-    """The meaning of ``error``, which is final or outlasted its retries."""
+    """What ``error`` means after its retries."""
     code = error.code
     if code in _ALWAYS_FATAL:
         return Consequence.CLOSE
@@ -160,32 +156,31 @@ def consequence(step: FailedCall, error: KafkaError) -> Consequence:
 
 
 class TransactionState:
-    """*Not thread-safe: guarded by its manager's lock.* Each method is an event from the user or a broker."""
+    """*Guarded by its manager's lock.* Each method is an event from the user or a broker."""
 
     def __init__(self) -> None:
         self.state = ProducerTransactionState.UNINITIALIZED
         self.cause: KafkaError | None = None
-        """Why it is FAILED or FATAL."""
+        """Why the state is FAILED or FATAL."""
         self.partitions: frozenset[TopicPartition] = frozenset()
-        """The partitions in the open transaction; replaced as a whole."""
+        """Partitions in the open transaction; replaced as a whole."""
         self.groups: frozenset[str] = frozenset()
         self.renewing = False
-        """Whether the producer needs another epoch before its next transaction."""
+        """Whether the next transaction needs another epoch."""
 
     @property
     def empty(self) -> bool:
-        """Whether the coordinator has nothing that must be ended."""
+        """Whether the coordinator has nothing to end."""
         return not (self.partitions or self.groups)
 
     def call(self, doing: str, to: ProducerTransactionState) -> None:
-        """The user calls ``doing``, which leads to the state ``to``."""
+        """The user calls ``doing``, which enters the state ``to``."""
         self._check_sound(doing, aborting=to is ProducerTransactionState.ABORTING)
         if self.state not in _BEFORE[to]:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
         self.state = to
 
     def check_open(self, doing: str) -> None:
-        """The user adds to the transaction."""
         self._check_sound(doing)
         if self.state is not ProducerTransactionState.OPEN:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
@@ -199,11 +194,10 @@ class TransactionState:
         return None
 
     def initialized(self) -> None:
-        """The coordinator assigned the epoch: `init_transactions` is done."""
         self.state = ProducerTransactionState.READY
 
     def prepared(self) -> None:
-        """Everything is stored. Raises what failed meanwhile."""
+        """Everything is stored. Raises if something failed meanwhile."""
         self._check_sound("prepare_transaction()")
         self.state = ProducerTransactionState.PREPARED
 
@@ -216,11 +210,9 @@ class TransactionState:
         )
 
     def added(self, partitions: frozenset[TopicPartition]) -> None:
-        """The coordinator has added these partitions to the transaction."""
         self.partitions |= partitions
 
     def added_group(self, group: str) -> None:
-        """The coordinator has added offsets of ``group`` to the transaction."""
         self.groups |= {group}
 
     def ended(self) -> None:
@@ -263,11 +255,11 @@ class TransactionState:
 
 
 class TransactionManager:
-    """*Thread-safe.* Owns the state, guarded by one lock, and its `Cluster`, guarded by another that is held
-    during requests, so that a transaction does not end while a partition is being added.
+    """*Thread-safe.* Runs transactions. One lock guards the state; another is held during requests, so that a
+    transaction does not end while a partition is being added.
 
-    The application calls it, except `trouble`, `partitions`, `add_partitions` and `disconnect`, which the
-    sender calls. The state's lock may be taken while holding the accumulator's, never the other way round.
+    The sender calls `trouble`, `partitions`, `add_partitions` and `disconnect`, the application the rest. The
+    state's lock may be taken while holding the accumulator's, never the other way round.
     """
 
     def __init__(
@@ -288,12 +280,12 @@ class TransactionManager:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The partitions in the transaction, to which records may be sent."""
+        """Partitions in the transaction; records may be sent to them."""
         return self._state.partitions
 
     @property
     def trouble(self) -> tuple[Consequence, KafkaError] | None:
-        """Whether the transaction or the producer has failed, and why."""
+        """Why the transaction or the producer has failed, and what follows; None if it has not."""
         with self._guard:
             cause = self._state.cause
             if cause is None:
@@ -306,7 +298,6 @@ class TransactionManager:
             )
 
     def init(self, timeout: float | None) -> None:
-        """See `Producer.init_transactions`."""
         deadline = self._deadline(timeout)
         self._call("init_transactions()", ProducerTransactionState.INITIALIZING)
         with self._requesting("init_transactions()", FailedCall.INIT, deadline):
@@ -316,11 +307,9 @@ class TransactionManager:
         self._update_accumulator()
 
     def begin(self) -> None:
-        """See `Producer.begin_transaction`."""
         self._call("begin_transaction()", ProducerTransactionState.OPEN)
 
     def commit(self, timeout: float | None) -> None:
-        """See `Producer.commit_transaction`."""
         deadline = self._deadline(timeout)
         self._call("commit_transaction()", ProducerTransactionState.COMMITTING)
         self._settle_all("commit_transaction()", deadline)
@@ -331,7 +320,6 @@ class TransactionManager:
         self._end("commit_transaction()", commit=True, deadline=deadline)
 
     def abort(self, timeout: float | None) -> None:
-        """See `Producer.abort_transaction`."""
         deadline = self._deadline(timeout)
         self._call("abort_transaction()", ProducerTransactionState.ABORTING)
         why = TransactionAborted(f"transactional id {self._id!r}: the transaction was aborted")
@@ -340,7 +328,6 @@ class TransactionManager:
         self._end("abort_transaction()", commit=False, deadline=deadline)
 
     def prepare(self, timeout: float | None) -> PreparedTransaction:
-        """See `Producer.prepare_transaction`."""
         deadline = self._deadline(timeout)
         self._call("prepare_transaction()", ProducerTransactionState.PREPARING)
         self._settle_all("prepare_transaction()", deadline)
@@ -351,7 +338,6 @@ class TransactionManager:
         return prepared
 
     def send_offsets(self, offsets: Offsets, committer: GroupMetadata) -> None:
-        """See `Producer.send_offsets_to_transaction`."""
         group = committer.group
         doing = "send_offsets_to_transaction()"
         if wrong := [tp for tp, given in offsets.items() if committable(given).offset < 0]:
@@ -373,9 +359,8 @@ class TransactionManager:
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction, if one still accepts them.
 
-        Raises:
-            RequestTimedOut: the coordinator could not be reached; the sender tries again.
-            KafkaError: the transaction or the producer has failed; see `trouble`.
+        Raises `RequestTimedOut` if the coordinator cannot be reached (the sender tries again), and other
+        `KafkaError`s if the transaction or the producer has failed (see `trouble`).
         """
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
         with self._requesting("adding partitions", FailedCall.ADD_PARTITIONS, deadline):
@@ -405,7 +390,7 @@ class TransactionManager:
                 logger.warning("transactional id %r: not aborted while closing: %s", self._id, e)
 
     def disconnect(self) -> None:
-        """Close the connections, at once or when the current request ends. Does not wait."""
+        """Close the connections, at once or after the current request. Does not wait."""
         self._closed = True
         if self._requests.acquire(blocking=False):
             self._cluster.close()
@@ -423,7 +408,7 @@ class TransactionManager:
         self._accumulator.refuse(refusal)
 
     def _batch_failed(self, batch: ProducerBatch, error: KafkaError) -> KafkaError | None:
-        """Why no more records are accepted. Called by the accumulator, under its lock."""
+        """Called by the accumulator under its lock; returns why no more records are accepted."""
         with self._guard:
             self._state.failed(FailedCall.PRODUCE, error, numbered=batch.base_sequence >= 0)
             return self._state.refusal(_SEND)
@@ -457,9 +442,9 @@ class TransactionManager:
     def _requesting(
         self, doing: str, step: FailedCall, deadline: Deadline, *, adding: bool = False
     ) -> Iterator[None]:
-        """Run a request alone; its failure changes the state and is raised as its consequence.
+        """Run a request alone; raise its failure as what it means for the transaction.
 
-        ``adding``: the transaction must still be open when its turn comes.
+        ``adding``: the transaction must still be open when the lock is acquired.
         """
         if not self._requests.acquire(timeout=deadline.left):
             raise RequestTimedOut(f"{doing}: another request is still running; it can be called again")

@@ -1,1 +1,1 @@
-"""What both sides of a secure connection need: JAAS, SCRAM's arithmetic, key stores. Opens no connection."""
+"""Shared by clients and brokers: TLS contexts, key stores, JAAS, SCRAM, ACLs. Opens no connection."""

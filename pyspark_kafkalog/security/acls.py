@@ -1,4 +1,4 @@
-"""ACLs as Kafka has them: resources, patterns, operations, and which ACLs a filter means. Pure.
+"""Kafka's ACLs: resources, patterns, operations and filters. Pure.
 
 Source: KIP-11, KIP-140, KIP-290; ``org.apache.kafka.common.acl`` and ``resource``.
 """
@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeVar
 CLUSTER_NAME = "kafka-cluster"
 """The only resource of type CLUSTER."""
 WILDCARD = "*"
-"""As a literal resource's name: every resource of the type. As a host: every host."""
+"""As a literal name every resource of the type; as a host every host."""
 EVERYBODY = "User:*"
 
 
 class _Named(IntEnum):
     @property
     def word(self) -> str:
-        """As ZooKeeper's nodes and Kafka's tools write it: ``TransactionalId``."""
+        """As in ZooKeeper and Kafka's tools: ``TransactionalId``."""
         return self.name.title().replace("_", "")
 
 
@@ -33,7 +33,7 @@ class ResourceType(_Named):
 
 
 class PatternType(_Named):
-    """MATCH is for filters: the literal patterns, wildcards and prefixes that a name falls under."""
+    """MATCH, for filters: literal names, wildcards and prefixes that match a name."""
 
     ANY = 1
     MATCH = 2
@@ -66,8 +66,9 @@ _N = TypeVar("_N", bound=_Named)
 
 
 def parse_word(kind: type[_N], text: str) -> _N:
-    """A word as `_Named.word` or Kafka's tools write it, in any case: ``TransactionalId``,
-    ``transactional-id``. Raises `ValueError` with the words that there are.
+    """Parse a word in any case, with or without dashes: ``TransactionalId``, ``transactional-id``.
+
+    Raises `ValueError` with the known words.
     """
     wanted = text.replace("_", "").replace("-", "").lower()
     for each in kind:
@@ -77,7 +78,7 @@ def parse_word(kind: type[_N], text: str) -> _N:
 
 
 class Acl(NamedTuple):
-    """What one principal may or may not do from a host with the resources of a pattern."""
+    """Allows or denies a principal at a host an operation on the resources of a pattern."""
 
     resource_type: ResourceType
     name: str
@@ -95,7 +96,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant; None and ANY mean all."""
+    """Selects ACLs; None and ANY match all."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

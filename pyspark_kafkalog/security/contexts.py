@@ -25,13 +25,13 @@ Named = Callable[[str], str]
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 _PARTIAL_CHAIN = 0x80000
-"""X509_V_FLAG_PARTIAL_CHAIN: a certificate that is no authority's own may be trusted, as in Java."""
+"""X509_V_FLAG_PARTIAL_CHAIN: trust a certificate without its root, as Java does."""
 
 _KEPT_CONTEXTS = 16
 
 
 class TlsProperties(Protocol):
-    """``ssl.*`` properties that clients and listeners have."""
+    """``ssl.*`` properties of clients and listeners."""
 
     @property
     def ssl_keystore_location(self) -> str | None: ...
@@ -58,8 +58,6 @@ class TlsProperties(Protocol):
 
 
 class ClientProperties(TlsProperties, Protocol):
-    """``ssl.*`` properties of a client; `TlsConfig` has them."""
-
     @property
     def ssl_certificate_location(self) -> str | None: ...
     @property
@@ -82,8 +80,9 @@ _making = threading.Lock()
 
 
 def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
-    """*Thread-safe.* The context of clients with these properties: one in this process, made again when a
-    file changes. ``named`` makes the user's names for errors. Raises `InvalidConfig`.
+    """*Thread-safe.* The context for these properties, cached until a file changes.
+
+    ``named`` returns the user's names, for errors. Raises `InvalidConfig`.
     """
     key = _fingerprint(config, named)
     with _making:
@@ -97,7 +96,7 @@ def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
 
 
 def _fingerprint(config: ClientProperties, named: Named) -> tuple[object, ...]:
-    """Equal only if the same context comes of it."""
+    """Cache key: everything that the context depends on."""
     located = {
         "ssl.keystore.location": config.ssl_keystore_location,
         "ssl.certificate.location": config.ssl_certificate_location,
@@ -147,9 +146,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLContext:
-    """A new context with a listener's certificate, and with the authorities of its clients' ones.
-    Raises `InvalidConfig`.
-    """
+    """A new context with a listener's certificate and its clients' authorities. Raises `InvalidConfig`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
     _limit(context, config, named)
@@ -161,7 +158,7 @@ def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLCon
         )
     _load_keys(context, keys, named(_key_source(config)), named("ssl.key.password"))
     if not _trust(context, config, named) and config.ssl_client_auth != "none":
-        # The system's authorities would let in whoever has any certificate at all.
+        # The system's authorities would admit anyone with any certificate.
         raise InvalidConfig(
             f"{named('ssl.client.auth')}={config.ssl_client_auth} needs "
             f"{named('ssl.truststore.location')}: the authorities of clients' certificates"
@@ -171,8 +168,8 @@ def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLCon
 
 
 def _limit(context: ssl.SSLContext, config: TlsProperties, named: Named) -> None:
-    """Set the versions of TLS and the ciphers, and check certificates as Java does."""
-    # Authorities made by plain `openssl req -x509`, as Kafka's manual makes them, are not strict enough.
+    """Set TLS versions and ciphers, and check certificates as Java does."""
+    # Strict checks reject authorities made by plain `openssl req -x509`, as in Kafka's manual.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", ssl.VerifyFlags(0))
     context.verify_flags |= ssl.VerifyFlags(_PARTIAL_CHAIN)
     names = config.ssl_enabled_protocols
@@ -205,8 +202,9 @@ def _is_of_13(suite: str) -> bool:
 
 
 def openssl_cipher(suite: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is
-    ``ECDHE-RSA-AES128-GCM-SHA256``; names of its own stay as they are.
+    """OpenSSL's name for a TLS 1.2 suite; its own names stay.
+
+    For example ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256``.
     """
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
@@ -218,7 +216,7 @@ def openssl_cipher(suite: str) -> str:
 
 
 def _trust(context: ssl.SSLContext, config: TlsProperties, named: Named) -> bool:
-    """Load the trusted certificates; False if no property names any."""
+    """Load the trusted certificates; False if none are configured."""
     location, inline = config.ssl_truststore_location, config.ssl_truststore_certificates
     if location and inline:
         raise InvalidConfig(
@@ -248,7 +246,7 @@ def _key_source(config: TlsProperties) -> str:
 
 
 def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
-    """The key and chain of ``ssl.keystore.*``; None if these are not set."""
+    """Key and chain of ``ssl.keystore.*``, or None."""
     location, key, chain = (
         config.ssl_keystore_location,
         config.ssl_keystore_key,
@@ -283,7 +281,7 @@ def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
 
 
 def _separate_keys(certificate: str | None, key: str | None, password: str | None, named: Named) -> Keys:
-    """librdkafka's way: one file with the chain, one with the key."""
+    """librdkafka's properties: one file with the chain, one with the key."""
     of_certificate, of_key = named("ssl.certificate.location"), named("ssl.key.location")
     if not (certificate and key):
         raise InvalidConfig(
@@ -304,7 +302,7 @@ def _content(path: str, name: str) -> bytes:
 
 
 def _load_keys(context: ssl.SSLContext, keys: Keys, name: str, asked: str) -> None:
-    """``asked``: the property of the key's password, for errors."""
+    """``asked`` is the property of the key's password, for errors."""
     with _as_file((keys.key or b"") + pem(keys.certificates)) as path:
         try:
             # Without a function OpenSSL would ask at the terminal.
@@ -322,14 +320,14 @@ def _load_keys(context: ssl.SSLContext, keys: Keys, name: str, asked: str) -> No
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """``data`` under a path, as OpenSSL wants it: in memory, else briefly in a file of this user alone."""
+    """``data`` at a path for OpenSSL: in memory, or briefly in a private file."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         with os.fdopen(os.memfd_create("key", os.MFD_CLOEXEC), "wb") as file:
             file.write(data)
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"
         return
-    with tempfile.NamedTemporaryFile() as file:  # made with mode 0600
+    with tempfile.NamedTemporaryFile() as file:  # created with mode 0600
         file.write(data)
         file.flush()
         yield file.name

@@ -1,7 +1,7 @@
-"""Files that a property names: key stores, key tabs, tokens.
+"""Files named by properties: key stores, key tabs, tokens.
 
-A Spark job ships files with ``--files``, and executors have them under their base names in a directory of
-Spark's. This room does not know Spark: the data source says where else to look.
+Executors have files shipped with ``--files`` under their base names in a Spark directory. This room does not
+know Spark; the data source says where else to look.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from pathlib import Path
 from pyspark_kafkalog.errors import InvalidConfig
 
 Shipped = Callable[[str], str | None]
-"""The path of a file that was shipped under this base name; None if there are no such files here."""
+"""Path of a file shipped under this base name, or None if nothing was shipped."""
 
 _shipped: Shipped | None = None
 
 
 def look_also(shipped: Shipped) -> None:
-    """From now on, look for files that are not at their path among those that ``shipped`` finds."""
+    """From now on, also look for missing files where ``shipped`` says."""
     global _shipped
     _shipped = shipped
 
 
 def found_file(path: str, name: str) -> Path:
-    """The file that the property ``name`` sets to ``path``: there, or shipped under its base name.
+    """The file at ``path``, or shipped under its base name; ``name`` is its property.
 
-    Raises `InvalidConfig`, which names both places.
+    Raises `InvalidConfig` with both places.
     """
     there = Path(path)
     if there.is_file():

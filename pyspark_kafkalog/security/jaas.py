@@ -1,7 +1,7 @@
-"""`sasl.jaas.config`: the one login module of a JAAS entry, in Kafka's grammar.
+"""Parses `sasl.jaas.config`: one login module of a JAAS entry, in Kafka's grammar.
 
-``module flag (key=value)* ;`` with the tokens of Java's ``StreamTokenizer`` as Kafka sets it up. No message
-holds a value, since any of them may be a secret. Source: Kafka's `JaasConfig`, Java's `StreamTokenizer`.
+``module flag (key=value)* ;`` with the tokens of Java's ``StreamTokenizer`` as Kafka configures it. Messages
+hold no values, which may be secrets. Source: Kafka's `JaasConfig`, Java's `StreamTokenizer`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _LINE_ENDS = "\r\n"
 
 @dataclass(frozen=True)
 class JaasEntry:
-    """*Thread-safe: immutable.* A login module with its options; the options may be secrets."""
+    """*Thread-safe: immutable.* A login module and its options, which may be secrets."""
 
     module: str
     flag: str
     options: Mapping[str, str] = field(repr=False)
 
     def is_module(self, name: str) -> bool:
-        """Whether the module's class has this simple name, in whatever package: Databricks moves Kafka's."""
+        """Whether the class has this simple name, in any package: Databricks moves Kafka's."""
         return self.module.rpartition(".")[2] == name
 
     def is_true(self, option: str) -> bool:
-        """Whether the option is there and "true", in any case, as Java reads it."""
+        """Whether the option is "true" in any case, as in Java."""
         return self.options.get(option, "").strip().lower() == "true"
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """The entry that ``text`` holds. Of options with the same key the last one counts.
+    """The entry in ``text``; the last option of a key counts.
 
-    Raises `ValueError` with Kafka's message for whatever Kafka refuses.
+    Raises `ValueError` with Kafka's message for text that Kafka refuses.
     """
     tokens = _tokens(text)
     entries: list[JaasEntry] = []
@@ -51,7 +51,7 @@ def parse_jaas(text: str) -> JaasEntry:
 
 
 class _Token(NamedTuple):
-    """A word or string; for anything else ``text`` is None and ``sign`` the character or "0" for a number."""
+    """A word or string; for others ``text`` is None and ``sign`` the character, "0" for a number."""
 
     text: str | None
     sign: str = ""
@@ -87,7 +87,7 @@ def _entry(module: _Token, tokens: Iterator[_Token]) -> JaasEntry:
 
 
 def _shown_key(key: _Token) -> str:
-    """A key for a message: what stands in a key's place may be the rest of an unquoted secret."""
+    """A key for a message; an unknown one may be the rest of an unquoted secret."""
     known = key.text is not None and (key.text in _KNOWN_KEYS or key.text.startswith("user_"))
     return str(key.text) if known else "..."
 
@@ -130,7 +130,7 @@ def _starts_word(char: str) -> bool:
 
 
 def _number_end(text: str, start: int) -> int:
-    """Where the number at ``start`` ends; ``start`` for a minus alone, which is a sign."""
+    """End of the number at ``start``; ``start`` itself for a lone minus."""
     position = start + (text[start] == "-")
     dotted = False
     while position < len(text) and (text[position] in _DIGITS or (text[position] == "." and not dotted)):
@@ -140,8 +140,9 @@ def _number_end(text: str, start: int) -> int:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """A slash begins a comment: to ``*/`` after ``/*``, else, a single slash too, to the line's end. The
-    character after a single slash belongs to the comment even if it is a line's end.
+    """End of the comment: ``*/`` after ``/*``, else the end of the line, even after a single slash.
+
+    The character after a single slash always belongs to the comment, even a line end.
     """
     if text.startswith("/*", start):
         stop = text.find("*/", start + 2)
@@ -151,7 +152,7 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def _string(text: str, start: int) -> tuple[str, int]:
-    """The string at ``start``, which ends at its quote or its line's end, and the position after it."""
+    """The string at ``start``, which ends at its quote or line end, and the position after it."""
     quote, position, out = text[start], start + 1, []
     while position < len(text) and text[position] != quote and text[position] not in _LINE_ENDS:
         char = text[position]
@@ -160,7 +161,7 @@ def _string(text: str, start: int) -> tuple[str, int]:
             char = text[position]
             position += 1
             if char in _OCTAL:
-                # Up to three digits, as long as they are not above \377.
+                # Up to three digits, at most \377.
                 digits = char
                 while (
                     position < len(text)

@@ -1,8 +1,8 @@
-"""Key and trust stores: PEM, Java's JKS and PKCS12, told apart by their first bytes. Reads bytes, no files.
+"""Reads key and trust stores, recognised by their first bytes: PEM, Java's JKS and PKCS12. Reads no files.
 
-JKS (``sun.security.provider.JavaKeyStore``), big-endian: magic FEEDFEED, version, number of entries; an entry
-is its tag, alias, time and either a private key with its chain or one certificate; the last 20 bytes are
-SHA-1 of password, salt and all before. PKCS12 is read by ``cryptography``, imported when it is met.
+JKS (``sun.security.provider.JavaKeyStore``), big-endian: magic FEEDFEED, version, number of entries. An entry
+is tag, alias, time, and either a private key with its chain or one certificate. The last 20 bytes are SHA-1
+of password, salt and everything before. PKCS12 needs ``cryptography``, imported on use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHA1_BYTES = 20
 _JKS_SALT = b"Mighty Aphrodite"
 _JKS_KEY, _JKS_CERTIFICATE = 1, 2
 _JKS_KEY_CIPHER = bytes.fromhex("2b060104012a02110101")
-"""OID 1.3.6.1.4.1.42.2.17.1.1: how Sun protects keys."""
+"""OID 1.3.6.1.4.1.42.2.17.1.1: Sun's protection of keys."""
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _OPENSSL_HEADERS = re.compile(r"\s*Proc-Type:\s*(\S+)\s+DEK-Info:\s*(\S+)")
@@ -35,23 +35,23 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class Keys:
-    """What a store has. Certificates are DER."""
+    """Content of a store. Certificates are DER."""
 
     certificates: tuple[bytes, ...]
-    """Of a trust store: the trusted ones. Of a key store: the key's chain, its own first."""
+    """In a trust store the trusted ones; in a key store the key's chain, its own first."""
     key: bytes | None = field(default=None, repr=False)
     """The private key as PEM, encrypted if ``password`` is not None."""
     password: str | None = field(default=None, repr=False)
 
 
 class _Unreadable(Exception):
-    """Why a store cannot be read, for a sentence."""
+    """Why a store cannot be read, as part of a sentence."""
 
 
 def trusted(data: bytes, password: str | None, *, name: str, password_name: str) -> tuple[bytes, ...]:
-    """The certificates that the trust store ``data``, set by the property ``name``, trusts.
+    """Certificates in the trust store ``data``, set by the property ``name``. Raises `InvalidConfig`.
 
-    A JKS store opens without a password, and is then not checked against it. Raises `InvalidConfig`.
+    Without a password a JKS store opens too, unchecked.
     """
     try:
         if data.startswith(_JKS):
@@ -76,9 +76,9 @@ def key_and_chain(
     password_name: str,
     key_password_name: str,
 ) -> Keys:
-    """The private key and its chain in the key store ``data``, set by the property ``name``.
+    """Private key and chain in the key store ``data``, set by the property ``name``. Raises `InvalidConfig`.
 
-    ``key_password`` is by default the store's ``password``. Raises `InvalidConfig`.
+    ``key_password`` defaults to the store's ``password``.
     """
     asked = password_name
     try:
@@ -100,7 +100,6 @@ def key_and_chain(
 
 
 def pem(certificates: tuple[bytes, ...]) -> bytes:
-    """Certificates as one PEM text."""
     return b"".join(_block("CERTIFICATE", certificate) for certificate in certificates)
 
 
@@ -132,7 +131,7 @@ def _block(label: str, data: bytes, headers: str = "") -> bytes:
 
 
 def _read_pem(text: str) -> Keys:
-    """The blocks of a PEM text, whose lines may end with blanks, or with a backslash and an n."""
+    """Parse PEM blocks, whose lines may end with blanks, or with a backslash and an n."""
     certificates, keys = [], []
     spoiled = text.count("-----BEGIN ")
     for label, content in _BLOCK.findall(text):
@@ -193,14 +192,14 @@ def _read_pkcs12(data: bytes, password: str | None, *, keys: bool) -> Keys:
         certificates = tuple(
             found.public_bytes(Encoding.DER) for found in _chain([entry.certificate for entry in entries])
         )
-    except Exception:  # the library's own are many for damaged bytes, and say nothing that a user could use
+    except Exception:  # the library raises many kinds for damaged bytes, with messages of no use to users
         missing = "PASSWORD is missing" if password is None else "PASSWORD is wrong"
         raise _Unreadable(f"this PKCS12 store cannot be opened: {missing}, or the file is damaged") from None
     return Keys(certificates, key)
 
 
 def _chain(certificates: list[Certificate]) -> list[Certificate]:
-    """The first with its issuers in turn: a file has them in any order, and others beside them."""
+    """The first certificate and its issuers in turn; files may have them in any order, among others."""
     chain, left = certificates[:1], certificates[1:]
     while chain and (issuers := [each for each in left if each.subject == chain[-1].issuer]):
         chain.append(issuers[0])
@@ -209,7 +208,7 @@ def _chain(certificates: list[Certificate]) -> list[Certificate]:
 
 
 class _Bytes:
-    """A cursor over bytes; `_Unreadable` at their end."""
+    """A cursor over bytes; raises `_Unreadable` at the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -228,7 +227,7 @@ class _Bytes:
         return int.from_bytes(self.take(size), "big")
 
     def der(self, tag: int) -> _Bytes:
-        """The content of the next DER element, which must have this tag."""
+        """Content of the next DER element, which must have this tag."""
         if self.number(1) != tag:
             raise _Unreadable("the store is damaged: a private key in it is no key")
         length = self.number(1)
@@ -280,7 +279,7 @@ def _jks_certificate(stream: _Bytes, version: int) -> bytes:
 
 
 def _jks_key(protected: bytes, password: str) -> bytes:
-    """The PKCS#8 key of Sun's KeyProtector: XOR with a chain of SHA-1, which also proves the password."""
+    """Decrypt with Sun's KeyProtector: XOR with a SHA-1 chain, which also checks the password."""
     info = _Bytes(protected).der(0x30)
     if info.der(0x30).der(0x06).take(len(_JKS_KEY_CIPHER)) != _JKS_KEY_CIPHER:
         raise _Unreadable("a private key in the JKS store is protected in a way that is not known")

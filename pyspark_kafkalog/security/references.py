@@ -1,7 +1,7 @@
-"""References to secrets kept elsewhere (``${file:/path:key}``) are replaced by what they refer to.
+"""Replaces references to secrets kept elsewhere (``${file:/path:key}``) by their values.
 
-This is done when a connection is made, in the process that makes it: on a Spark executor it is the executor's
-variables and files that count. What comes out belongs to that connection and goes nowhere else.
+Done when connecting, in the connecting process: a Spark executor uses its own variables and files. The values
+stay with that connection.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ C = TypeVar("C", bound=ProvidersConfig)
 
 
 def resolved(config: C, named: Callable[[str], str] = str) -> C:
-    """``config`` with the references to its ``config.providers`` replaced; without providers itself.
+    """``config`` with references to its ``config.providers`` replaced; unchanged without providers.
 
-    ``named`` makes the user's names of properties, for errors. `InvalidConfig` names property, provider, path
-    and key of what is missing, never a value.
+    ``named`` returns the user's property names. Raises `InvalidConfig` with property, provider, path and key
+    of a missing value, never with a value.
     """
     if not config.config_providers:
         return config
@@ -71,7 +71,7 @@ def _value(provider: Provider, path: str | None, key: str, place: str) -> str:
     except InvalidConfig as e:
         if str(e).startswith(place):
             raise
-        # Its text may repeat what stands in the file.
+        # Its text may repeat the file's content.
         raise InvalidConfig(f"{place}: {path} is not a properties file") from None
     if key not in values:
         raise InvalidConfig(f"{place}: the file {path} has no key {key}")

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and -512: the messages and the arithmetic of both sides, without I/O.
+"""SCRAM-SHA-256 and -512: messages and computations of both sides, without I/O.
 
 Source: RFC 5802, RFC 7677; Kafka's `ScramFormatter` (names are not prepared by SASLprep) and `ScramMessages`
-(the extension ``tokenauth``).
+(extension ``tokenauth``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MECHANISMS: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""The hash of each mechanism, by hashlib's name."""
+"""Mechanisms with hashlib's name of their hash."""
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
-"""What a client accepts: fewer make guessing cheap, more would keep it busy for seconds."""
+"""Accepted by clients: fewer make guessing cheap, more would take seconds."""
 
 _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
 _SERVER_FINAL = re.compile(r"(?:v=([A-Za-z0-9+/=]+)|e=([^,]*))(?:,.*)?", re.DOTALL)
@@ -30,12 +30,12 @@ _CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[
 
 
 class ScramError(ValueError):
-    """The other side's message is not what the mechanism allows, or its proof is wrong."""
+    """A message of the other side violates the mechanism, or its proof is wrong."""
 
 
 @dataclass(frozen=True)
 class ScramCredential:
-    """*Thread-safe: immutable.* What a server keeps of a user's password, which it does not need itself."""
+    """*Thread-safe: immutable.* What a server stores in place of a password."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -44,21 +44,21 @@ class ScramCredential:
 
     @classmethod
     def of_password(cls, mechanism: str, password: str, *, salt: bytes, iterations: int) -> ScramCredential:
-        """The credential of a password; takes 2.5 ms (SHA-256) to 7 ms at 4096 iterations."""
+        """From a password; takes 2.5 ms (SHA-256) to 7 ms at 4096 iterations."""
         return cls.of_salted(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
 
     @classmethod
     def of_salted(
         cls, mechanism: str, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """The credential of a password that the client has salted, as in AlterUserScramCredentials."""
+        """From a password salted by the client, as in AlterUserScramCredentials."""
         name = MECHANISMS[mechanism]
         stored = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
         return cls(salt, stored, _hmac(name, salted_password, b"Server Key"), iterations)
 
     @classmethod
     def parse(cls, text: str) -> ScramCredential:
-        """Reads what `text` writes. Raises `ValueError`, without the text."""
+        """Parse the result of `text`. Raises `ValueError`, without the text."""
         fields = dict(part.partition("=")[::2] for part in text.split(","))
         try:
             raw = [
@@ -72,39 +72,38 @@ class ScramCredential:
         return cls(raw[0], raw[1], raw[2], iterations)
 
     def text(self) -> str:
-        """As Kafka keeps it: ``salt=…,stored_key=…,server_key=…,iterations=4096``, in base64."""
+        """Kafka's form: ``salt=…,stored_key=…,server_key=…,iterations=4096``, in base64."""
         salt, stored, server = map(_base64, (self.salt, self.stored_key, self.server_key))
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The password as it goes into all other keys: PBKDF2 with HMAC."""
+    """The salted password (PBKDF2 with HMAC), from which all keys derive."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
 def new_nonce() -> str:
-    """190 random bits, in characters that a nonce may have."""
+    """190 random bits, in characters allowed in a nonce."""
     return secrets.token_urlsafe(24)
 
 
 class ScramClient:
-    """*Not thread-safe: one login.* The client's three steps: `first`, `final`, `verify`."""
+    """*Not thread-safe: one login.* The client's steps: `first`, `final`, `verify`."""
 
     def __init__(
         self, mechanism: str, user: str, password: str, *, token: bool = False, nonce: str | None = None
     ) -> None:
-        """``token``: user and password are the id and HMAC of a delegation token."""
+        """``token``: user and password are id and HMAC of a delegation token."""
         self._mechanism, self._password = mechanism, password
         self._nonce = nonce or new_nonce()
         self._bare = f"n={_escaped(user)},r={self._nonce}" + (",tokenauth=true" if token else "")
         self._signature = b""
 
     def first(self) -> bytes:
-        """The message that begins the login."""
         return f"n,,{self._bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The message with the client's proof. Raises `ScramError` for a server that must not have it."""
+        """The message with the client's proof. Raises `ScramError` if the server must not have it."""
         text = _decoded(server_first)
         if text.startswith("e="):
             raise ScramError(f"the server refuses: {text[2:].split(',')[0]}")
@@ -128,7 +127,7 @@ class ScramClient:
         return f"{without_proof},p={_base64(proof)}".encode()
 
     def verify(self, server_final: bytes) -> None:
-        """Raise `ScramError` unless the server has proved that it knows the password too."""
+        """Raise `ScramError` unless the server has proved that it knows the password."""
         found = _SERVER_FINAL.fullmatch(_decoded(server_final))
         if found is None:
             raise ScramError("the server's last message cannot be read")
@@ -141,16 +140,16 @@ class ScramClient:
 
 
 class ScramServer:
-    """*Not thread-safe: one login.* The server's two steps: `read_first` and `first`, then `final`.
+    """*Not thread-safe: one login.* The server's steps: `read_first`, `first`, `final`.
 
-    The caller looks the credential up between `read_first` and `first`, for it may live elsewhere.
+    The caller looks up the credential after `read_first`.
     """
 
     user = ""
     authorization_id = ""
-    """Whom the client wants to act for; empty for itself."""
+    """The user to act for; empty for the client itself."""
     token = False
-    """Whether the client logs in with a delegation token."""
+    """Whether the client uses a delegation token."""
 
     def __init__(self, mechanism: str, *, nonce: str | None = None) -> None:
         self._mechanism = mechanism
@@ -159,7 +158,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def read_first(self, client_first: bytes) -> str:
-        """The user's name in the client's first message."""
+        """The user's name in the client's first message. Raises `ScramError`."""
         found = _CLIENT_FIRST.fullmatch(_decoded(client_first))
         if found is None:
             raise ScramError("the client's first message cannot be read")
@@ -169,17 +168,17 @@ class ScramServer:
         return self.user
 
     def first(self, credential: ScramCredential) -> bytes:
-        """The server's first message, for the credential of that user."""
+        """The server's first message, for that user's credential."""
         self._credential = credential
         self._first = f"r={self._nonce},s={_base64(credential.salt)},i={credential.iterations}"
         return self._first.encode()
 
     def final(self, client_final: bytes) -> bytes:
-        """The server's proof; `ScramError` for a wrong one of the client."""
+        """The server's proof. Raises `ScramError` if the client's is wrong."""
         found = _CLIENT_FINAL.fullmatch(_decoded(client_final))
         if found is None or self._credential is None:
             raise ScramError("the client's last message cannot be read")
-        # The header is the one that came first: "n,," or with an authorization id.
+        # It must repeat the first header: "n,,", or with an authorization id.
         header = _unbase64(found[2])
         if header not in (b"n,,", f"n,a={_escaped(self.authorization_id)},".encode()):
             raise ScramError("the client's channel binding is not the one it began with")

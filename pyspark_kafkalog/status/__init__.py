@@ -1,1 +1,1 @@
-"""What a broker or any cluster is doing now, as a page, as Prometheus metrics and as JSON."""
+"""The current state of a broker or cluster, as a page, Prometheus metrics and JSON."""

@@ -13,7 +13,7 @@ _PARTITION = ("topic", "partition")
 
 
 class SnapshotCollector(Collector):
-    """*Thread-safe.* The newest snapshot, whenever Prometheus asks; nothing before the first."""
+    """*Thread-safe.* Exports the newest snapshot; nothing before the first."""
 
     def __init__(self, newest: Callable[[], Snapshot | None]) -> None:
         self._newest = newest

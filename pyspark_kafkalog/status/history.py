@@ -1,4 +1,4 @@
-"""The last half hour of a cluster: rates and lags at each moment."""
+"""Rates and lags of a cluster over the last half hour."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.status.snapshot import Rates, Snapshot
 
 MOMENTS = 360
-"""Moments that are kept; at five seconds each, half an hour."""
+"""Number of moments kept; every five seconds for half an hour."""
 
 MOST_NAMES = 200
-"""Topics and groups that are kept of a moment: those that grew most, and those with the largest lag."""
+"""Topics and groups kept per moment: the fastest growing, and those with the largest lag."""
 
 _SHORT_VALUES = 60
-"""Values of a short line, or one more."""
+"""Values of a sparkline, or one more."""
 
 _LATELY = 12
-"""Moments that `History.lately` is about."""
+"""Moments averaged in `History.lately`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """``rate`` and ``lag`` are those of all topics and groups, None where nothing is known."""
+    """``rate`` and ``lag`` are totals, None if unknown."""
 
     at_ms: int
     rate: float | None = None
@@ -34,16 +34,14 @@ class _Moment:
 
 
 class History:
-    """*Not thread-safe.* The last moments of a cluster."""
-
     def __init__(self) -> None:
         self._moments: deque[_Moment] = deque(maxlen=MOMENTS)
         self._count = 0
         self.lately: Mapping[str, float] = {}
-        """New offsets a second of the busiest topics, in the last minute."""
+        """New offsets per second of the busiest topics, over the last minute."""
 
     def add(self, snapshot: Snapshot, rates: Rates) -> None:
-        """Note a moment; ``rates`` are those since the one before."""
+        """Add a moment; ``rates`` are since the previous one."""
         lags = {group.name: group.lag for group in snapshot.groups if group.lag is not None}
         self._append(
             _Moment(
@@ -56,7 +54,7 @@ class History:
         )
 
     def skip(self, at_ms: int) -> None:
-        """Note a moment of which nothing is known."""
+        """Add a moment without data."""
         self._append(_Moment(at_ms))
 
     def _append(self, moment: _Moment) -> None:
@@ -70,27 +68,26 @@ class History:
         self.lately = grown
 
     def times(self) -> list[int]:
-        """When each moment was, in ms."""
         return [moment.at_ms for moment in self._moments]
 
     def rates(self) -> list[float | None]:
-        """New offsets a second of all topics at each moment."""
+        """New offsets per second of all topics at each moment."""
         return [moment.rate for moment in self._moments]
 
     def lags(self) -> list[int | None]:
-        """The lag of all groups of which it is known, at each moment."""
+        """Total known lag of all groups at each moment."""
         return [moment.lag for moment in self._moments]
 
     def topic(self, name: str) -> list[float | None]:
-        """A short line of a topic's rates: each value is the largest of some moments, None where unknown."""
+        """Sparkline of a topic's rates; each value is the largest of several moments, None if unknown."""
         return self._short(lambda moment: moment.topics.get(name))
 
     def group(self, name: str) -> list[float | None]:
-        """A short line of a group's lags, as `topic`."""
+        """Sparkline of a group's lags, as `topic`."""
         return self._short(lambda moment: moment.groups.get(name))
 
     def _short(self, value: Callable[[_Moment], float | None]) -> list[float | None]:
-        # Counted from the first moment of all, so that a value does not change while the line moves.
+        # Numbered from the very first moment, so that values do not change while the line moves.
         first, each = self._count - len(self._moments), -(-len(self._moments) // _SHORT_VALUES)
         found: list[float | None] = []
         for number, moment in enumerate(self._moments, first):

@@ -1,4 +1,4 @@
-"""What the page asks for, as JSON: only what it shows, however many topics and groups there are."""
+"""JSON for the page: only what it shows, however many topics and groups there are."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from pyspark_kafkalog.status.history import History
 from pyspark_kafkalog.status.snapshot import GroupStatus, Rates, Snapshot, TopicStatus, magnitude
 
 MOST_ROWS = 100
-"""Rows of a table."""
+"""Rows per table."""
 
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 10
-"""Topics of a group that are named."""
+"""Topics listed per group."""
 
 
 def status_data(
     now: Snapshot, rates: Rates, history: History, *, topics_with: str = "", groups_with: str = ""
 ) -> dict[str, Any]:
-    """The newest snapshot with its history; of the topics and groups whose names contain a text, whatever its
-    case, the busiest `MOST_ROWS`. A ``past`` is a short line of rates or lags; null is unknown.
+    """The newest snapshot with its history.
+
+    Has the busiest `MOST_ROWS` of the topics and groups whose names contain a text, in any case. ``past`` is
+    a sparkline of rates or lags; null is unknown.
     """
     return {
         "at_ms": now.at_ms,
@@ -57,7 +59,7 @@ def status_data(
 
 
 def partitions_data(now: Snapshot, rates: Rates, name: str) -> dict[str, Any] | None:
-    """The partitions of one topic, those that are offline first; None for an unknown one."""
+    """Partitions of one topic, offline ones first; None if unknown."""
     topic = next((one for one in now.topics if one.name == name), None)
     if topic is None:
         return None
@@ -81,18 +83,18 @@ def partitions_data(now: Snapshot, rates: Rates, name: str) -> dict[str, Any] | 
 
 
 def problems_of(now: Snapshot) -> list[str]:
-    """What is wrong, in so many lines as can be read."""
+    """The first problems, and how many more there are."""
     more = len(now.problems) - _MOST_PROBLEMS
     return [*now.problems[:_MOST_PROBLEMS], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def busiest(topics: tuple[TopicStatus, ...], rates: Mapping[str, float]) -> list[TopicStatus]:
-    """Topics by the magnitude of their rates, then by name."""
+    """Topics by magnitude of their rates, then by name."""
     return sorted(topics, key=lambda topic: (magnitude(rates.get(topic.name)), topic.name))
 
 
 def furthest_behind(groups: tuple[GroupStatus, ...]) -> list[GroupStatus]:
-    """Groups by the magnitude of their lags, then by name."""
+    """Groups by magnitude of their lags, then by name."""
     return sorted(groups, key=lambda group: (magnitude(group.lag), group.name))
 
 
@@ -153,7 +155,7 @@ def _groups(now: Snapshot, history: History, text: str) -> dict[str, Any]:
 
 
 def _short(rate: float | None) -> float | None:
-    """In as many digits as are read."""
+    """Round to what a reader needs."""
     if rate is None:
         return None
     return round(rate) if rate >= 100 else round(rate, 1)

@@ -1,4 +1,4 @@
-"""A cluster at one moment, and what lies between two moments."""
+"""A cluster at one moment, and rates between two moments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """``leader`` is a broker's id, -1 where none serves it; offsets and bytes are -1 where unknown."""
+    """``leader`` is a broker id, -1 if offline; offsets and bytes are -1 if unknown."""
 
     number: int
     leader: int
@@ -21,7 +21,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic. If ``partitions`` are those of one broker, ``partition_count`` is the number of all."""
+    """A topic. ``partition_count`` is the total if ``partitions`` are only one broker's."""
 
     name: str
     partitions: tuple[PartitionStatus, ...]
@@ -29,24 +29,22 @@ class TopicStatus:
 
     @property
     def offline_count(self) -> int:
-        """How many of the partitions no broker serves."""
         return sum(p.leader < 0 for p in self.partitions)
 
     @property
     def offset_count(self) -> int:
-        """Offsets between the starts and the ends."""
         return sum(max(p.end - p.start, 0) for p in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """The sum of the sizes that are known; -1 if none is."""
+        """Sum of the known sizes; -1 if none is known."""
         known = [p.size_bytes for p in self.partitions if p.size_bytes >= 0]
         return sum(known) if known else -1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A consumer group. ``lag`` is as `lag_of` has it."""
+    """A consumer group; for ``lag`` see `lag_of`."""
 
     name: str
     state: str
@@ -57,7 +55,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class LoadStatus:
-    """A load, by its newest commit. ``lag`` is in offsets; None for topics that are not of this cluster."""
+    """A load at its newest commit. ``lag`` is in offsets; None if its topics are in another cluster."""
 
     name: str
     number: int
@@ -69,8 +67,9 @@ class LoadStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker, where it is reached, and how many partitions it serves. One that is not live is away: it owns
-    partitions, which nobody serves until it returns; its address is "" and -1.
+    """A broker and its number of partitions.
+
+    One that is not live still owns partitions, which are offline until it returns; its address is "" and -1.
     """
 
     id: int
@@ -82,8 +81,9 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. ``problems`` are what is wrong or could not be asked, in words. ``broker`` is the id of the
-    broker whose part of its cluster this is; None for a whole cluster.
+    """State of a cluster. ``problems`` are faults and failed requests, in words.
+
+    ``broker`` is set if this covers only that broker's part of its cluster.
     """
 
     at_ms: int
@@ -102,16 +102,15 @@ def offsets_behind(position: int | None, first: int, last: int) -> int:
 
 
 def by_partition(topics: Iterable[TopicStatus]) -> dict[TopicPartition, PartitionStatus]:
-    """The partitions of all topics."""
     return {TopicPartition(topic.name, p.number): p for topic in topics for p in topic.partitions}
 
 
 def lag_of(
     positions: Mapping[TopicPartition, int], known: Mapping[TopicPartition, PartitionStatus]
 ) -> int | None:
-    """Offsets left to read from the positions of a group or a load.
+    """Offsets left to read from the positions of a group or load.
 
-    None without positions, or where the end of a partition is not known.
+    None without positions, or if the end of a partition is unknown.
     """
     lag = 0
     for partition, position in positions.items():
@@ -124,22 +123,21 @@ def lag_of(
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """New offsets a second, of the partitions of which they are known, by topic and number."""
+    """New offsets per second, where known, by topic and partition number."""
 
     partitions: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     topics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float | None:
-        """Of all topics; None where nothing is known."""
+        """Of all topics; None if nothing is known."""
         return sum(self.topics.values()) if self.topics else None
 
 
 def rates_between(before: Snapshot | None, now: Snapshot) -> Rates:
-    """How fast each partition grew whose end is known in both, unless it was made new in between.
+    """Growth of each partition whose end is known in both, unless it was recreated in between.
 
-    Only offsets that are there count: a log that begins above its former end, because its partition has a
-    new owner, did not grow by what lies between the two.
+    Only existing offsets count: if a new owner's log begins above the old end, the gap is not growth.
     """
     if before is None or now.at_ms <= before.at_ms:
         return Rates()
@@ -159,7 +157,8 @@ def rates_between(before: Snapshot | None, now: Snapshot) -> Rates:
 
 
 def magnitude(value: float | None) -> int:
-    """A key that sorts large values first, and unknown ones last. Those of about the same size have the same,
-    so that rows keep their places while their values move a little.
+    """Sort key: large values first, unknown last.
+
+    Values of similar size are equal, so that rows keep their places while values change a little.
     """
     return 1 if value is None else -int(value).bit_length()

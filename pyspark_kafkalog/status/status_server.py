@@ -32,13 +32,13 @@ from pyspark_kafkalog.status.snapshot import Rates, Snapshot, rates_between
 _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
-"""Between two moments of the history."""
+"""Seconds between two snapshots of the history."""
 
 MOST_REQUESTS = 16
-"""Requests in hand; more are answered 503 at once."""
+"""Requests handled at once; more get 503."""
 
 _REQUEST_SECONDS = 10.0
-"""For a whole request: reading it, and sending the answer."""
+"""Time limit of a whole request, including its response."""
 
 _LOOK_SECONDS = 0.2
 _HEADERS = {
@@ -50,13 +50,13 @@ _POLICY = (
     "default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content-Security-Policy: of styles and scripts just those of the page, by their digests."""
+"""Content-Security-Policy: allows the page's own style and script, by digest."""
 
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 
 def parse_listener(text: str, name: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[::1]:port``; `InvalidConfig` has the property's ``name``."""
+    """Host and port of ``host:port`` or ``[::1]:port``. Raises `InvalidConfig` with the property ``name``."""
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -71,8 +71,8 @@ class StatusServer:
     """*Thread-safe.* Serves on one address, and takes a snapshot every `INTERVAL_SECONDS`.
 
     ``/`` is the page, ``/status.json?topics=TEXT&groups=TEXT`` the newest snapshot and the history,
-    ``/partitions.json?topic=T`` the partitions of a topic, ``/metrics`` all metrics of the registry and of
-    the snapshot, ``/health`` 200 or, with the reason, 503. Owns its threads and its socket.
+    ``/partitions.json?topic=T`` the partitions of a topic, ``/metrics`` the metrics of registry and snapshot,
+    ``/health`` 200, or 503 with the reason. Owns its threads and its socket.
     """
 
     def __init__(
@@ -84,8 +84,9 @@ class StatusServer:
         registry: CollectorRegistry | None = None,
         title: str = "kafkalog",
     ) -> None:
-        """``take`` asks for the present; ``health`` is what is wrong, in words, or None. Raises
-        `ConnectionLost` if the address is taken.
+        """``take`` creates a snapshot; ``health`` returns a problem in words, or None.
+
+        Raises `ConnectionLost` if the address is in use.
         """
         self._take, self._health, self._title = take, health, title
         self._registry = registry if registry is not None else CollectorRegistry()
@@ -113,24 +114,20 @@ class StatusServer:
 
     @property
     def url(self) -> str:
-        """Of the page."""
         host, port = self._server.server_address[:2]
         text = host.decode() if isinstance(host, bytes) else str(host)
         return f"http://[{text}]:{port}" if ":" in text else f"http://{text}:{port}"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
         return self._server.is_loopback
 
     def start(self) -> StatusServer:
-        """Start serving."""
         for thread in self._threads:
             thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop, and close the socket."""
         self._ended.set()
         if self._threads[0].is_alive():
             self._server.shutdown()
@@ -140,7 +137,6 @@ class StatusServer:
                 thread.join(_REQUEST_SECONDS)
 
     def answer(self, path: str, query: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type and body of a request."""
         if path == "/":
             return HTTPStatus.OK, "text/html; charset=utf-8", self._page
         if path == "/metrics":
@@ -175,11 +171,10 @@ class StatusServer:
                 return
 
     def take(self) -> None:
-        """Take a snapshot now."""
         try:
             snapshot = self._take()
         except Exception as e:
-            # The page says it, and the next one may succeed.
+            # The page shows the problem, and the next snapshot may succeed.
             _log.debug("no snapshot", exc_info=True)
             with self._lock:
                 self._problem = str(e) or repr(e)
@@ -200,7 +195,7 @@ class _Server(ThreadingHTTPServer):
         self.status = status
         self._lock = threading.Lock()  # guards the next
         self._due: dict[socket.socket, float] = {}
-        """Until when each request in hand must have ended."""
+        """Deadline of each request in progress."""
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.is_loopback = _is_loopback(address[0])
@@ -225,7 +220,6 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called every `_LOOK_SECONDS` at least."""
         self._end(due=time.monotonic())
 
     def server_close(self) -> None:
@@ -233,7 +227,7 @@ class _Server(ThreadingHTTPServer):
         self._end(due=math.inf)
 
     def _end(self, *, due: float) -> None:
-        """End the requests that take too long: the next read or write of their threads fails."""
+        """End overdue requests: the next read or write of their threads fails."""
         with self._lock:
             for request, until in self._due.items():
                 if until < due:
@@ -257,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.server.is_loopback and not _names_this_host(self.headers.get("Host", "")):
-            # A page of elsewhere whose name was made to mean this address must not read ours.
+            # Prevents DNS rebinding: a foreign page whose name resolves to this address must not read ours.
             self.send_error(HTTPStatus.FORBIDDEN, "Host must be localhost or an address")
             return
         path, _, query = self.path.partition("?")
@@ -276,7 +270,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _page(title: str) -> tuple[bytes, str]:
-    """The page, and its Content-Security-Policy."""
     text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     digests = {}
     for tag in ("style", "script"):

@@ -2,17 +2,16 @@
 
 Below the prefix of `JsonLayout`, all persistent:
 
-* ``/brokers/topics``: JSON with version 1, registry, a random id that another ZooKeeper, or one that was
-  emptied, has not, members, whether each broker has brought what it had (`RegistryNode`), and changes, those
-  that were made last: the version of this node after each, its topic, and its tag
-* ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions, the brokers of each, of which the
-  first owns it, adding_replicas and removing_replicas, both empty, and ours: pending, the partitions that
-  their owners have not made yet, and starts, the first offsets of those that do not begin at 0. Without
-  partitions there is no such topic, and brokers_07 are those that have one of Kafka 0.7 with its name
+* ``/brokers/topics``: JSON with version 1; registry, a random id that changes if ZooKeeper is replaced or
+  emptied; members (see `RegistryNode`); changes, the last ones: version of this node after it, topic, tag
+* ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions (the brokers of each, the owner
+  first), adding_replicas and removing_replicas, both empty. Ours: pending, partitions that their owners have
+  not created yet; starts, first offsets other than 0. Without partitions the topic does not exist, and
+  brokers_07 lists the brokers with a Kafka 0.7 topic of this name
 * ``/config/topics/<topic>``: JSON with version 1 and config
-* ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and brokers, who have yet to remove it
-* ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end, both as text: the
-  last block of producer ids that a broker took, both ends included
+* ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and the brokers that have yet to remove it
+* ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end as text, inclusive:
+  the last block of producer ids that a broker took
 
 Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers do with them.
 """
@@ -39,16 +38,16 @@ from pyspark_kafkalog.zookeeper.paths import (
 )
 
 CHANGES_KEPT = 100
-"""A broker that has missed more of them reads every topic again."""
+"""A broker that missed more changes than these reads every topic again."""
 
 NOBODY = -1
-"""Owner of a partition that no broker has brought, after ZooKeeper was emptied."""
+"""Owner of a partition that no broker has claimed since ZooKeeper was emptied."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic: ``owners`` are those of its partitions, by their numbers; ``pending`` are still to be made,
-    those in ``starts`` with this first offset.
+    """A topic; ``owners`` by partition number. ``pending`` partitions are not created yet; ``starts`` has
+    their first offsets where they are not 0.
     """
 
     topic_id: UUID
@@ -58,7 +57,7 @@ class TopicNode:
 
 
 class DeletedTopic(NamedTuple):
-    """A topic that was deleted, and the brokers that have yet to remove what they have of it."""
+    """A deleted topic, and the brokers that have yet to remove their data."""
 
     topic_id: UUID
     name: str
@@ -66,8 +65,9 @@ class DeletedTopic(NamedTuple):
 
 
 class RegistryChange(NamedTuple):
-    """A change of a topic, or of the members where that is "", which gave the root this ``version``. By the
-    random ``tag`` the broker that made it finds it again, though the answer was lost.
+    """A change of a topic, or of the members if that is "", which set the root to ``version``.
+
+    A broker finds its own change by the random ``tag`` if the response was lost.
     """
 
     version: int
@@ -77,10 +77,10 @@ class RegistryChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryNode:
-    """The root, which every change sets: the ``registry``'s id, and the last ``changes``, oldest first.
+    """Value of the root, which every change replaces; ``changes`` are the last ones, oldest first.
 
-    ``members`` are its brokers. One of a registry before this one is False until it has brought the
-    partitions that it had: until then others cannot know which names are taken.
+    ``members`` are its brokers. False marks a broker that has not yet registered the partitions it had before
+    this registry existed; until it does, others cannot know which names are taken.
     """
 
     registry: str
@@ -88,19 +88,18 @@ class RegistryNode:
     members: Mapping[int, bool] = field(default_factory=dict)
 
     def after(self, change: RegistryChange, members: Mapping[int, bool] | None = None) -> RegistryNode:
-        """The same after a change, and with other ``members`` if given."""
         kept = (*self.changes, change)[-CHANGES_KEPT:]
         return RegistryNode(self.registry, kept, self.members if members is None else members)
 
     def since(self, before: int, now: int) -> set[str] | None:
-        """The topics changed after version ``before``, at version ``now``; None where that is forgotten."""
+        """Topics changed after version ``before``, up to ``now``; None if they are no longer kept."""
         changes = [change for change in self.changes if change.version > before]
         if len(changes) < now - before:
             return None
         return {change.topic for change in changes if change.topic}
 
     def has(self, tag: str) -> bool:
-        """Whether the change with this tag was made, and not many others after it."""
+        """Whether the kept changes include this tag."""
         return any(change.tag == tag for change in self.changes)
 
 
@@ -120,12 +119,11 @@ class ClusterNodes:
         return f"{self.configs}/{_name(name)}"
 
     def deletion(self, topic_id: UUID) -> str:
-        # An id may begin with a dash, but never with a slash: any is the name of a znode.
+        # Base64 ids may begin with a dash but never contain a slash, so any is a valid znode name.
         return f"{self.deleted}/{encode_id(topic_id)}"
 
 
 def write_topic(topic: TopicNode) -> bytes:
-    """The value of a topic's znode."""
     return json_bytes(
         {
             "version": 3,
@@ -140,9 +138,7 @@ def write_topic(topic: TopicNode) -> bytes:
 
 
 def read_topic(name: str, data: bytes) -> TopicNode | None:
-    """The topic in a znode's value; None where the value is not, or no longer, a topic's.
-    Raises `MalformedNode`: it is none of ours.
-    """
+    """The topic; None if the node holds no topic (any more). Raises `MalformedNode` for a foreign value."""
     what = f"topic {name!r}"
     if not data:
         return None  # a parent of the partitions that some broker registered
@@ -170,9 +166,7 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
 
 
 def write_name_07(brokers: Collection[int]) -> bytes:
-    """The value of the znode of a name that topics of Kafka 0.7 at these brokers have; of no topic's without
-    brokers.
-    """
+    """Value of a name that Kafka 0.7 topics use at these brokers; without brokers the name is free."""
     fields: dict[str, object] = {
         "version": 3,
         "partitions": {},
@@ -183,7 +177,7 @@ def write_name_07(brokers: Collection[int]) -> bytes:
 
 
 def read_name_07(name: str, data: bytes) -> frozenset[int]:
-    """The brokers with a topic of Kafka 0.7 of this name, in a value of which `read_topic` gives None."""
+    """The brokers with a Kafka 0.7 topic of this name, if `read_topic` returned None."""
     if not data:
         return frozenset()
     what = f"topic {name!r}"
@@ -194,12 +188,10 @@ def read_name_07(name: str, data: bytes) -> frozenset[int]:
 
 
 def write_config(config: Mapping[str, str]) -> bytes:
-    """The value of the znode with a topic's own properties."""
     return json_bytes({"version": 1, "config": dict(config)})
 
 
 def read_config(name: str, data: bytes) -> dict[str, str]:
-    """A topic's own properties in a znode's value."""
     what = f"the properties of topic {name!r}"
     config: Any = json_object(text_of(data, what), what).get("config")
     if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
@@ -208,12 +200,10 @@ def read_config(name: str, data: bytes) -> dict[str, str]:
 
 
 def write_deleted(topic: DeletedTopic) -> bytes:
-    """The value of a deleted topic's znode."""
     return json_bytes({"version": 1, "name": topic.name, "brokers": sorted(topic.brokers)})
 
 
 def read_deleted(child: str, data: bytes) -> DeletedTopic:
-    """The deleted topic whose znode has the name ``child``."""
     what = f"the deleted topic {child}"
     fields = json_object(text_of(data, what), what)
     name, brokers = fields.get("name"), fields.get("brokers")
@@ -226,7 +216,6 @@ def read_deleted(child: str, data: bytes) -> DeletedTopic:
 
 
 def write_id_block(broker: int, first: int, count: int) -> bytes:
-    """The value of the znode with the last block of producer ids."""
     return json_bytes(
         {"version": 1, "broker": broker, "block_start": str(first), "block_end": str(first + count - 1)}
     )
@@ -242,13 +231,12 @@ def read_id_block(data: bytes) -> int:
 
 
 def write_registry(node: RegistryNode) -> bytes:
-    """The value of the root."""
     members = {str(broker): arrived for broker, arrived in sorted(node.members.items())}
     return json_bytes({"version": 1, "registry": node.registry, "members": members, "changes": node.changes})
 
 
 def read_registry(data: bytes) -> RegistryNode | None:
-    """What is in the root's value; None where it has none, as a parent that somebody's znode needed."""
+    """The registry; None if the node is only a parent of other znodes."""
     if not data:
         return None
     what = "the registry of topics"

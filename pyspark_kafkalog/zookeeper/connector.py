@@ -1,4 +1,4 @@
-"""Connections to ZooKeeper, as kazoo has them made."""
+"""Connections to ZooKeeper, made for kazoo."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
-    """Makes connections with a TLS context of ours: kazoo's own reads PEM files only.
+    """Connects with our own TLS context, since kazoo's reads PEM files only.
 
-    Neither a connection nor the first answer on it is waited for longer than ``answer_seconds``. kazoo waits
-    for as long as the session may live without contact. But a server that is just starting (ZooKeeper 3.9,
-    while it reads its data) may accept a connection and neither answer nor close it, ever.
-
-    ``problem`` is what is known of an attempt that has led to no session.
+    A connection and the first response on it may each take ``answer_seconds``. kazoo would wait for the
+    session timeout, but a starting server (ZooKeeper 3.9, while it reads its data) may accept a connection
+    and neither answer nor close it. ``problem`` says why the latest attempt led to no session.
     """
 
     def __init__(
@@ -32,13 +30,12 @@ class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is n
         answer_seconds: float,
         connecting: Callable[[], object],
     ) -> None:
-        """``connecting`` is called before each attempt."""
         super().__init__()
         self._context = context
         self._answer_seconds = answer_seconds
         self._connecting = connecting
         self.answered = False
-        """Whether the newest connection is in a session; the session says so."""
+        """Whether the newest connection has a session; set by the session."""
         self.problem = "no address is known for its name"
 
     def create_connection(self, *arguments: Any, **given: Any) -> Any:
@@ -73,7 +70,7 @@ class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is n
             raise
 
     def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
-        """What TLS has decrypted already the system's select does not know of."""
+        # The system's select does not see bytes that TLS has already decrypted.
         if not self.answered and timeout is not None:
             timeout = min(timeout, self._answer_seconds)
         waiting = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]

@@ -1,6 +1,6 @@
 """Every znode and its value, in the layouts of Kafka's two generations. Pure.
 
-Below the prefix of a layout; in 0.7 (`V07Layout`), then in the later papers (`JsonLayout`):
+Below the prefix of a layout; first 0.7 (`V07Layout`), then later versions (`JsonLayout`):
 
 * ``/brokers/ids/<broker>``, ephemeral: ``<host>-<ms>:<host>:<port>``, the first field being the creator;
   JSON with jmx_port, timestamp, endpoints, host, version 2, port
@@ -11,10 +11,10 @@ Below the prefix of a layout; in 0.7 (`V07Layout`), then in the later papers (`J
   ``*streams*regex``, for a black list ``!streams!regex``; JSON with version, subscription, pattern, timestamp
 * ``/consumers/<group>/owners/<topic>/<partition>``, ephemeral: ``<consumer>-<stream>`` in both
 * ``/consumers/<group>/offsets/<topic>/<partition>``, persistent: the next offset, decimal, in both
-* ``/cluster/id``, persistent: JSON with version and id, of the later papers
+* ``/cluster/id``, persistent: JSON with version and id; not in 0.7
 
 A ``<partition>`` is ``<broker>-<n>`` in 0.7, where each broker has its own, and ``<n>`` later. The design
-papers write some values more simply (a broker as ``host:port``, the cluster id without JSON): these are read
+papers write some values more simply (a broker as ``host:port``, the cluster id as plain text); these are read
 too. Sources: kafka 0.7 ``utils/ZkUtils.scala``, ``consumer/TopicCount.scala``; 0.9 ``utils/ZkUtils.scala``.
 """
 
@@ -33,21 +33,21 @@ from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
-"""How a consumer chooses its topics; the values in the later JSON."""
+"""How a consumer selects topics; the values in the later JSON."""
 
 NUMBER = re.compile(r"[0-9]{1,19}")
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9_-]{1,22}")
 _SHOWN_CHARS = 100
 
 MAX_PARTITIONS = 100_000
-"""Limit for a topic's partitions on one broker, so that a znode's value cannot cause large allocations."""
+"""Limit per topic and broker, so that a znode's value cannot cause large allocations."""
 
 
 V07_PREFIX = "/"
-"""Default prefix of 0.7's znodes: clients of that time use no other."""
+"""Default prefix for 0.7, whose clients use no other."""
 
 JSON_PREFIX = "/kafka"
-"""Default prefix of the later znodes: the usual chroot of clients of that time."""
+"""Default prefix for later versions: the usual chroot."""
 
 _MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
 _FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
@@ -63,8 +63,9 @@ class MalformedNode(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A live broker; ``since_ms`` is when it registered, -1 if unknown. ``listeners`` are those of today's
-    wire: written where one of them is not PLAINTEXT; then host and port may be empty and -1.
+    """A live broker; ``since_ms`` is its registration time, -1 if unknown.
+
+    ``listeners`` are written if one of them is not PLAINTEXT; then host and port may be empty and -1.
     """
 
     id: int
@@ -91,7 +92,7 @@ class ListenerNode(NamedTuple):
 
 
 class PartitionNode(NamedTuple):
-    """A partition as consumers know it: its name in the registries, its broker, its number."""
+    """A partition as consumers see it; ``name`` is its name in the registries."""
 
     name: str
     broker: int
@@ -111,10 +112,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
-    """A consumer's subscription: topics with their numbers of streams, or one filter with its number.
-
-    ``streams`` maps topics, or the one expression of a filter, to the number of streams.
-    """
+    """Streams per topic, or for filters the one expression with its number of streams."""
 
     streams: Mapping[str, int]
     pattern: str = STATIC
@@ -129,7 +127,7 @@ class ConsumerSubscription:
         object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
 
     def chosen(self, topics: Collection[str]) -> dict[str, int]:
-        """Streams by topic; of a filter, for each match in ``topics`` (`InvalidConfig`: a bad one)."""
+        """Streams by topic; a filter is applied to ``topics``. Raises `InvalidConfig` if it is invalid."""
         if self.pattern == STATIC:
             return dict(self.streams)
         ((text, count),) = self.streams.items()
@@ -138,12 +136,11 @@ class ConsumerSubscription:
 
 
 def write_cluster_id(cluster_id: str) -> bytes:
-    """The value of ``/cluster/id``."""
     return json_bytes({"version": "1", "id": cluster_id})
 
 
 def read_cluster_id(data: bytes) -> str:
-    """The id in ``/cluster/id``, in JSON or as plain text."""
+    """The id, from JSON or plain text."""
     text = text_of(data, "a cluster id").strip()
     if text.startswith("{"):
         text = str(json_object(text, "a cluster id").get("id") or "")
@@ -157,9 +154,9 @@ def read_offset(data: bytes) -> int:
 
 
 def topic_regex(text: str) -> re.Pattern[str]:
-    """0.7's syntax of a filter: commas mean "or", blanks and quotes around it are ignored.
+    """Compile 0.7's filter syntax: commas mean "or", surrounding blanks and quotes are ignored.
 
-    Raises `InvalidConfig` for an invalid regular expression.
+    Raises `InvalidConfig` for an invalid expression.
     """
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
@@ -179,12 +176,12 @@ def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> 
 
 
 def json_bytes(fields: Mapping[str, object]) -> bytes:
-    """JSON as Kafka writes it: without blanks."""
+    """JSON without blanks, as Kafka writes it."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """The JSON object in ``text``; ``what`` is for the error."""
+    """The JSON object in ``text``; ``what`` names it in the error."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -195,7 +192,6 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 
 
 def text_of(data: bytes, what: str) -> str:
-    """``data`` as UTF-8; ``what`` is for the error."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -203,7 +199,6 @@ def text_of(data: bytes, what: str) -> str:
 
 
 def number_of(data: bytes, what: str) -> int:
-    """The decimal number in ``data``; ``what`` is for the error."""
     text = text_of(data, what).strip()
     if not NUMBER.fullmatch(text):
         raise MalformedNode(what, data)
@@ -211,12 +206,10 @@ def number_of(data: bytes, what: str) -> int:
 
 
 def is_count(value: object) -> bool:
-    """Whether a JSON value is a whole number of 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_port(text: str) -> bool:
-    """Whether ``text`` is a port number."""
     return bool(NUMBER.fullmatch(text)) and 1 <= int(text) <= 65535
 
 
@@ -224,10 +217,10 @@ class RegistryLayout(ABC):
     """*Thread-safe: immutable.* One layout of the registries, below one prefix."""
 
     brokers_own_partitions: bool
-    """Whether each broker has its own partitions, numbered from 0."""
+    """Whether each broker numbers its own partitions from 0."""
 
     def __init__(self, prefix: str) -> None:
-        """``prefix`` is a path such as ``/kafka``; ``/`` is the root. Raises `InvalidConfig`."""
+        """``prefix`` is a path such as ``/kafka``, or ``/``. Raises `InvalidConfig`."""
         self.prefix = checked_path(prefix)
         self.brokers = f"{self.prefix}/brokers/ids"
         self.topics = f"{self.prefix}/brokers/topics"
@@ -244,18 +237,18 @@ class RegistryLayout(ABC):
         return f"{self.consumers(group)}/{_name(consumer)}"
 
     def owned_topics(self, group: str) -> str:
-        """The parent of the topics of which the group owns partitions."""
+        """Parent of the topics whose partitions the group owns."""
         return f"{self.groups}/{_name(group)}/owners"
 
     def owners(self, group: str, topic: str) -> str:
         return f"{self.owned_topics(group)}/{_name(topic)}"
 
     def owner(self, group: str, topic: str, partition: str) -> str:
-        """The znode with the thread of the group that reads the partition."""
+        """The znode that names the owning thread."""
         return f"{self.owners(group, topic)}/{_name(partition)}"
 
     def stored_topics(self, group: str) -> str:
-        """The parent of the topics for which the group has offsets."""
+        """Parent of the topics with offsets of the group."""
         return f"{self.groups}/{_name(group)}/offsets"
 
     def offsets(self, group: str, topic: str) -> str:
@@ -272,13 +265,11 @@ class RegistryLayout(ABC):
     def topic_nodes(
         self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
     ) -> dict[str, bytes]:
-        """The znodes that register ``partitions`` partitions of the topic on a broker; where brokers share
-        them, perhaps only those with these ``numbers``.
-        """
+        """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them."""
 
     @abstractmethod
     def topic_child(self, topic: str, child: str) -> str:
-        """The znode to read for one of the names below `topic`."""
+        """The znode to read for a child of `topic`."""
 
     @abstractmethod
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
@@ -290,7 +281,7 @@ class RegistryLayout(ABC):
 
     @abstractmethod
     def partition_order(self, name: str) -> Any:
-        """The key by which names are sorted before they are assigned."""
+        """Sort key of partition names for assignment."""
 
     @abstractmethod
     def write_broker(self, broker: BrokerNode) -> bytes:
@@ -310,7 +301,7 @@ class RegistryLayout(ABC):
 
 
 class V07Layout(RegistryLayout):
-    """Plain text; partitions belong to brokers and are named ``<broker>-<n>``."""
+    """Plain text; partitions are named ``<broker>-<n>``."""
 
     brokers_own_partitions = True
 
@@ -343,7 +334,7 @@ class V07Layout(RegistryLayout):
         return f"{broker}-{partition}"
 
     def partition_order(self, name: str) -> Any:
-        # As strings, as consumers of that time sort them: all members of a group must use the same order.
+        # As strings, like consumers of that time: all members of a group must sort alike.
         return name
 
     def write_broker(self, broker: BrokerNode) -> bytes:
@@ -379,7 +370,7 @@ class V07Layout(RegistryLayout):
 
 
 class JsonLayout(RegistryLayout):
-    """JSON, as in the later papers; partitions are named by their number."""
+    """JSON; partitions are named by number."""
 
     brokers_own_partitions = False
 
@@ -406,7 +397,7 @@ class JsonLayout(RegistryLayout):
         leader: Any = json_object(text_of(data, "a partition's state"), "a partition's state").get("leader")
         if not is_count(leader) and leader != -1:
             raise MalformedNode("a partition's state", data)
-        # -1 is a partition without a leader, which cannot be read.
+        # -1: the partition has no leader and cannot be read.
         return [PartitionNode(child, leader, number)] if leader >= 0 else []
 
     def partition_name(self, broker: int, partition: int) -> str:  # noqa: ARG002
@@ -438,7 +429,7 @@ class JsonLayout(RegistryLayout):
         fields = json_object(text, f"broker {broker}")
         host, port = fields.get("host"), fields.get("port")
         if not host and isinstance(fields.get("endpoints"), list):
-            # Brokers that have no listener of PLAINTEXT leave both empty; then any address does.
+            # Brokers without a PLAINTEXT listener leave both empty; any address will do.
             found = [each for text in fields["endpoints"] if (each := _ENDPOINT.fullmatch(str(text)))]
             best = next((each for each in found if each[1] == "PLAINTEXT"), found[0] if found else None)
             host, port = (best[2].strip("[]"), int(best[3])) if best is not None else (None, None)
@@ -468,7 +459,6 @@ class JsonLayout(RegistryLayout):
 
 
 def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
-    """Every address in a broker's znode that can be read."""
     endpoints, protocols = fields.get("endpoints"), fields.get("listener_security_protocol_map")
     named = protocols if isinstance(protocols, dict) else {}
     found = []
@@ -481,14 +471,13 @@ def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
 
 
 def layout_of(config: ZooKeeperConfig, protocol: str) -> RegistryLayout:
-    """The layout for a protocol, below the configured prefix."""
     if protocol == PROTOCOL_07:
         return V07Layout(config.zookeeper_prefix_07)
     return JsonLayout(config.zookeeper_prefix)
 
 
 def checked_path(text: str) -> str:
-    """A path without the slash at its end, the root being the empty text; else `InvalidConfig`."""
+    """The path without its trailing slash; "" for the root. Raises `InvalidConfig`."""
     if not text.startswith("/"):
         raise InvalidConfig(f"{text!r} is not a ZooKeeper path: paths begin with a slash")
     path = text.rstrip("/")
@@ -498,7 +487,6 @@ def checked_path(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """``text`` as one name in a path. Raises `InvalidConfig` if it would be another path."""
     if not znode_name.test(text):
         raise InvalidConfig(f"{text!r} cannot be the name of a znode")
     return text

@@ -1,4 +1,4 @@
-"""How a session with ZooKeeper is protected: TLS, its login, and who may do what with the nodes it makes."""
+"""TLS, login and node ACLs of a session with ZooKeeper."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _JAAS = "zookeeper.sasl.jaas.config"
 
 
 class Access(enum.Enum):
-    """Who may do what with a node."""
-
     OPEN = "everybody may do everything"
     READ = "who made it may do everything, others may read it"
     PRIVATE = "who made it may do everything, others nothing"
@@ -32,21 +30,21 @@ class Access(enum.Enum):
 
 @dataclass(frozen=True)
 class Protection:
-    """*Thread-safe: immutable.* By default there is none."""
+    """*Thread-safe: immutable.* No protection by default."""
 
     context: Callable[[], ssl.SSLContext] | None = None
-    """The TLS context of the next connection; None for plain text."""
+    """TLS context for the next connection; None for plain text."""
     login: tuple[str, str] | None = field(default=None, repr=False)
     """User and password for DIGEST-MD5."""
     access: Callable[[str], Access] | None = None
-    """By a node's path, below the chroot; None: all are open."""
+    """Access by path below the chroot; None leaves all nodes open."""
 
 
 UNPROTECTED = Protection()
 
 
 def protection_of(config: ZooKeeperConfig) -> Protection:
-    """Raises `InvalidConfig`: a file or the login cannot be read."""
+    """Raises `InvalidConfig` if a file or the login cannot be read."""
     config = resolved(config)
     return Protection(
         context=_context_of(config) if config.zookeeper_ssl_client_enable else None,
@@ -70,7 +68,7 @@ def _context_of(config: ZooKeeperConfig) -> Callable[[], ssl.SSLContext]:
     def context() -> ssl.SSLContext:
         return client_context(tls, "zookeeper.{}".format)
 
-    context()  # what is wrong with it is not to be found by kazoo's thread
+    context()  # report a bad file here, not in kazoo's thread
     return context
 
 
@@ -87,7 +85,7 @@ def _login_of(jaas: str) -> tuple[str, str]:
 
 def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
     layouts = JsonLayout(config.zookeeper_prefix), V07Layout(config.zookeeper_prefix_07)
-    # Consumers that do not log in keep their groups there, so Kafka leaves it open too.
+    # Consumers without a login keep their groups there, so Kafka leaves it open too.
     groups = {layout.groups for layout in layouts}
     users = SecurityNodes(JsonLayout(config.zookeeper_prefix)).users
 
@@ -100,7 +98,7 @@ def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
 
 
 def what_failed(error: Exception, host: str) -> str:
-    """What failed of a connection to this host, with the property to look at."""
+    """Why the connection failed, with the property to check."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_NAME:
             return (

@@ -1,6 +1,6 @@
-"""The registries: live brokers and their partitions; consumer groups' members, owners and offsets.
+"""Live brokers and their partitions; members, owners and offsets of consumer groups.
 
-Each function of a group is one step of its algorithm; the caller decides what to repeat.
+Each group function is one step of the rebalance algorithm; the caller decides what to retry.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class BrokerIdInUse(KafkaError):
 
 
 class RegistryWatch:
-    """*Not thread-safe: lives on its session's thread, except `cancel`.* A node's children and their values.
+    """Watches a node's children and their values.
 
-    ``changed`` is called on that thread when a child comes, goes or has a new value; sometimes also without a
-    change. A child that went and came back in between has the same name: its value shows the change, of a
-    broker its address and its time.
+    *Not thread-safe: lives on its session's thread, except `cancel`.* ``changed`` is called on that thread
+    when a child appears, disappears or changes, and sometimes without a change. A child that was replaced has
+    the same name but another value: a broker's address and time.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RegistryWatch:
         child: Callable[[str], str],
         changed: Callable[[], object],
     ) -> None:
-        """``child`` gives the path to watch for a name below ``parent``."""
+        """``child`` returns the path to watch for a name below ``parent``."""
         self._session = session
         self._child = child
         self._changed = changed
@@ -63,7 +63,6 @@ class RegistryWatch:
         self._children = session.watch_children(parent, self._found)
 
     def cancel(self) -> None:
-        """Stop calling back."""
         self._children.cancel()
         for watch in list(self._below.values()):
             watch.cancel()
@@ -77,18 +76,16 @@ class RegistryWatch:
 
 
 def brokers(session: ZooKeeperSession, layout: RegistryLayout) -> dict[int, BrokerNode]:
-    """The live brokers by id."""
     found = ((number, broker_at(session, layout, number)) for number in broker_ids(session, layout))
     return {number: broker for number, broker in found if broker is not None}
 
 
 def broker_ids(session: ZooKeeperSession, layout: RegistryLayout) -> list[int]:
-    """The ids that live brokers have, or somebody holds."""
+    """Ids of live brokers, and ids reserved by other znodes."""
     return sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
 
 
 def broker_at(session: ZooKeeperSession, layout: RegistryLayout, broker: int) -> BrokerNode | None:
-    """The live broker with this id; None if there is none."""
     node = session.read(layout.broker(broker))
     if node is None:
         return None
@@ -100,12 +97,12 @@ def broker_at(session: ZooKeeperSession, layout: RegistryLayout, broker: int) ->
 
 
 def topics(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
-    """Every topic that some broker has or had, sorted."""
+    """Every topic that a broker has or had, sorted."""
     return session.children(layout.topics)
 
 
 def partitions(session: ZooKeeperSession, layout: RegistryLayout, topic: str) -> list[PartitionNode]:
-    """The partitions of live brokers, in the order in which they are assigned to consumers."""
+    """Partitions of live brokers, in assignment order."""
     found: list[PartitionNode] = []
     for child in session.children(layout.topic(topic)):
         node = session.read(layout.topic_child(topic, child))
@@ -121,14 +118,14 @@ def partitions(session: ZooKeeperSession, layout: RegistryLayout, topic: str) ->
 def watch_brokers(
     session: ZooKeeperSession, layout: RegistryLayout, changed: Callable[[], object]
 ) -> RegistryWatch:
-    """Call ``changed`` on the session's thread soon, and when a broker comes, goes or changes its address."""
+    """Call ``changed`` on the session's thread soon, and when a broker comes, goes or changes address."""
     return RegistryWatch(session, layout.brokers, lambda name: f"{layout.brokers}/{name}", changed)
 
 
 def watch_topics(
     session: ZooKeeperSession, layout: RegistryLayout, tell: Callable[[list[str]], object]
 ) -> Watch:
-    """Call ``tell`` on the session's thread with the topics' names, soon and when there is a new one."""
+    """Call ``tell`` on the session's thread with all topics, soon and when one is added."""
     return session.watch_children(layout.topics, tell)
 
 
@@ -140,16 +137,16 @@ def watch_topic(
 
 
 def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
-    """The id of this ZooKeeper's cluster; None if it has none, as in 0.7 itself."""
+    """The cluster id in ZooKeeper; None if absent, as in 0.7."""
     node = session.read(layout.cluster_id)
     return None if node is None else read_cluster_id(node.data)
 
 
 def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: str | None, fresh: str) -> str:
-    """The id of this ZooKeeper's cluster, written by its first broker; `InvalidConfig` if our data has
-    another.
+    """The cluster id in ZooKeeper; the first broker writes it.
 
-    ``known`` is the id in our data directory, None in a new one; ``fresh`` is for the first broker of all.
+    ``known`` is the id in our data directory, None if new; ``fresh`` is the id to write then. Raises
+    `InvalidConfig` if ZooKeeper has another id than ``known``.
     """
     path = layout.cluster_id
     ours = known or fresh
@@ -170,11 +167,11 @@ def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: s
 
 
 class ConsumerIdInUse(KafkaError):
-    """Another consumer of the group has this id."""
+    """The group already has a consumer with this id."""
 
 
 def groups(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
-    """All groups, also former ones, sorted."""
+    """All groups that exist or existed, sorted."""
     return session.children(layout.groups)
 
 
@@ -186,7 +183,7 @@ def register_consumer(
     subscription: ConsumerSubscription,
     now_ms: int,
 ) -> None:
-    """Join the group; `ConsumerIdInUse` while it has such a consumer, or its session has not expired."""
+    """Join the group. Raises `ConsumerIdInUse` until an earlier session with this id has expired."""
     data = layout.write_subscription(subscription, now_ms)
     try:
         session.create(layout.consumer(group, consumer), data, ephemeral=True)
@@ -204,7 +201,7 @@ def unregister_consumer(session: ZooKeeperSession, layout: RegistryLayout, group
 def consumers(
     session: ZooKeeperSession, layout: RegistryLayout, group: str
 ) -> dict[str, ConsumerSubscription]:
-    """The group's consumers, sorted by id, with their subscriptions."""
+    """Subscriptions by consumer, sorted by id."""
     found = {}
     for consumer in session.children(layout.consumers(group)):
         node = session.read(layout.consumer(group, consumer))
@@ -227,9 +224,7 @@ def watch_consumers(
 def claim(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, thread: str
 ) -> bool:
-    """Own a partition, by its name in the layout, for one of our threads; False while another owns it. Our
-    own znode from an earlier session counts as another's until ZooKeeper has removed it.
-    """
+    """Own a partition for one of our threads; False if it is owned, even by our own expired session."""
     try:
         session.create(layout.owner(group, topic, partition), thread.encode(), ephemeral=True)
     except NodeExists:
@@ -251,27 +246,27 @@ def release(
 def owner(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
 ) -> str | None:
-    """The thread that owns the partition; None if there is none."""
+    """The thread that owns the partition, or None."""
     node = session.read(layout.owner(group, topic, partition))
     return None if node is None else node.data.decode(errors="replace")
 
 
 def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str) -> dict[str, str]:
-    """The owned partitions of a topic by name, with their owners."""
+    """Owners by partition name."""
     names = _in_order(layout, session.children(layout.owners(group, topic)))
     found = ((name, owner(session, layout, group, topic, name)) for name in names)
     return {name: thread for name, thread in found if thread is not None}
 
 
 def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
-    """The topics of which the group owns or owned partitions."""
+    """Topics in which the group owns or owned partitions."""
     return session.children(layout.owned_topics(group))
 
 
 def read_group_offset(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
 ) -> int | None:
-    """The group's next offset in a partition; None if there is none."""
+    """The group's next offset in a partition, or None."""
     node = session.read(layout.offset(group, topic, partition))
     return None if node is None else read_offset(node.data)
 
@@ -279,21 +274,20 @@ def read_group_offset(
 def write_group_offset(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, offset: int
 ) -> None:
-    """Store the group's next offset in a partition, whoever owns it."""
+    """Store the group's next offset, whoever owns the partition."""
     session.write(layout.offset(group, topic, partition), b"%d" % offset)
 
 
 def group_offsets(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str
 ) -> dict[str, int]:
-    """All next offsets of the group in a topic, by partition name. Raises as `read_group_offset`."""
+    """The group's next offsets in a topic by partition name."""
     names = _in_order(layout, session.children(layout.offsets(group, topic)))
     found = ((name, read_group_offset(session, layout, group, topic, name)) for name in names)
     return {name: offset for name, offset in found if offset is not None}
 
 
 def stored_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
-    """The topics in which the group has offsets."""
     return session.children(layout.stored_topics(group))
 
 
@@ -302,20 +296,20 @@ def _in_order(layout: RegistryLayout, names: Iterable[str]) -> list[str]:
 
 
 class ZooKeeperGroup:
-    """*Not thread-safe.* One group. Each call has a session of its own: there are one or two in a load."""
+    """*Not thread-safe.* One group; each call opens its own session, as a load makes only one or two."""
 
     def __init__(self, config: ZooKeeperConfig, group: str, protocol: str) -> None:
-        """``config.zookeeper_connect`` is set; ``protocol`` chooses the znodes."""
+        """``config.zookeeper_connect`` must be set; ``protocol`` selects the layout."""
         self._config, self._group = config, group
         self._layout = layout_of(config, protocol)
 
     def is_known(self) -> bool:
-        """Whether there is, or ever was, such a group."""
+        """Whether the group exists or existed."""
         with session_of(self._config) as session:
             return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offsets that stand there; partitions without one are left out."""
+        """Stored next offsets; partitions without one are left out."""
         with session_of(self._config) as session:
             found = {
                 p: read_group_offset(session, self._layout, self._group, p.topic, p.number)
@@ -324,7 +318,6 @@ class ZooKeeperGroup:
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Write the next offsets of these partitions."""
         with session_of(self._config) as session:
             for p, offset in positions.items():
                 write_group_offset(session, self._layout, self._group, p.topic, p.number, offset)

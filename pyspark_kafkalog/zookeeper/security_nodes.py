@@ -1,15 +1,15 @@
-"""The znodes of SCRAM users and ACLs, as Apache Kafka before 4 reads and writes them. Pure.
+"""Znodes of SCRAM users and ACLs, as in Apache Kafka before 4. Pure.
 
 Below the prefix of `JsonLayout`, all persistent:
 
-* ``/config/users/<user>``, the name as in a URL: JSON with version 1 and config, in which a mechanism's name
-  has ``salt=...,stored_key=...,server_key=...,iterations=4096``; quotas stand there too
-* ``/config/changes/config_change_<n>``, in sequence: JSON with version 2 and entity_path, ``users/<user>``
+* ``/config/users/<user>``, URL-encoded: JSON with version 1 and config, which maps a mechanism to
+  ``salt=...,stored_key=...,server_key=...,iterations=4096``, and may hold quotas
+* ``/config/changes/config_change_<n>``, sequential: JSON with version 2 and entity_path, ``users/<user>``
 * ``/kafka-acl/<type>/<name>``: JSON with version 1 and acls, each with principal, permissionType, operation,
   host
-* ``/kafka-acl-changes/acl_changes_<n>``, in sequence: ``<TYPE>:<name>``
-* ``/kafka-acl-extended/prefixed/<type>/<name>``: the same as above of resources whose names begin so
-* ``/kafka-acl-extended-changes/acl_changes_<n>``, in sequence: JSON with version 1, resourceType, name,
+* ``/kafka-acl-changes/acl_changes_<n>``, sequential: ``<TYPE>:<name>``
+* ``/kafka-acl-extended/prefixed/<type>/<name>``: ACLs of resources whose names begin with ``<name>``
+* ``/kafka-acl-extended-changes/acl_changes_<n>``, sequential: JSON with version 1, resourceType, name,
   patternType
 
 A ``<type>`` is Topic, Group, Cluster, TransactionalId, DelegationToken or User. Source: kafka 3.9
@@ -35,13 +35,13 @@ from pyspark_kafkalog.security.acls import (
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode, json_bytes, json_object, text_of
 
 CHANGES_KEPT_MS = 15 * 60 * 1000
-"""A broker that was away for longer reads everything again, so older nodes in sequence may be removed."""
+"""Older change nodes may be removed: a broker that was away for longer reads everything again."""
 
 _RESOURCES = tuple(each for each in ResourceType if each is not ResourceType.ANY)
 
 
 class Resource(NamedTuple):
-    """What one znode's ACLs are about."""
+    """The resource of one ACL znode."""
 
     resource_type: ResourceType
     name: str
@@ -56,8 +56,6 @@ def resource_of(acl: Acl) -> Resource:
 
 
 class SecurityNodes:
-    """Paths below a layout's prefix."""
-
     def __init__(self, layout: JsonLayout) -> None:
         root = layout.prefix
         self.users = f"{root}/config/users"
@@ -73,15 +71,14 @@ class SecurityNodes:
         }
 
     def user(self, name: str) -> str:
-        """Raises `InvalidConfig`: no znode can have that name."""
+        """Raises `InvalidConfig` if the name cannot be a znode's."""
         return f"{self.users}/{_checked(_quoted(name))}"
 
     def user_name(self, child: str) -> str:
-        """The user whose znode this child of `users` is."""
         return unquote(child)
 
     def acl_parents(self) -> dict[str, tuple[ResourceType, PatternType]]:
-        """The znodes whose children are resources."""
+        """Znodes whose children are resources."""
         return {
             f"{path}/{kind.word}": (kind, pattern)
             for pattern, path in self._acls.items()
@@ -89,7 +86,7 @@ class SecurityNodes:
         }
 
     def acls(self, resource: Resource) -> str:
-        """Raises `InvalidConfig`: no znode can have the resource's name, which Kafka does not encode."""
+        """Raises `InvalidConfig` if the name cannot be a znode's; Kafka does not encode it."""
         path = self._acls[resource.pattern_type]
         return f"{path}/{resource.resource_type.word}/{_checked(resource.name)}"
 
@@ -97,12 +94,12 @@ class SecurityNodes:
         return f"{self.acl_changes[resource.pattern_type]}/acl_changes_"
 
     def parents(self) -> list[str]:
-        """Znodes that exist wherever Kafka has been."""
+        """Znodes that Kafka itself always creates."""
         return [self.users, self.user_changes, *self.acl_changes.values(), *self.acl_parents()]
 
 
 def read_user(data: bytes) -> dict[str, Any]:
-    """A user's properties: credentials by mechanism, and others that are not ours. Holds secrets."""
+    """A user's properties, including credentials by mechanism. Holds secrets."""
     try:
         config = json_object(text_of(data, "a user"), "a user").get("config")
     except MalformedNode:
@@ -117,7 +114,7 @@ def write_user(config: Mapping[str, Any]) -> bytes:
 
 
 def read_user_change(data: bytes) -> str | None:
-    """The user whose properties have changed; None if they are somebody else's."""
+    """The user whose properties changed; None if the change is about another kind of entity."""
     fields = json_object(text_of(data, "a change"), "a change")
     if fields.get("version") == 1:
         return unquote(str(fields.get("entity_name"))) if fields.get("entity_type") == "users" else None
@@ -130,7 +127,7 @@ def write_user_change(name: str) -> bytes:
 
 
 def read_acls(resource: Resource, data: bytes) -> frozenset[Acl]:
-    """The ACLs of a resource. Raises `MalformedNode`: one of them is none."""
+    """The ACLs of a resource. Raises `MalformedNode` if any is invalid."""
     what = f"the ACLs of {resource}"
     entries = json_object(text_of(data, what), what).get("acls")
     try:
@@ -151,7 +148,6 @@ def read_acls(resource: Resource, data: bytes) -> frozenset[Acl]:
 
 
 def write_acls(acls: Iterable[Acl]) -> bytes:
-    """The value for ACLs of one resource."""
     entries = [
         {
             "principal": acl.principal,
@@ -165,7 +161,7 @@ def write_acls(acls: Iterable[Acl]) -> bytes:
 
 
 def read_acl_change(pattern_type: PatternType, data: bytes) -> Resource:
-    """The resource whose ACLs have changed, from a znode of that pattern's changes."""
+    """The resource whose ACLs changed."""
     text = text_of(data, "a change of ACLs")
     try:
         if pattern_type is PatternType.LITERAL:
@@ -205,7 +201,7 @@ def _text(fields: Any, name: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """As Kafka's ``Sanitizer``."""
+    """Encode as Kafka's ``Sanitizer`` does."""
     return quote(name, safe="").replace("~", "%7E")
 
 

@@ -1,4 +1,4 @@
-"""A real ZooKeeper server for laptops and tests: the one in PySpark's jars, in its own process."""
+"""A ZooKeeper server for laptops and tests: the one in PySpark's jars, in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-"""Also runs a single server, and unlike ZooKeeperServerMain it removes old snapshots."""
+"""Unlike ZooKeeperServerMain it also removes old snapshots."""
 
 _JVM = (
     "-Xmx128m",
@@ -34,11 +34,11 @@ _SECURITY = (
     "secureClientPort", "java.security.auth.login.config", "ssl.clientAuth",
     *(f"ssl.{store}Store.{what}" for store in ("key", "trust") for what in ("location", "password")),
 )  # fmt: skip
-"""Ours that ZooKeeper gets only where they are used."""
+"""Properties passed on only if used."""
 _WITH_TLS = {
     "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
     "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
-    "ssl.enabledProtocols": "TLSv1.3,TLSv1.2",  # Apache Kafka speaks 1.2 to ZooKeeper unless told otherwise
+    "ssl.enabledProtocols": "TLSv1.3,TLSv1.2",  # Apache Kafka uses 1.2 with ZooKeeper by default
 }
 _WITH_LOGINS = {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 _CONFIG_NAME = "zookeeper.cfg"
@@ -48,18 +48,18 @@ _LOOK_SECONDS = 0.03
 _PORT_ATTEMPTS = 3
 _TAIL_BYTES = 2000
 
-# Kills the server when this process ends in any way: only we hold its standard input open.
+# Kills the server when this process ends in any way: its standard input then closes.
 _GUARD = ("/bin/sh", "-c", 'read -r _; kill -9 "$0" 2>/dev/null')
 
 
 class ZooKeeperNotStarted(KafkaError):
-    """The server ended at once, or did not start to serve."""
+    """The server ended at once or did not become ready."""
 
 
 class ZooKeeperServer:
-    """*Not thread-safe: for the thread that owns it.* A ZooKeeper server; the context manager stops it.
+    """*Not thread-safe.* A ZooKeeper server; the context manager stops it.
 
-    It ends with this process, however that ends. It logs to ``log``, else to our standard error.
+    It ends with this process, however that ends. It logs to ``log``, or to our standard error.
     """
 
     def __init__(self, config: ZooKeeperServerConfig, *, log: Path | None = None) -> None:
@@ -73,22 +73,22 @@ class ZooKeeperServer:
 
     @property
     def port(self) -> int:
-        """The port for clients; with ``clientPort=0`` the one chosen at the first start."""
+        """Client port; ``clientPort=0`` chooses one at the first start."""
         return self._port
 
     @property
     def connect(self) -> str:
-        """The ``zookeeper.connect`` for clients on this machine."""
+        """``zookeeper.connect`` for clients on this machine."""
         return f"{self._reached_at}:{self._port}"
 
     @property
     def secure_connect(self) -> str:
-        """The same for clients with TLS; there is a ``secureClientPort``."""
+        """``zookeeper.connect`` for TLS clients; needs ``secureClientPort``."""
         return f"{self._reached_at}:{self._secure_port}"
 
     @property
     def pid(self) -> int:
-        """The server's process id, -1 if it does not run."""
+        """Process id, -1 if not running."""
         return self._process.pid if self._process is not None else -1
 
     @property
@@ -96,7 +96,7 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> ZooKeeperServer:
-        """Start the server and wait until it serves, or raise `ZooKeeperNotStarted` with the reason."""
+        """Start the server and wait until it serves. Raises `ZooKeeperNotStarted` with the reason."""
         if self.running:
             raise ZooKeeperNotStarted("this ZooKeeper server is already running")
         command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}"]
@@ -105,7 +105,7 @@ class ZooKeeperServer:
         command += ["-cp", _class_path(), _MAIN]
         fixed = self._port != 0
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            # ZooKeeper does not report its port, so it is chosen here; another process may take it first.
+            # ZooKeeper does not report its port, so we choose one; another process may take it first.
             port = self._free_port(self._port)
             if self.config.secure_client_port >= 0:
                 self._secure_port = self._free_port(max(self._secure_port, 0))
@@ -124,7 +124,7 @@ class ZooKeeperServer:
         return self
 
     def stop(self) -> None:
-        """Stop the server and wait for its end. Acknowledged writes are on the disk. May be called again."""
+        """Stop the server and wait until it ended. May be called again."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -132,20 +132,20 @@ class ZooKeeperServer:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL: a crash of the server. `start` restarts it with its data, on the same port."""
+        """SIGKILL, as in a crash. `start` restarts it with its data, on the same port."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
         guard, self._guard = self._guard, None
         if guard is not None:
-            # Before its pipe is closed: after that the pid may be another process's.
+            # Before closing its pipe: afterwards the guard could kill another process with that pid.
             guard.kill()
             guard.wait()
             _pipe(guard).close()
 
     def wait(self, seconds: float) -> int | None:
-        """The server's exit code once it has ended; None if it still runs after ``seconds``."""
+        """Exit code of the server, or None if it still runs after ``seconds``."""
         if self._process is None:
             return 0
         try:
@@ -168,7 +168,7 @@ class ZooKeeperServer:
         return f"[{host}]" if ":" in host else host
 
     def _free_port(self, port: int) -> int:
-        """``port``, if nothing listens on it: otherwise the other server would answer instead of ours."""
+        """``port`` or a free one; fails if something already listens, as it would answer in place of ours."""
         host = self.config.client_port_address
         try:
             family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -201,7 +201,7 @@ class ZooKeeperServer:
         path = self.data_dir / _CONFIG_NAME
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)  # passwords of stores may be in it
+            path.touch(mode=0o600)  # may hold key store passwords
             path.write_text(format_properties(config), encoding="utf-8")
         except OSError as e:
             raise ZooKeeperNotStarted(f"dataDir {self.data_dir} cannot be used: {e.strerror or e}") from e
@@ -211,7 +211,7 @@ class ZooKeeperServer:
         with self._log.open("ab") if self._log is not None else contextlib.nullcontext() as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log or 2, stderr=log,
-                start_new_session=True,  # Ctrl-C must not reach it; we stop it
+                start_new_session=True,  # Ctrl-C must not reach it; we stop it ourselves
             )  # fmt: skip
         self._guard = subprocess.Popen(
             [*_GUARD, str(self._process.pid)],
@@ -252,7 +252,7 @@ def _java() -> str:
 
 
 def _class_path() -> str:
-    """Every jar of PySpark's, which includes ZooKeeper, found without importing PySpark."""
+    """PySpark's jars, which include ZooKeeper, found without importing PySpark."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
         jars = Path(place) / "jars"

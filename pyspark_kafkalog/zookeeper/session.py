@@ -1,4 +1,4 @@
-"""A session with ZooKeeper: nodes, watches and connection events. Only this and `connector` import kazoo."""
+"""A session with ZooKeeper: nodes, watches, connection events. Only this and `connector` import kazoo."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 _LOGIN_AGAIN_SECONDS = 1.0
 _LEAST_ANSWER_SECONDS = 2.0
-"""A busy server that is about to answer is not left for another attempt sooner."""
+"""Give a busy server at least this long before another attempt."""
 
 _READ_AT_ONCE = 200
 _CONFLICTS = (
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 class ZooKeeperError(KafkaError):
-    """ZooKeeper refused an operation for a reason without its own class here."""
+    """ZooKeeper refused an operation for a reason that has no class here."""
 
 
 class NodeExists(KafkaError):
@@ -77,21 +77,19 @@ class NodeExists(KafkaError):
 
 
 class SessionEvent(enum.Enum):
-    """Changes of a session's state."""
-
     SUSPENDED = "suspended"
-    """No server is reached. The session, and with it our ephemeral nodes, may or may not survive."""
+    """No server can be reached. The session and its ephemeral nodes may or may not survive."""
     RESUMED = "resumed"
-    """A server is reached again in the same session: its ephemeral nodes still exist."""
+    """Reconnected in the same session: its ephemeral nodes still exist."""
     LOST = "lost"
-    """The session has expired: our ephemeral nodes are gone, and others may have created theirs."""
+    """The session expired: our ephemeral nodes are gone, and others may have created theirs."""
     RENEWED = "renewed"
-    """A new session after a lost one. Our ephemeral nodes must be created again."""
+    """A new session after a lost one: ephemeral nodes must be created again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read; ``owner`` is the session of an ephemeral node, else 0."""
+    """A node's value; ``owner`` is the session id of an ephemeral node, else 0."""
 
     data: bytes
     version: int
@@ -100,7 +98,7 @@ class Node:
 
 
 class Creation(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: a persistent node; in a ``sequence`` its name gets a number."""
+    """Part of a `ZooKeeperSession.commit`: create a persistent node; ``sequence`` appends a number."""
 
     path: str
     data: bytes
@@ -108,7 +106,7 @@ class Creation(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: the new value of a node that still has this version."""
+    """Part of a `ZooKeeperSession.commit`: set the value of a node that still has this version."""
 
     path: str
     data: bytes
@@ -116,7 +114,7 @@ class Replacement(NamedTuple):
 
 
 class NodeRemoval(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: a node that still has this version goes."""
+    """Part of a `ZooKeeperSession.commit`: delete a node that still has this version."""
 
     path: str
     version: int
@@ -126,7 +124,7 @@ _NOTHING = object()
 
 
 class Watch:
-    """*Thread-safe.* Calls back with a value whenever it may have changed, until `cancel`."""
+    """*Thread-safe.* Calls back with a value when it may have changed, until `cancel`."""
 
     def __init__(self, look: Callable[[Watch], Any], tell: Callable[[Any], object]) -> None:
         self._look = look
@@ -135,11 +133,11 @@ class Watch:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Stop calling back, except for a call that has begun."""
+        """Stop calling back; a call in progress finishes."""
         self.cancelled = True
 
     def run(self) -> None:
-        """Read, and call back with the result. On the session's own thread only."""
+        """Read, and call back if the value changed. On the session's thread only."""
         if self.cancelled:
             return
         found = self._look(self)
@@ -151,17 +149,15 @@ class Watch:
 class ZooKeeperSession:
     """*Thread-safe.* One session with a ZooKeeper ensemble, renewed whenever it expires.
 
-    Threads: any thread may call the methods; each waits for its answer up to ``connection_timeout_ms``,
-    through a lost connection too, and then raises `ConnectionLost`: its request may have been carried out.
-    Listeners and watches are called on one thread of the session, ``zookeeper-events``, one at a
-    time and in the order of events. They may block and may call the session; the others wait meanwhile.
-    An exception in a callback is logged. kazoo's own threads only put work into our queue.
+    Any thread may call the methods; each waits for its response up to ``connection_timeout_ms``, also while
+    disconnected, and then raises `ConnectionLost`: the request may have been carried out. Listeners and
+    watches run on the session's thread ``zookeeper-events``, one at a time and in order. They may block and
+    may call the session. Their exceptions are logged.
 
-    On `SessionEvent.RENEWED` create ephemeral nodes again; watches continue by themselves. Between SUSPENDED
-    and its end it is unknown whether the session lives: code that must not act without its nodes stops after
-    ``session_timeout_ms``.
+    On `SessionEvent.RENEWED` create ephemeral nodes again; watches continue by themselves. After SUSPENDED
+    the session may have ended: code that must not act without its nodes stops after ``session_timeout_ms``.
 
-    ``connect`` is ``host:port,host:port/chroot``; all paths are below the chroot, which is created if needed.
+    ``connect`` is ``host:port,host:port/chroot``; paths are below the chroot, which is created if needed.
     """
 
     def __init__(
@@ -183,9 +179,9 @@ class ZooKeeperSession:
         self._login = protection.login
         self._logged_in = False
         self._refused = False
-        """Whether our first login has failed: the end for kazoo, which soon only says that it is closed."""
+        """Whether our first login failed. kazoo gives up then, and only reports that it is closed."""
         self._access = protection.access
-        # Three attempts fit into the session's time: the first may be one that nobody will ever answer.
+        # Leaves time for three attempts per session timeout: the first may never be answered.
         self._handler = Connector(
             protection.context,
             max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS),
@@ -210,12 +206,11 @@ class ZooKeeperSession:
 
     @property
     def credentials(self) -> tuple[int, bytes]:
-        """Id and password of the newest session; an ephemeral node's `Node.owner` is the id."""
+        """Id and password of the newest session; the id is `Node.owner` of its ephemeral nodes."""
         return self._credentials
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at the moment; without one a call waits for it."""
         return bool(self._client.connected)
 
     def start(self) -> ZooKeeperSession:
@@ -232,7 +227,7 @@ class ZooKeeperSession:
         self._thread.start()
         if self._login is not None:
             try:
-                # kazoo has connected before it logs in, and loses what is asked just as that fails.
+                # kazoo connects before it logs in, and loses requests made while the login fails.
                 self._do(lambda c, _: c.exists_async("/"), "", again_s=_RETRY_SECONDS)
             except ConnectionLost:
                 self.close()
@@ -247,7 +242,7 @@ class ZooKeeperSession:
         return self
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go at once. May be called again, also from a callback."""
+        """End the session and its ephemeral nodes. May be called again, also from a callback."""
         if self._closed:
             return
         self._closed = True
@@ -265,15 +260,14 @@ class ZooKeeperSession:
         self.close()
 
     def listen(self, listener: Callable[[SessionEvent], object]) -> None:
-        """Call ``listener`` with events from now on."""
+        """Call ``listener`` with all later events."""
         with self._lock:
             self._listeners = [*self._listeners, listener]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Create a node and its parents; an ephemeral one ends with the session.
 
-        `NodeExists` unless it is ephemeral and this session's: then the answer to an earlier attempt was
-        lost.
+        Raises `NodeExists`, except for an ephemeral node of this session: an earlier response was lost.
         """
         while True:
             try:
@@ -282,18 +276,19 @@ class ZooKeeperSession:
             except NodeExists:
                 node = self.read(path) if ephemeral else None
                 if ephemeral and node is None:
-                    continue  # it has gone meanwhile
+                    continue  # deleted meanwhile
                 if node is None or node.owner != self.credentials[0] or node.data != data:
                     raise
-            except _NoNode:  # there are no parents, or they are removed as fast as we create them
+            except _NoNode:  # no parents, or they are deleted as fast as we create them
                 if self._access is not None:
                     self._make_parents(path)
                 continue
             return
 
     def protect(self, path: str) -> None:
-        """Have a node that exists the access that it would be made with, if that is less than everybody's.
-        Raises `ZooKeeperError`: it belongs to another login.
+        """Restrict an existing node to the access that we create it with, if it is more open.
+
+        Raises `ZooKeeperError` if it belongs to another login.
         """
         acl = self._acl(path)
         if acl is None or acl is OPEN_ACL_UNSAFE:
@@ -305,7 +300,6 @@ class ZooKeeperSession:
                 self._do(lambda c, p: c.set_acls_async(p, acl), path)
 
     def read(self, path: str) -> Node | None:
-        """The node; None if there is none."""
         try:
             data, stat = self._do(lambda c, p: c.get_async(p), path)
         except _NoNode:
@@ -313,7 +307,7 @@ class ZooKeeperSession:
         return _node(data, stat)
 
     def read_all(self, paths: Iterable[str]) -> dict[str, Node]:
-        """The nodes that exist, by path: `read` for many, `_READ_AT_ONCE` of them on their way at a time."""
+        """The nodes that exist, by path; up to `_READ_AT_ONCE` requests are in flight."""
         found: dict[str, Node] = {}
         wanted = list(paths)
         for start in range(0, len(wanted), _READ_AT_ONCE):
@@ -333,9 +327,9 @@ class ZooKeeperSession:
         return found
 
     def commit(self, *changes: Creation | Replacement | NodeRemoval) -> bool:
-        """Make all changes or none; False if one of them is impossible: the node has another version, exists
-        already or not, or has no parent. A lost answer is asked for again: then False may mean that they were
-        made, so read before another attempt.
+        """Make all changes or none; False if a node's version, existence or parent does not allow one.
+
+        Retries after a lost response, so False may also mean that they were made: read before trying again.
         """
 
         def ask(client: Any, _path: str) -> Any:
@@ -358,7 +352,7 @@ class ZooKeeperSession:
         return not failed
 
     def write(self, path: str, data: bytes) -> None:
-        """Set a node's value; a persistent node is created if there is none."""
+        """Set a node's value; creates a missing node as persistent."""
         while True:
             try:
                 self._do(lambda c, p: c.set_async(p, data), path)
@@ -370,7 +364,7 @@ class ZooKeeperSession:
             return
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
-        """Set the value of a node whose version is ``version``; False if it has another or does not exist."""
+        """Set the value of a node that has this ``version``; False if it has another or does not exist."""
         try:
             self._do(lambda c, p: c.set_async(p, data, version), path)
         except (_NoNode, _Refused):
@@ -386,14 +380,14 @@ class ZooKeeperSession:
         return True
 
     def children(self, path: str) -> list[str]:
-        """The names below a node, sorted; empty if it does not exist."""
+        """Sorted names of the children; empty if the node does not exist."""
         try:
             return sorted(self._do(lambda c, p: c.get_children_async(p), path))
         except _NoNode:
             return []
 
     def watch_children(self, path: str, tell: Callable[[list[str]], object]) -> Watch:
-        """Call ``tell`` with the sorted names below a node (none: missing), soon and after changes."""
+        """Call ``tell`` with the sorted children (empty if missing), soon and after changes."""
 
         def look(watch: Watch) -> list[str]:
             again = self._again(watch)
@@ -409,7 +403,7 @@ class ZooKeeperSession:
         return self._add(Watch(look, tell))
 
     def watch_node(self, path: str, tell: Callable[[bytes | None], object]) -> Watch:
-        """The same for a node's value; None while it does not exist."""
+        """Call ``tell`` with the node's value (None if missing), soon and after changes."""
 
         def look(watch: Watch) -> bytes | None:
             again = self._again(watch)
@@ -423,11 +417,11 @@ class ZooKeeperSession:
         return self._add(Watch(look, tell))
 
     def _acl(self, path: str) -> list[ACL] | None:
-        """What a node at ``path`` is made with; None is ZooKeeper's default, everything for everybody."""
+        """ACL for a new node; None is ZooKeeper's default, open to everybody."""
         return None if self._access is None else _ACLS[self._access(path)]
 
     def _make_parents(self, path: str) -> None:
-        """Each with its own access, and those of the chroot too."""
+        """Create the parents, including the chroot's, each with its own ACL."""
         names = (self.chroot + path).split("/")[1:-1]
         for count in range(1, len(names) + 1):
             parent = "/" + "/".join(names[:count])
@@ -442,7 +436,7 @@ class ZooKeeperSession:
         return watch
 
     def _look(self, watch: Watch) -> None:
-        """Queue the watch's next read. Without a connection it waits for the next one."""
+        """Queue the watch's next read; without a connection, reconnecting queues it again."""
 
         def run() -> None:
             if not self._client.connected:
@@ -456,7 +450,7 @@ class ZooKeeperSession:
         self._events.put(run)
 
     def _again(self, watch: Watch) -> Callable[[Any], None]:
-        """The callback for kazoo when a watch fires; an event without a path only concerns the connection."""
+        """kazoo's callback for a fired watch; an event without a path only concerns the connection."""
 
         def fired(event: Any) -> None:
             if event.path is not None:
@@ -467,8 +461,9 @@ class ZooKeeperSession:
     def _do(
         self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
     ) -> Any:
-        """Run ``ask``, kazoo's errors converted; ``once`` for watches, which must not block and read again
-        anyway. Without an answer it is asked again after ``again_s``.
+        """Run ``ask`` and convert kazoo's errors, with retries.
+
+        ``once``: no retry, for watches, which must not block and read again anyway.
         """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
@@ -508,7 +503,6 @@ class ZooKeeperSession:
         )
 
     def _refusal(self, path: str, error: KazooException) -> ZooKeeperError:
-        """The error to raise, with what to look at."""
         if isinstance(error, NoAuthError):
             return ZooKeeperError(
                 f"{path} belongs to another login or certificate in ZooKeeper: use that one "
@@ -527,7 +521,7 @@ class ZooKeeperSession:
         return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
 
     def _state_changed(self, state: str) -> None:
-        """On kazoo's connection thread, which must not block: queue the event."""
+        """Queue the event: kazoo's connection thread must not block."""
         if state == KazooState.CONNECTED:
             self._cut_off_since = None
             self._handler.answered = True
@@ -548,22 +542,23 @@ class ZooKeeperSession:
                     self._events.put(self._log_in_again)
 
     def _connecting(self) -> None:
-        """On kazoo's connection thread, before each attempt. Once the session must have ended, we are as a
-        new client: servers refuse one that has seen more than they know, and those whose data was removed
-        would refuse us for good.
+        """Called on kazoo's connection thread before each attempt.
+
+        After the session timeout we connect as a new client: servers refuse a client whose last zxid is newer
+        than theirs, and after a wipe of their data would do so for ever.
         """
         since = self._cut_off_since
         if since is not None and SYSTEM_CLOCK.monotonic() - since > self._session_ms / 1000:
             self._client.last_zxid = 0
 
     def _log_in_again(self) -> None:
-        """After a failed login, the end for kazoo; perhaps the server only stopped in the middle of it."""
+        """kazoo gives up after a failed login, but the server may only have stopped in the middle of it."""
         if not self._closing.wait(_LOGIN_AGAIN_SECONDS):
             self._client.start_async()
 
     def _reached(self, event: SessionEvent) -> None:
         self._tell(event)
-        # In both cases kazoo has dropped its watches: read again, for changes in between.
+        # kazoo has dropped its watches in both cases: read again for changes in between.
         for watch in self._watches:
             self._look(watch)
 
@@ -594,7 +589,6 @@ _ACLS: dict[Access, list[ACL]] = {
 
 
 def _sasl_options(login: tuple[str, str] | None) -> dict[str, str] | None:
-    """As kazoo wants them."""
     if login is None:
         return None
     if find_spec("puresasl") is None:  # kazoo would only log that, in its own thread
@@ -619,15 +613,15 @@ class _NoNode(KafkaError):
 
 
 class _NotNow(KafkaError):
-    """No answer, or no connection."""
+    """No response, or no connection."""
 
 
 class _Refused(KafkaError):
-    """A node with children, or of another version."""
+    """The node has children or another version."""
 
 
 def session_of(config: ZooKeeperConfig) -> ZooKeeperSession:
-    """The session of a configuration, not started yet; `InvalidConfig` without ``zookeeper.connect``."""
+    """An unstarted session. Raises `InvalidConfig` without ``zookeeper.connect``."""
     return ZooKeeperSession(
         config.zookeeper_connect or "",
         protection=protection_of(config),

@@ -1,1 +1,1 @@
-"""How a connection logs in (SASL): the mechanisms, their tokens, and the exchange with a broker."""
+"""SASL logins of connections: mechanisms, tokens, and the exchange with a broker."""

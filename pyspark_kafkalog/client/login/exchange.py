@@ -1,4 +1,4 @@
-"""A login as requests and responses, without I/O: SaslHandshake, then SaslAuthenticate until it is over."""
+"""A SASL login as requests and responses, without I/O: SaslHandshake, then SaslAuthenticate until done."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from pyspark_kafkalog.security.scram import ScramError
 
 
 class LoginExchange:
-    """*Not thread-safe: one login of one connection.* `begin`, then `answered` for each response."""
+    """*Not thread-safe: one login of one connection.* Call `begin`, then `answered` for each response."""
 
     def __init__(self, login: Login, peer: str, host: str, seconds: float) -> None:
-        """Prepare the first message. ``seconds`` limit the time to get a token.
+        """Prepare the first message; getting a token may take ``seconds``.
 
-        Raises `AuthenticationFailed` or `InvalidConfig` for what cannot work, `ConnectionLost` while a token
-        cannot be fetched.
+        Raises `AuthenticationFailed` or `InvalidConfig` if it cannot work, `ConnectionLost` if no token can
+        be fetched at the moment.
         """
         self._login, self._peer = login, peer
         self._conversation: Generator[bytes, bytes, None] = login.start(host, seconds)
         self._message: bytes | None = next(self._conversation)
         self.lifetime_ms = 0
-        """Once it is over: time until the next login must have taken place; 0 is for ever."""
+        """After the login: milliseconds until the next one is required; 0 for never."""
 
     def begin(self, *, bare: bool = False) -> SaslHandshakeRequest:
-        """The first request. ``bare``: the broker is one before Kafka 1.0, see `answered_bare`.
-        Raises `UnsupportedVersion`: what it does not answer then, cannot be waited for.
+        """The first request. ``bare``: the broker is older than Kafka 1.0, see `answered_bare`.
+
+        Raises `UnsupportedVersion` for GSSAPI with such a broker, which does not answer its last message.
         """
         if bare and self._login.mechanism == "GSSAPI":
             raise UnsupportedVersion(
@@ -48,7 +49,7 @@ class LoginExchange:
         return SaslHandshakeRequest(mechanism=self._login.mechanism)
 
     def answered(self, response: Any) -> SaslAuthenticateRequest | None:
-        """The next request; None when the client is logged in. Raises `AuthenticationFailed`."""
+        """The next request; None once logged in. Raises `AuthenticationFailed`."""
         if isinstance(response, SaslHandshakeResponse):
             self._check_handshake(response)
         else:
@@ -56,13 +57,11 @@ class LoginExchange:
         return None if self._message is None else SaslAuthenticateRequest(auth_bytes=self._message)
 
     def answered_bare(self, token: bytes) -> SaslAuthenticateRequest | None:
-        """As `answered`, for a broker before Kafka 1.0, whose answers to SaslHandshake 0 and all that follows
-        are the mechanism's alone.
-        """
+        """As `answered`, for brokers before Kafka 1.0, whose login messages have no Kafka header."""
         return self.answered(SaslAuthenticateResponse(auth_bytes=token))
 
     def refused_without_a_word(self, reason: str) -> AuthenticationFailed:
-        """Such a broker has closed the connection within the login, which is how it refuses one."""
+        """The error for such a broker, which refuses a login by closing the connection."""
         login = self._login
         return AuthenticationFailed(
             f"{reason} within the {login.mechanism} login, as brokers before Kafka 1.0 refuse one; check "

@@ -10,12 +10,12 @@ from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
 from pyspark_kafkalog.security.files import found_file
 
 _NO_LAYER = 1
-"""The only security layer of ours: none. TLS protects a connection."""
+"""We use no security layer; TLS protects the connection."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """*Thread-safe: immutable.* Who logs in to which service; without ``keytab`` as the ticket cache says."""
+    """*Thread-safe: immutable.* Client and service; without ``keytab`` the ticket cache decides."""
 
     service: str
     principal: str | None
@@ -25,7 +25,7 @@ class Identity:
 
 
 def converse(identity: Identity, host: str) -> Generator[bytes, bytes, None]:
-    """The conversation with the broker ``host``, whose principal is ``service/host``."""
+    """The conversation with ``host``, whose principal is ``service/host``."""
     gssapi = _library()
     try:
         name = gssapi.Name(f"{identity.service}@{host}", gssapi.NameType.hostbased_service)
@@ -49,7 +49,7 @@ def converse(identity: Identity, host: str) -> Generator[bytes, bytes, None]:
 
 
 def _credentials(gssapi: Any, identity: Identity) -> Any:
-    """The client's credentials; those of a key tab are got into a cache of this process."""
+    """The client's credentials; with a key tab, in a memory cache of this process."""
     name = None
     if identity.principal:
         name = gssapi.Name(identity.principal, gssapi.NameType.kerberos_principal)

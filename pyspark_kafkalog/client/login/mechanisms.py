@@ -1,7 +1,7 @@
-"""Which mechanism a configuration asks for, with which credentials, and what it says to a broker.
+"""SASL mechanisms: which one a configuration selects, its credentials, and its messages.
 
-A conversation is a generator: it yields the client's messages and is sent the broker's; its end is the end of
-the login. Source: RFC 4616 (PLAIN), 5802 (SCRAM), 7628 (OAUTHBEARER).
+A conversation is a generator that yields the client's messages, is sent the broker's, and ends with the
+login. Source: RFC 4616 (PLAIN), 5802 (SCRAM), 7628 (OAUTHBEARER).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _STORES = ("ssl.truststore.", "ssl.keystore.", "ssl.key.")
 
 @dataclass(frozen=True)
 class Login:
-    """*Thread-safe: immutable.* What every connection of a client does to log in."""
+    """*Thread-safe: immutable.* How the connections of a client log in."""
 
     mechanism: str
-    """As the broker calls it: AWS_MSK_IAM is its OAUTHBEARER."""
+    """The broker's name for it: AWS_MSK_IAM is OAUTHBEARER."""
     start: Callable[[str, float], Conversation] = field(repr=False)
-    """A new conversation with the broker of a host name; seconds limit the time to get a token."""
+    """Starts a conversation with the broker of a host name; getting a token may take the given seconds."""
     check: str
-    """The options that hold the credentials, for errors."""
+    """Options with the credentials, for errors."""
     mechanism_option: str
     protocol_option: str
     protocol_without: str
@@ -45,24 +45,24 @@ class Login:
     secrets: tuple[str, ...] = field(repr=False)
 
     def without_secrets(self, text: str) -> str:
-        """``text`` of the broker's, which should not repeat a password, without it."""
+        """The broker's ``text`` without passwords, in case it repeats one."""
         for secret in filter(None, self.secrets):
-            # A short one is masked as a whole word only: in other words the mask would show its letters.
+            # Mask short secrets as whole words only: inside other words the mask would reveal their letters.
             around = "" if len(secret) > _SHORT_SECRET else r"\b"
             text = re.sub(around + re.escape(secret) + around, "***", text)
         return text
 
 
 def login_of(config: ClientConfig) -> Login:
-    """How a client with a `security.protocol` of SASL logs in.
+    """How a client with `security.protocol` SASL_... logs in.
 
-    Raises `InvalidConfig`, which names the option to set and holds no value of it.
+    Raises `InvalidConfig`, with the option to set but none of its value.
     """
     return _Options(config).login()
 
 
 class _Options:
-    """*Used by one thread.* The `sasl.*` properties of one client under the names that its user knows."""
+    """The `sasl.*` properties of a client, with the names that its user knows."""
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
@@ -91,7 +91,7 @@ class _Options:
         )
 
     def name(self, property_name: str) -> str:
-        """A property as the user writes it: options of Spark begin with ``kafka.``."""
+        """A property as the user writes it: Spark options begin with ``kafka.``."""
         return self._config.option_name(property_name)
 
     def _of_password(self, mechanism: str) -> Login:
@@ -149,7 +149,7 @@ class _Options:
         if ":" in handler:
             return tokens.FunctionSource(handler, self.name("sasl.login.callback.handler.class"))
         option = self.name("sasl.oauthbearer.token.endpoint.url")
-        # Strimzi's names of JAAS options begin with oauth.
+        # Strimzi's JAAS options begin with oauth.
         url = config.sasl_oauthbearer_token_endpoint_url or jaas.get("oauth.token.endpoint.uri")
         if not url:
             raise InvalidConfig(
@@ -180,7 +180,7 @@ class _Options:
         )
 
     def _tls(self) -> TlsConfig | None:
-        """The stores for the token endpoint, which Kafka too reads from the JAAS entry."""
+        """Stores for the token endpoint, read from the JAAS entry as in Kafka."""
         stores = {key: value for key, value in self._jaas.items() if key.startswith(_STORES)}
         return parse(TlsConfig, stores, source=self.name("sasl.jaas.config")) if stores else None
 
@@ -236,7 +236,7 @@ class _Options:
 
     @property
     def _place(self) -> str:
-        """The options that hold user and password."""
+        """Options with user and password."""
         if self._entry is not None:
             return self.name("sasl.jaas.config")
         return f"{self.name('sasl.username')} and {self.name('sasl.password')}"
@@ -250,7 +250,7 @@ class _Options:
             raise InvalidConfig(f"{self.name('sasl.jaas.config')}: {e}") from None
 
     def _check_handlers(self, mechanism: str) -> None:
-        """Refuse Java classes that we have nothing for: a login without them would be another one."""
+        """Refuse Java classes without a counterpart here: the login would differ without them."""
         config = self._config
         given = {
             "sasl.login.callback.handler.class": config.sasl_login_callback_handler_class,
@@ -280,7 +280,7 @@ _HANDLERS = {
         "ClientCredentialsJwtRetriever", "FileJwtRetriever", "DefaultJwtRetriever",
     ),
 }  # fmt: skip
-"""The ends of the class names whose work is done here."""
+"""Class names (last part) whose work is done here."""
 
 
 def _class_name(name: str | None) -> str:
@@ -293,14 +293,14 @@ def plain(user: str, password: str) -> Conversation:
 
 
 def scram(mechanism: str, user: str, password: str, token: bool) -> Conversation:
-    """SCRAM, which also makes the server prove that it knows the password."""
+    """SCRAM, in which the server also proves that it knows the password."""
     client = ScramClient(mechanism, user, password, token=token)
     server_final = yield client.final((yield client.first()))
     client.verify(server_final)
 
 
 def bearer(token: str, extensions: Mapping[str, str]) -> Conversation:
-    """OAUTHBEARER. A refusal comes as a JSON text, which the client confirms to get the error itself."""
+    """OAUTHBEARER. A refusal comes as JSON, which the client confirms to get the error itself."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise AuthenticationFailed("the OAuth token is empty, or has characters that no token has")
     pairs = {"auth": f"Bearer {token}", **extensions}

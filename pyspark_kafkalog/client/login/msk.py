@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM: tokens of Amazon's signer (extra ``msk``), with which one logs in as OAUTHBEARER.
+"""AWS_MSK_IAM: tokens of Amazon's signer (extra ``msk``), used in an OAUTHBEARER login.
 
 Source: aws-msk-iam-sasl-signer-python; the JAAS options of aws-msk-iam-auth's IAMLoginModule.
 """
@@ -31,7 +31,7 @@ class IamSource:
 
     @classmethod
     def of(cls, host: str, options: Mapping[str, str], option: str) -> IamSource:
-        """From the broker's host name and the JAAS options. Raises `InvalidConfig` without a region."""
+        """Identity for a broker's host name and the JAAS options. Raises `InvalidConfig` without a region."""
         if options.get("awsRoleExternalId"):
             raise InvalidConfig(
                 f"{option}: awsRoleExternalId is not supported: Amazon's Python signer has none"
@@ -55,7 +55,7 @@ class IamSource:
         return ()
 
     def fetch(self, seconds: float) -> Token:
-        """A signed token, made here; a role is asked for at AWS, within the limits of boto3."""
+        """Sign a token locally; for a role, ask AWS within boto3's time limits."""
         del seconds
         provider = _provider()
         try:

@@ -1,4 +1,4 @@
-"""OAuth tokens: where they come from, and the one of each source that a process uses until it renews it."""
+"""Sources of OAuth tokens, and a process-wide cache with renewal."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RENEWED_AT = 0.8
-"""The part of its life after which a token is renewed."""
+"""Fraction of a token's lifetime after which it is renewed."""
 _MAX_ANSWER_BYTES = 1 << 20
 _MAX_SOURCES = 64
 
 
 class Token(NamedTuple):
-    """A token and when it ends, in seconds since 1970; 0: it is asked for each time."""
+    """A token and its end in seconds since 1970; 0: fetch it for each login."""
 
     text: str
     expires_at: float
 
 
 class TokenSource(Protocol):
-    """Where tokens come from; hashable, since a process has one token of each."""
+    """A source of tokens; hashable, because a process caches one token of each."""
 
     @property
     def option(self) -> str:
@@ -46,11 +46,11 @@ class TokenSource(Protocol):
     def secrets(self) -> tuple[str, ...]: ...
 
     def fetch(self, seconds: float) -> Token:
-        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, or `CannotConnect` to try again."""
+        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, or `CannotConnect` to be retried."""
 
 
 class _Kept:
-    """*Thread-safe.* The token of one source; `lock` guards it and makes others wait for a fetch."""
+    """*Thread-safe.* The cached token of a source; `lock` guards it and makes others wait for a fetch."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -63,10 +63,7 @@ _kept_lock = threading.Lock()
 
 
 def current(source: TokenSource, seconds: float) -> str:
-    """The token of ``source``: the process's one, or a new one when 80 % of its life are over.
-
-    A token that cannot be renewed is used to its end.
-    """
+    """The cached token of ``source``, renewed after 80 % of its life; used to its end if that fails."""
     with _kept_lock:
         if source not in _kept and len(_kept) >= _MAX_SOURCES:
             _kept.pop(next(iter(_kept)))
@@ -89,7 +86,7 @@ def current(source: TokenSource, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class EndpointSource:
-    """An OAuth endpoint that grants client credentials. Source: RFC 6749, section 4.4; KIP-768."""
+    """An OAuth endpoint for client credentials. Source: RFC 6749, section 4.4; KIP-768."""
 
     url: str
     client_id: str
@@ -98,15 +95,14 @@ class EndpointSource:
     urlencode: bool
     option: str
     tls: TlsConfig | None = field(default=None, repr=False)
-    """The ``ssl.*`` options for an https address; None: the system's authorities."""
+    """``ssl.*`` options for https; None: the system's authorities."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
         return (self.client_secret,)
 
     def fetch(self, seconds: float) -> Token:
-        """Ask the endpoint, for at most ``seconds``."""
-        import urllib.error  # 20 ms, for this source only
+        import urllib.error  # takes 20 ms, needed for this source only
         import urllib.request
 
         pair = (self.client_id, self.client_secret)
@@ -152,7 +148,7 @@ class EndpointSource:
         import urllib.request
 
         class NoRedirects(urllib.request.HTTPRedirectHandler):
-            """The header with the secret must not follow to wherever the answer points."""
+            """A redirect must not receive the header with the secret."""
 
             def redirect_request(self, *_: object) -> None:
                 return None
@@ -165,7 +161,7 @@ class EndpointSource:
 
 @dataclass(frozen=True)
 class FileSource:
-    """A file that holds a token, which something else renews; read at each login."""
+    """A file with a token that something else renews; read at each login."""
 
     url: str
     option: str
@@ -175,7 +171,6 @@ class FileSource:
         return ()
 
     def fetch(self, seconds: float) -> Token:
-        """Read the file; ``seconds`` has no meaning here."""
         del seconds
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path)
         try:
@@ -187,7 +182,7 @@ class FileSource:
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """A Python function ``module:function`` without arguments: a token, or one and when it expires."""
+    """A Python function ``module:function`` that returns a token, or a token and its expiry."""
 
     name: str
     option: str
@@ -197,7 +192,7 @@ class FunctionSource:
         return ()
 
     def fetch(self, seconds: float) -> Token:
-        """Call it; nothing limits its time."""
+        """Call the function, without a time limit."""
         del seconds
         module, _, function = self.name.partition(":")
         try:
@@ -209,7 +204,7 @@ class FunctionSource:
         try:
             given = found()  # type: ignore[operator]
         except Exception as e:
-            # Its message is not ours to show: it may hold what the function sent.
+            # Its message may hold what the function sent, so do not show it.
             logger.debug("%s failed", self.name, exc_info=True)
             raise AuthenticationFailed(
                 f"{self.option}={self.name}: the function failed with {type(e).__name__}"
@@ -238,7 +233,7 @@ def _token_in(text: bytes, place: str, option: str) -> Token:
 
 
 def _expiry(token: str) -> float:
-    """When a JWT ends, by its claim ``exp``; 0 for other tokens."""
+    """Expiry of a JWT (claim ``exp``); 0 for other tokens."""
     try:
         payload = token.split(".")[1]
         return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
@@ -247,7 +242,6 @@ def _expiry(token: str) -> float:
 
 
 def _refusal(body: bytes) -> str:
-    """``error`` and ``error_description`` of an OAuth error."""
     try:
         answer = json.loads(body)
         found = [str(answer[key])[:200] for key in ("error", "error_description") if answer.get(key)]
