@@ -1,4 +1,4 @@
-"""The bundled broker: ``with kafkalog_broker.start_broker() as b:`` gives one in a process of its own."""
+"""The bundled broker: ``with kafkalog_broker.start_broker() as b:`` runs one in its own process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedBroker", "EmbeddedCluster", "start_broker", "start_cluster"]
 
-if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # else a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load what is exported when it is first asked for: the broker's own process needs none of it."""
+        """Load exports on first use: the broker's own process needs none."""
         if name in __all__:
             from kafkalog_broker import embedded
 

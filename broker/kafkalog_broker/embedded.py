@@ -1,9 +1,8 @@
-"""A broker in a process of its own, or a cluster of them, for tests, notebooks and laptops.
+"""A broker or cluster in processes of their own, for tests, notebooks and laptops.
 
-The parent holds the write end of the child's standard input. Its first line is the configuration; after that
-nothing is sent, and the end of the stream means that the parent is gone, for whatever reason. The child
-answers on its standard output with one line: the port of each listener and the URL of the status page once it
-serves, or why it cannot.
+The parent writes the configuration as the first line of the child's standard input, then nothing; end of
+stream means that the parent is gone. The child answers on standard output with one line: each listener's port
+and the status URL once it serves, or why it cannot.
 """
 
 from __future__ import annotations
@@ -42,27 +41,27 @@ _INITIAL_DELAY = "group.initial.rebalance.delay.ms"
 _STOP_SECONDS = 60.0
 _CLUSTER_TICK_MS = 200
 _CLUSTER_SESSION_MS = 4000
-"""A broker of a cluster for tests that was killed is missed after so long."""
+"""Time after which a killed broker of a test cluster counts as gone."""
 _CLUSTER_MAX_SESSION_MS = 3_600_000
-"""Whoever asks for longer sessions gets them."""
+"""Longer sessions are allowed on request."""
 
 _OF_ONE_BROKER = ("node.id", "broker.id", "brokerid", "zookeeper.connect", "zk.connect")
 _LOG_TAIL_BYTES = 4000
 
 
 class BrokerNotStarted(KafkaError):
-    """The broker's process ended instead of serving; the message has its own words."""
+    """The broker process ended instead of serving; the message has its reason."""
 
 
 class EmbeddedBroker:
     """*Not thread-safe: used by the thread that started it.* A broker process and its data directory.
 
-    Its log, warnings and above, goes to ``log_file`` in that directory. A temporary data directory is removed
-    by `stop`; one that was passed in is kept.
+    It logs warnings and above to ``log_file`` in that directory. `stop` removes a temporary data directory
+    and keeps one that was passed in.
     """
 
     def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
-        """For `start_broker`; ``temporary`` is the directory to remove in the end."""
+        """Called by `start_broker`; `stop` removes the ``temporary`` directory."""
         self._properties = dict(properties)
         self._temporary = temporary
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +70,7 @@ class EmbeddedBroker:
         self._reserved: list[int] = []
         weakref.finalize(self, _close_all, self._reserved)
         for name in (_LISTENERS, _METRICS_LISTENER):
-            # On other systems two sockets cannot share a port like this: there the broker chooses one.
+            # Elsewhere two sockets cannot share a port like this; the broker then chooses one.
             if name in self._properties and sys.platform == "linux":
                 self._properties[name] = _ANY_PORT.sub(self._reserve, self._properties[name])
         self.data_dir = data_dir
@@ -79,20 +78,15 @@ class EmbeddedBroker:
 
     @property
     def host(self) -> str:
-        """The address that clients connect to."""
         return _HOST
 
     @property
     def port(self) -> int:
-        """The port of its first listener, as it was when the broker first started; it stays the broker's
-        while that is stopped, and `restart` keeps it.
-        """
+        """Port of its first listener, reserved while the broker is stopped and kept by `restart`."""
         return next(iter(self._ports.values()), 0)
 
     def port_of(self, listener: str) -> int:
-        """The port of the listener with this name: ``PLAINTEXT``, ``KAFKA07``, ``CLIENT``.
-        Raises `InvalidConfig`: the broker was started without one.
-        """
+        """Port of its first listener, kept while stopped and by `restart`."""
         try:
             return self._ports[listener]
         except KeyError:
@@ -100,13 +94,13 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port``, as clients and Spark's ``kafka.bootstrap.servers`` want it."""
+        """``host:port``, for clients and Spark's ``kafka.bootstrap.servers``."""
         return f"{self.host}:{self.port}"
 
     @property
     def status_url(self) -> str:
-        """The URL of the status page, which `restart` keeps; ``/metrics`` and ``/health`` are below it.
-        Raises `InvalidConfig`: the broker was started without ``metrics.listener``.
+        """URL of the status page, kept by `restart`; ``/metrics`` and ``/health`` are below it.
+        Raises `InvalidConfig`: the broker has no ``metrics.listener``.
         """
         if self._status_url is None:
             raise InvalidConfig(
@@ -117,17 +111,16 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """The broker's process id, -1 when it does not run."""
+        """Process id, -1 if not running."""
         return self._process.pid if self._process is not None else -1
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> EmbeddedBroker:
-        """Start the process and wait until it serves: it says so itself, nothing is polled.
-        Raises `BrokerNotStarted`: it ended instead; the message has its reason.
+        """Start the process and wait until it reports that it serves. Raises `BrokerNotStarted` with its
+        reason.
         """
         if self.running:
             raise BrokerNotStarted("the broker runs already")
@@ -144,7 +137,7 @@ class EmbeddedBroker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=_environment(),
-                start_new_session=True,  # Ctrl-C in a notebook or test is not meant for the broker
+                start_new_session=True,  # keep Ctrl-C in a notebook or test from the broker
             )
         message = {"properties": properties, "remove": str(self._temporary) if self._temporary else None}
         stdin, stdout = _pipes(process)
@@ -152,7 +145,7 @@ class EmbeddedBroker:
             stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
-            pass  # it died at once; the line below says why
+            pass  # it died at once; the line below has the reason
         line = stdout.readline().decode().strip()
         if not line.startswith("{"):
             self._reap(process)
@@ -162,19 +155,17 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop gracefully, wait for the end, and remove a temporary data directory. May be called again."""
+        """Stop gracefully and remove a temporary data directory. May be repeated."""
         self._end(signal.SIGTERM)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the process leaves stays for `restart`."""
+        """Send SIGKILL; the data stays for `restart`."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> EmbeddedBroker:
-        """Stop if it runs, and start again on the same data and port.
-        Raises `BrokerNotStarted`: see `start`.
-        """
+        """Stop if running, then start on the same data and port. Raises as `start`."""
         self._end(signal.SIGTERM)
         return self.start()
 
@@ -187,8 +178,8 @@ class EmbeddedBroker:
         self.stop()
 
     def _reserve(self, _any: object) -> str:
-        """Choose a free port here and stay bound to it, without listening: nobody else is given it while the
-        broker is stopped, and the broker may listen there, as both sockets have ``SO_REUSEADDR``.
+        """Bind a free port without listening, which reserves it while the broker is stopped. The broker may
+        still listen there, as both sockets have ``SO_REUSEADDR``.
         """
         with socket.socket() as bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,17 +217,16 @@ def _close_all(descriptors: Iterable[int]) -> None:
 def start_broker(
     properties: Mapping[str, object] | None = None, *, data_dir: str | Path | None = None, **overrides: object
 ) -> EmbeddedBroker:
-    """A running broker on a free port of 127.0.0.1; use it as a context manager, or call `stop`.
+    """Start a broker on a free port of 127.0.0.1; use it as a context manager, or call `stop`.
 
     ``properties`` and ``overrides`` are those of ``server.properties``: ``**{"log.segment.bytes": 1024}``.
-    Nothing is deleted because of its age or size unless ``log.retention.*`` says so: test data is often old.
-    A group's first member gets its partitions at once (``group.initial.rebalance.delay.ms`` is 0).
-    Without ``data_dir`` the data lives in a temporary directory and goes with the broker. The process
-    also ends when this one does.
+    Retention is off unless ``log.retention.*`` is set, since test data is often old.
+    ``group.initial.rebalance.delay.ms`` is 0, so a group's first member gets its partitions at once. Without
+    ``data_dir`` the data is temporary. The process ends with this one.
 
     Raises:
-        BrokerNotStarted: the broker refused its configuration or its directory; the message says why.
-        InvalidConfig: a property is unknown, or the directory is given as one.
+        BrokerNotStarted: the broker rejected its configuration or directory.
+        InvalidConfig: a property is unknown, or sets the directory.
     """
     merged = {name: _text(value) for name, value in {**(properties or {}), **overrides}.items()}
     _check_known(merged)
@@ -261,14 +251,12 @@ def start_broker(
 
 
 class EmbeddedCluster:
-    """*Not thread-safe: used by the thread that started it.* Brokers in processes of their own that share the
-    partitions of today's wire, with a ZooKeeper server of theirs.
-
-    ``brokers`` are by their ids, from 1 on: ``kill`` and ``restart`` one as any other.
+    """*Not thread-safe: used by the thread that started it.* Broker processes that form a cluster, with their
+    own ZooKeeper server. ``brokers`` by id, from 1: ``kill`` and ``restart`` them individually.
     """
 
     def __init__(self, zookeeper: ZooKeeperServer, data_dir: Path, *, temporary: bool) -> None:
-        """For `start_cluster`; a ``temporary`` data directory goes in the end."""
+        """Called by `start_cluster`; `stop` removes a ``temporary`` data directory."""
         self.zookeeper = zookeeper
         self.data_dir = data_dir
         self.brokers: dict[int, EmbeddedBroker] = {}
@@ -276,16 +264,15 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all, as clients and Spark's ``kafka.bootstrap.servers`` want them."""
+        """Addresses of all brokers, for clients and Spark's ``kafka.bootstrap.servers``."""
         return ",".join(each.bootstrap_servers for each in self.brokers.values())
 
     @property
     def zookeeper_connect(self) -> str:
-        """The ``zookeeper.connect`` of its brokers."""
         return self.zookeeper.connect
 
     def stop(self) -> None:
-        """Stop all brokers gracefully, then ZooKeeper, and remove temporary data. May be called again."""
+        """Stop all brokers, then ZooKeeper, and remove temporary data. May be repeated."""
         for each in self.brokers.values():
             each.stop()
         self.zookeeper.stop()
@@ -308,15 +295,15 @@ def start_cluster(
     data_dir: str | Path | None = None,
     **overrides: object,
 ) -> EmbeddedCluster:
-    """So many running brokers, with ids from 1 on, that are one cluster; a context manager, or call `stop`.
+    """Start a cluster of ``count`` brokers, with ids from 1; use it as a context manager, or call `stop`.
 
-    ``properties``, ``overrides`` and ``data_dir`` are as `start_broker` has them, for each broker; with port
-    0 in ``metrics.listener`` each has an `EmbeddedBroker.status_url` of its own. The ZooKeeper server needs
-    Java and the jars of pyspark, as ``kafkalog-zookeeper`` does.
+    ``properties``, ``overrides`` and ``data_dir`` apply to each broker as in `start_broker`; with port 0 in
+    ``metrics.listener`` each has its own `EmbeddedBroker.status_url`. ZooKeeper needs Java and pyspark's
+    jars.
 
     Raises:
-        BrokerNotStarted, ZooKeeperNotStarted: the message says why. Nothing of it runs then.
-        InvalidConfig: a property is unknown, or belongs to one broker only.
+        BrokerNotStarted, ZooKeeperNotStarted: the message says why; nothing keeps running.
+        InvalidConfig: a property is unknown, or can only be set per broker.
     """
     from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
     from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
@@ -349,8 +336,10 @@ def start_cluster(
 
 
 def run_child() -> None:
-    """The child's whole life: configuration in, port out, serve until stopped or orphaned."""
-    import logging  # here and below: the parent needs none of it
+    """Main function of the child: reads the configuration, reports the port, serves until stopped or
+    orphaned.
+    """
+    import logging  # imports here: the parent needs none of them
 
     from kafkalog_broker.config.broker import BrokerConfig
     from kafkalog_broker.garbage import starting
@@ -384,13 +373,13 @@ def run_child() -> None:
     broker.stop()
     if reason == "orphaned" and order.get("remove"):
         shutil.rmtree(order["remove"], ignore_errors=True)
-    # Another thread is blocked in a read of stdin; the interpreter's own end would wait for its lock.
+    # Exit directly: a thread blocks in a read of stdin, and interpreter shutdown would wait for its lock.
     logging.shutdown()
     os._exit(0)
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the directories of these very packages first, however they were found here."""
+    """The environment, with the directories of these packages first in PYTHONPATH."""
     packages = (sys.modules[name] for name in ("kafkalog_broker", "pyspark_kafkalog"))
     roots = [str(Path(str(package.__file__)).resolve().parents[1]) for package in packages]
     paths = [*roots, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -404,7 +393,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _check_known(names: Iterable[str]) -> None:
-    """Raises `InvalidConfig` for an unknown property, with the nearest name."""
+    """Raise `InvalidConfig` for an unknown property, suggesting the nearest."""
     from kafkalog_broker.config.broker import BrokerConfig
     from kafkalog_broker.config.listener import known_name
 

@@ -1,4 +1,4 @@
-"""When the interpreter of a broker looks for garbage: not among what stays, or clients wait for it."""
+"""Tunes garbage collection so that it does not scan long-lived objects while clients wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 
 _ALL_THROUGH_SECONDS = 3600.0
 _OLDEST = 2
-"""The generation of objects with which the interpreter looks all of them through."""
+"""Generation whose collection scans all objects."""
 
 
 @contextmanager
 def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-    """Held while a broker is made and started: what that makes stays. With 10,000 partitions looking it
-    through costs a sixth of the start, and later pauses of 0.1 s for all clients. What comes after it is
-    looked through once (`look_through_once`).
+    """Context of a broker's start: excludes the objects it creates from later collections.
+
+    With 10,000 partitions scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
     """
     gc.disable()
     try:
@@ -29,12 +29,12 @@ def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
 
 
 def look_through_once(clock: Clock) -> Callable[[str, dict[str, int]], None]:
-    """Have the interpreter look for garbage among what has stayed once, and again an hour later.
+    """Let full collections scan long-lived objects only once an hour. Returns the added ``gc.callbacks``
+    entry.
 
-    With 10,000 partitions, or as many offsets of groups, to look everything through takes 0.1 to 0.4 s, in
-    which no client is served, and as often as clients' requests fill the memory. What is found to stay is
-    left out of the next times: garbage in cycles that has been longer in use waits for its hour.
-    Returns what was added to ``gc.callbacks``.
+    With 10,000 partitions, or as many group offsets, each full scan stops all clients for 0.1 to 0.4 s, as
+    often as requests fill memory. Objects that survive one are skipped until the hour is over; so older
+    garbage cycles stay up to an hour.
     """
     due = clock.monotonic() + _ALL_THROUGH_SECONDS
 

@@ -1,4 +1,4 @@
-"""What the broker counts, as Prometheus metrics in a registry that is passed in."""
+"""The broker's metrics, in a Prometheus registry that is passed in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 class Metrics:
     """*Thread-safe.* The counters of one broker; each guards itself.
 
-    Two brokers of one process need two registries. With None the metrics have a registry of their own.
-    The counters of one API are looked up once and then kept: a labelled look-up costs more than the count.
+    Each broker of a process needs its own registry; None creates one. Labelled counters are cached: looking
+    one up costs more than counting.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -50,31 +50,31 @@ class Metrics:
         self._by_error: dict[tuple[str, str], Counter] = {}
 
     def watch_requests(self, reserved_bytes: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Have these asked for the memory that is reserved for requests, and for those that wait for some."""
+        """Set the sources of the gauges for reserved request memory and waiting requests."""
         self._queued_bytes.set_function(reserved_bytes)
         self._queued_waiting.set_function(waiting)
 
     def requests(self, api: str) -> Counter:
-        """The counter of requests of one API, such as ``FETCH``."""
+        """Counter of requests of one API, such as ``FETCH``."""
         child = self._by_api.get(api)
         if child is None:
-            # Two threads may both make it: the library gives them the same one.
+            # Two threads may both get here: the library returns the same counter.
             child = self._by_api[api] = self._requests.labels(api)
         return child
 
     def request_errors(self, api: str, code: str) -> Counter:
-        """The counter of errors that one API answered with one code, such as ``OFFSET_OUT_OF_RANGE``."""
+        """Counter of one API's error code, such as ``OFFSET_OUT_OF_RANGE``."""
         child = self._by_error.get((api, code))
         if child is None:
             child = self._by_error[api, code] = self._request_errors.labels(api, code)
         return child
 
     def authorization_denials(self, resource: str, operation: str) -> Counter:
-        """The counter of one operation with one type of resource, such as ``Topic`` and ``Write``."""
+        """Counter of one operation on one resource type, such as ``Topic`` and ``Write``."""
         return self._authorization_denials.labels(resource, operation)
 
     def logins(self, listener: str, mechanism: str, outcome: str) -> Counter:
-        """The counter of logins that succeeded or failed; the mechanism is empty where none was chosen."""
+        """Counter of logins by outcome; the mechanism is empty if none was chosen."""
         return self._logins.labels(listener, mechanism, outcome)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:

@@ -1,4 +1,4 @@
-"""One thread that does what is due: flush, retention, expiry, the end of a delayed fetch."""
+"""One thread for timed tasks: flush, retention, expiry, the end of a delayed fetch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_SECONDS = 3600.0
-"""Above some 290 years a condition refuses to wait; looking once an hour costs nothing."""
+"""Condition waits fail above some 290 years; waking once an hour costs nothing."""
 _STOP_SECONDS = 30.0
 
 
 class Handle:
-    """*Thread-safe.* One task that is still to run; made by `Scheduler.after` and `Scheduler.every`.
+    """*Thread-safe.* A scheduled task; created by `Scheduler.after` and `Scheduler.every`.
 
-    ``_task`` is None once it is cancelled or, for a task that runs once, has begun. One assignment
+    ``_task`` is None once it is cancelled or, for a task that runs once, has started. A single assignment
     changes it, so no lock is needed.
     """
 
@@ -34,16 +34,16 @@ class Handle:
         self._period = period
 
     def cancel(self) -> None:
-        """Do not run it (again). A run that has begun ends as usual; a second cancel changes nothing."""
+        """Do not run it again; a running task finishes. May be repeated."""
         self._task = None
 
 
 class Scheduler:
-    """*Thread-safe.* Runs tasks on one thread of its own, each at its time.
+    """*Thread-safe.* Runs tasks on its own thread, each at its time.
 
-    Owns the queue of tasks, guarded by ``_changed``. Tasks run without the lock, one after the other, so
-    a slow one delays the rest. A task that fails is logged, and comes again if it is periodic. What is
-    scheduled before `start` waits for it; what is scheduled after `stop` never runs.
+    ``_changed`` guards the queue. Tasks run one at a time without the lock, so a slow one delays the rest. A
+    failed task is logged, and repeated if periodic. Tasks scheduled before `start` wait for it; after `stop`
+    none run.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -55,7 +55,7 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread; once."""
+        """Start the thread, once."""
         with self._changed:
             if self._thread is not None or self._stopped:
                 raise RuntimeError("a scheduler starts once")
@@ -67,11 +67,11 @@ class Scheduler:
         return self._add(seconds, Handle(getattr(task, "__qualname__", "task"), task, None))
 
     def every(self, name: str, seconds: float, task: Callable[[], object]) -> Handle:
-        """Run ``task`` again and again, ``seconds`` after its last run ended; first in ``seconds``."""
+        """Run ``task`` periodically, ``seconds`` after its last run ended; first in ``seconds``."""
         return self._add(seconds, Handle(name, task, seconds))
 
     def stop(self) -> None:
-        """Drop what is waiting and wait for the task that runs, if any. May be called more than once."""
+        """Drop waiting tasks and wait for the running one. May be repeated."""
         with self._changed:
             self._stopped = True
             self._queue.clear()
@@ -83,9 +83,8 @@ class Scheduler:
                 logger.warning("a scheduled task still runs %d s after the stop", _STOP_SECONDS)
 
     def run_due(self) -> float | None:
-        """Run what is due by the clock; seconds until the next task, None when there is none.
-
-        The thread's own step, open to tests with a clock of their own.
+        """Run what is due; returns seconds until the next task, or None. Also called by tests with their own
+        clock.
         """
         while True:
             with self._changed:
@@ -126,7 +125,7 @@ class Scheduler:
             with self._changed:
                 if self._stopped:
                     return
-                # Looked at again under the lock: something may have been scheduled since.
+                # Checked again under the lock: a task may have been added since.
                 wait = self._queue[0][0] - self._clock.monotonic() if self._queue else _LONGEST_WAIT_SECONDS
                 if wait > 0:
                     self._changed.wait(min(wait, _LONGEST_WAIT_SECONDS))
@@ -138,11 +137,10 @@ _LOOK_SECONDS = 0.2
 
 
 def next_of(reasons: queue.SimpleQueue[T]) -> T:
-    """The next thing put into ``reasons``, also by a signal handler of this thread.
+    """The next item of ``reasons``, even if put by a signal handler of this thread.
 
-    A signal that arrives in the last moment before ``get`` blocks does not interrupt it, and its handler
-    then runs only when ``get`` is over: so each wait is a short one. The queue must be a ``SimpleQueue``,
-    whose ``put`` may interrupt its own ``get``.
+    A signal just before ``get`` blocks does not interrupt it, and its handler would run only afterwards; so
+    wait in short steps. Only a ``SimpleQueue`` allows ``put`` to interrupt its own ``get``.
     """
     while True:
         try:

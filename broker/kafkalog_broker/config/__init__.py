@@ -1,1 +1,1 @@
-"""The broker's properties: of the broker, a topic, a listener, an address."""
+"""Properties of the broker, topics and listeners."""

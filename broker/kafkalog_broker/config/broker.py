@@ -1,7 +1,7 @@
-"""The broker's properties (``server.properties``): those of a topic with it. Kafka's names; pure.
+"""The broker's properties (``server.properties``), including topic defaults, with Kafka's names. Pure.
 
-Defaults are Kafka's unless the doc says otherwise. Ours differ where Kafka counts on replicas that one
-broker does not have: the log is flushed by time, and the offsets topic has one partition.
+Defaults are Kafka's unless the doc says otherwise. They differ where Kafka relies on replicas, which we do
+not have: logs are flushed by time, and the offsets topic has one partition.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _is_limit(word: str) -> bool:
 
 @dataclass(frozen=True)
 class BrokerConfig(Config):
-    """Everything that ``server.properties`` may say."""
+    """All properties of ``server.properties``."""
 
     node_id: int = prop(
         "node.id", 0, int, aliases=("broker.id", "brokerid"), check=between(0, INT_MAX),
@@ -510,12 +510,12 @@ class BrokerConfig(Config):
     )  # fmt: skip
 
     listener_properties: ListenerProperties = unlisted(ListenerProperties())
-    """What was given of TLS and login."""
+    """The listeners' TLS and login properties."""
 
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-        """From a properties file, or from the defaults alone; ``overrides`` go before both.
-        Raises `InvalidConfig`: the file cannot be read, or a value is not allowed.
+        """Load a properties file, or the defaults; ``overrides`` take precedence.
+        Raises `InvalidConfig`: the file is unreadable, or a value is not allowed.
         """
         properties = load_properties(path) if path is not None else {}
         layers = [(str(path), properties), ("--override", overrides or {})]
@@ -564,17 +564,17 @@ class BrokerConfig(Config):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen, each name at most once."""
+        """Listener addresses, each name at most once."""
         return parse_endpoints(self.listeners)
 
     @property
     def protocols(self) -> dict[str, str]:
-        """What listeners of each name speak."""
+        """Protocol of each listener name."""
         return parse_protocol_map(self.listener_security_protocol_map or "")
 
     @property
     def inter_broker_listener(self) -> Endpoint | None:
-        """Where other brokers call; None without a listener of today's wire."""
+        """Listener for other brokers; None without one of the current protocol."""
         protocols = self.protocols
         name, protocol = self.inter_broker_listener_name, self.security_inter_broker_protocol or "PLAINTEXT"
         own = [each for each in self.endpoints if protocols[each.name] != KAFKA07]
@@ -584,22 +584,20 @@ class BrokerConfig(Config):
 
     @property
     def shares_credentials(self) -> bool:
-        """Whether users are kept in ZooKeeper."""
+        """Whether users are stored in ZooKeeper."""
         zookeeper = self.zookeeper
         return zookeeper.zookeeper_connect is not None and (
             zookeeper.protects_credentials or self.zookeeper_allow_unprotected_credentials
         )
 
     def address_limits(self) -> tuple[int | None, dict[str, int]]:
-        """Most connections of one address, None without a limit; and those of single addresses."""
+        """Connection limit per address, or None; and limits of single addresses."""
         overrides = (word.rpartition(":") for word in self.max_connections_per_ip_overrides)
         limit = self.max_connections_per_ip
         return (None if limit == INT_MAX else limit), {host: int(count) for host, _, count in overrides}
 
     def advertised_endpoint(self, listening: Endpoint, bound_port: int, machine_name: str) -> Endpoint:
-        """The address for clients of one listener: ``bound_port`` replaces port 0, ``machine_name`` every
-        interface.
-        """
+        """A listener's client address: ``bound_port`` replaces port 0, ``machine_name`` a wildcard."""
         named = parse_endpoints(self.advertised_listeners) if self.advertised_listeners else ()
         found = next((each for each in named if each.name == listening.name), listening)
         host = machine_name if found.every_interface else found.host
@@ -613,11 +611,10 @@ class BrokerConfig(Config):
         return ZooKeeperConfig(**{field: getattr(self, field) for field in own if field in shared})
 
     def directories(self) -> tuple[Path, ...]:
-        """`log_dirs` as paths."""
         return tuple(Path(word).expanduser() for word in self.log_dirs)
 
     def log_defaults(self) -> LogConfig:
-        """What a topic that sets nothing gets."""
+        """Defaults of topic properties."""
         ours = {item.name: item for item in describe(BrokerConfig)}
         inherited = [item for item in describe(LogConfig) if item.inherits]
         values = {item.field: getattr(self, ours[item.inherits].field) for item in inherited}
@@ -631,6 +628,6 @@ class BrokerConfig(Config):
 
 
 DYNAMIC = frozenset(item.inherits for item in describe(LogConfig)) - {"", "log.message.format.version"}
-"""The broker's properties that can be changed while it runs: the defaults of its topics.
+"""Properties that can be changed at runtime: topic defaults.
 Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs``.
 """

@@ -1,7 +1,7 @@
-"""Addresses of listeners as Kafka writes them: ``PLAINTEXT://127.0.0.1:9092``, ``CLIENT://:9093``. Pure.
+"""Listener addresses in Kafka's form: ``PLAINTEXT://127.0.0.1:9092``, ``CLIENT://:9093``. Pure.
 
-A listener has a name and speaks one protocol, which ``listener.security.protocol.map`` gives it; by default
-the name is the protocol. ``KAFKA07`` (a name of ours) is the wire of Kafka 0.7, all others are today's.
+``listener.security.protocol.map`` gives each listener name a protocol, by default that of the same name.
+``KAFKA07`` (our name) is Kafka 0.7's protocol, all others are current.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """``NAME://host:port``. An empty host is every interface; port 0 is any free one."""
+    """``NAME://host:port``. Empty host: all interfaces; port 0: any free one."""
 
     name: str
     host: str
@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
 
     @property
     def every_interface(self) -> bool:
-        """Whether this is an address to listen on that clients cannot connect to as it stands."""
+        """Whether it is a wildcard address, which clients cannot connect to."""
         return self.host in _EVERY_INTERFACE
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Raises ValueError for anything that is not ``NAME://host:port``. A name is read as upper case."""
+    """Parse ``NAME://host:port``; the name is upper-cased. Raises ValueError."""
     found = _ENDPOINT.fullmatch(text.strip())
     if found is None or int(found.group(3)) > 65535:
         raise ValueError(f"{text!r} is not NAME://host:port")
@@ -48,9 +48,7 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
-    """One or more, separated by commas, each with a name of its own.
-    Raises `ValueError`: one of them is none, or two have one name or one address.
-    """
+    """Parse a comma-separated list. Raises `ValueError`: invalid, or a duplicate name or address."""
     found = tuple(map(parse_endpoint, text.split(",")))
     addresses = [(each.host, each.port) for each in found if each.port]
     if len({each.name for each in found}) < len(found) or len(set(addresses)) < len(addresses):
@@ -59,9 +57,7 @@ def parse_endpoints(text: str) -> tuple[Endpoint, ...]:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,...`` as a dictionary; protocols that are not named have themselves.
-    Raises `ValueError`.
-    """
+    """Parse ``NAME:PROTOCOL,...``; unlisted protocols map to themselves. Raises `ValueError`."""
     found = {protocol: protocol for protocol in PROTOCOLS}
     for pair in filter(None, (word.strip() for word in text.split(","))):
         name, colon, protocol = (part.strip() for part in pair.partition(":"))

@@ -1,6 +1,5 @@
-"""What each listener does about TLS and login (``ssl.*``, ``sasl.*``), as Kafka lets one say it: for all
-listeners, for one (``listener.name.<name>.``), or for one mechanism of it
-(``listener.name.<name>.<mechanism>.``). Pure.
+"""TLS and login of listeners (``ssl.*``, ``sasl.*``), set as in Kafka for all listeners, for one
+(``listener.name.<name>.``), or for one of its mechanisms (``listener.name.<name>.<mechanism>.``). Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PREFIX = "listener.name."
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
-"""The mechanisms with which clients can log in here."""
+"""Supported login mechanisms."""
 
 _mechanisms = Check(
     f"words of {', '.join(MECHANISMS)}",
@@ -36,7 +35,7 @@ _mechanisms = Check(
 
 @dataclass(frozen=True, repr=False)
 class ListenerConfig(Config):
-    """One listener's, or that of one mechanism on it. Its values are secrets: it has no ``repr`` of them."""
+    """Properties of a listener or one of its mechanisms. No ``repr``, as they contain secrets."""
 
     ssl_keystore_type: str | None = prop(
         "ssl.keystore.type", None, str, section="TLS",
@@ -187,14 +186,14 @@ class ListenerConfig(Config):
 
 
 _BROKERS_OWN = frozenset({"max.connections", "num.network.threads"})
-"""Without a prefix these are the broker's."""
+"""Without a prefix these are broker properties."""
 
 _NAMES = frozenset(item.name for item in describe(ListenerConfig))
 
 
 @dataclass(frozen=True, repr=False)
 class ListenerProperties:
-    """*Thread-safe: immutable.* The properties of all listeners as they were given."""
+    """*Thread-safe: immutable.* All listeners' properties as given."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
 
@@ -207,7 +206,7 @@ class ListenerProperties:
         return name.startswith(PREFIX) or (name in _NAMES and name not in _BROKERS_OWN)
 
     def of(self, listener: str, mechanism: str | None = None) -> ListenerConfig:
-        """One listener's configuration, or that of a mechanism on it, from the most general to the closest.
+        """Configuration of a listener or one of its mechanisms; specific properties override general ones.
         Raises `InvalidConfig`: a value is not allowed.
         """
         prefix = f"{PREFIX}{listener.lower()}."
@@ -221,7 +220,7 @@ class ListenerProperties:
         return parse_layers(ListenerConfig, layers)
 
     def warn_of_unknown(self, listeners: tuple[str, ...]) -> None:
-        """Log the names with a prefix that no listener, mechanism or property has."""
+        """Log prefixed names that match no listener, mechanism or property."""
         prefixes = [f"{PREFIX}{name.lower()}." for name in listeners]
         prefixes += [f"{prefix}{mechanism.lower()}." for prefix in prefixes for mechanism in MECHANISMS]
         known = {prefix + name for prefix in prefixes for name in _NAMES}
@@ -236,5 +235,5 @@ class ListenerProperties:
 
 
 def known_name(name: str) -> bool:
-    """Whether ``name`` is a property of some listener, with a prefix or without."""
+    """Whether ``name`` is a listener property, with or without prefix."""
     return name in _NAMES or (name.startswith(PREFIX) and any(name.endswith(f".{each}") for each in _NAMES))

@@ -1,4 +1,4 @@
-"""The properties of one topic: Kafka's names and defaults, which a broker's own may change. Pure."""
+"""Topic properties: Kafka's names and defaults, which the broker's properties may change. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TimestampType
 
 AS_PRODUCED = "producer"
-"""Entries stay in the format in which they came, as ``compression.type=producer`` has it of codecs."""
+"""Entries keep the format in which they arrive, as ``compression.type=producer`` does for codecs."""
 
 _V0 = ("0.8.0", "0.8.1", "0.8.2", "0.9.0")
 _V1 = ("0.10.0", "0.10.1", "0.10.2")
@@ -37,14 +37,14 @@ _V2 = ("0.11.0", "1.0", "1.1", *(f"2.{minor}" for minor in range(9)), *(f"3.{min
 _FORMATS: Mapping[str, int] = MappingProxyType(
     dict.fromkeys(_V0, 0) | dict.fromkeys(_V1, 1) | dict.fromkeys(_V2, 2)
 )
-"""By the numbers that name a release. There is none beyond: Kafka 4.0 has no such property any more."""
+"""By release. Kafka 4.0 no longer has the property."""
 
 _VERSION = re.compile(r"((?:0\.)?[0-9]{1,2}\.[0-9]{1,2})(?:(?:\.[0-9]{1,3})+|-IV[0-9])?")
-"""A release, perhaps with the number of a patch, or the version of a protocol before it: 0.10.0-IV1."""
+"""A release, optionally with a patch number, or a preceding protocol version: 0.10.0-IV1."""
 
 
 def magic_of(version: str) -> int | None:
-    """The magic byte of the format that ``version`` stands for, a value that is allowed; None: any format."""
+    """Magic byte of the format for an allowed ``version``; None: any format."""
     named = _VERSION.fullmatch(version)
     return _FORMATS[named[1]] if named is not None else None
 
@@ -73,7 +73,7 @@ _KEPT = "Kept and shown, without effect"
 
 @dataclass(frozen=True)
 class LogConfig(Config):
-    """The properties that a topic may set for itself; what it does not set comes from `BrokerConfig`."""
+    """Properties that a topic may set; others come from `BrokerConfig`."""
 
     segment_bytes: int = prop(
         "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
@@ -177,7 +177,7 @@ class LogConfig(Config):
         doc="Copies that must have a record before acks=all is answered; this broker keeps one.",
     )  # fmt: skip
 
-    # Kafka's further properties, so that tools and scripts that set them can create topics here.
+    # Kafka's other properties, so that tools and scripts that set them can create topics.
     compression_gzip_level: int = prop(
         "compression.gzip.level", -1, int, check=Check("1 to 9, or -1", lambda v: v == -1 or 1 <= v <= 9),
         section=_KEPT,
@@ -229,13 +229,13 @@ class LogConfig(Config):
 
     @cached_property
     def roll_ms(self) -> int:
-        """Age at which a segment is full: it must be, to be compacted in time."""
+        """Age at which a segment is full; limited so that compaction is in time."""
         compacts = "compact" in self.cleanup_policy
         return min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms
 
     @cached_property
     def timestamp_type(self) -> TimestampType:
-        """`message_timestamp_type` as the bit in a batch's attributes."""
+        """`message_timestamp_type` as an enum."""
         return (
             TimestampType.CREATE_TIME
             if self.message_timestamp_type == "CreateTime"
@@ -244,12 +244,12 @@ class LogConfig(Config):
 
     @cached_property
     def magic(self) -> int | None:
-        """The format that `message_format_version` names, as the magic byte of its entries; None: any."""
+        """Magic byte of `message_format_version`; None: any format."""
         return magic_of(self.message_format_version)
 
     def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
-        """These properties with those that a topic sets for itself.
-        Raises `InvalidConfig`: a name that no topic has (with the nearest one), or a value not allowed.
+        """These properties with a topic's overrides.
+        Raises `InvalidConfig`: an unknown name (with the nearest one), or a value not allowed.
         """
         if not overrides:
             return self

@@ -1,7 +1,6 @@
-"""One directory of ``log.dirs``: who holds it, whom it belongs to, and whether its disk still works.
+"""One directory of ``log.dirs``: its lock, its owner, and whether its disk works.
 
-It keeps small tables about its logs as text: a row a line, a checksum in the last, by which a torn file is
-recognized::
+It stores small tables about its logs as text, sealed by a checksum that reveals a torn file::
 
     kafkalog 1
     <partition directory> <number> <number> ...
@@ -33,14 +32,14 @@ CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-points"
 
 _CHANGE = "change"
-"""How often the settings were changed: of two directories the one with the larger number is right."""
+"""Number of changes of the settings: of two directories the higher one is current."""
 
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
-"""Errors that say nothing about the disk's health: it is full, or the process has no descriptors left."""
+"""Errors that do not mean a broken disk: it is full, or the process is out of descriptors."""
 
 _REFUSALS_LOGGED_SECONDS = 10.0
-"""A full disk refuses every append: one line for all of them in this time."""
+"""A full disk fails every append: log one line per interval."""
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...
 
 
 def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | None:
-    """The table at ``path``; None when there is none or it is not whole. Raises `OSError`."""
+    """The table at ``path``; None if missing or torn. Raises `OSError`."""
     try:
         data = read_file(files, path)
     except FileNotFoundError:
@@ -78,12 +77,11 @@ Table = Mapping[str, tuple[int, ...]]
 
 
 class DataDirectory:
-    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, which is set once and never cleared,
-    what was logged of refusals that may pass, and the count of names made; ``_syncing_names`` guards how many
-    of them are known to be on the disk.
+    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, which is set once, the log's rate limit
+    and the count of names made; ``_syncing_names`` guards the count of durable names.
 
-    After a failed write or fsync it is not known what is on the disk: the directory goes offline for as long
-    as the broker runs, and the next start recovers it.
+    After a failed write or fsync the disk's content is unknown: the directory stays offline until the next
+    start recovers it.
     """
 
     def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
@@ -94,9 +92,9 @@ class DataDirectory:
         self._refusals_unlogged = 0
         self._held: Closeable | None = None
         self.failure: str | None = None
-        """Why it is offline; set once, under ``_lock``."""
+        """Reason for being offline."""
         self._noted: Table | None = None
-        """The recovery points that were written last."""
+        """The last written recovery points."""
         self._lock = threading.Lock()
         self._names_made = self._names_synced = 0
         self._syncing_names = threading.Lock()
@@ -108,23 +106,20 @@ class DataDirectory:
 
     @property
     def held(self) -> bool:
-        """Whether it was opened and not closed since."""
+        """Whether it is open."""
         return self._held is not None
 
     def check(self) -> None:
-        """Raises `StorageError` when the directory is offline."""
+        """Raise `StorageError` if the directory is offline."""
         if self.failure is not None:
             raise StorageError(self.failure)
 
     def may_pass(self, error: OSError) -> bool:
-        """Whether an error may pass: the disk is full, or there is no descriptor left."""
+        """Whether an error may be temporary: disk full, or out of descriptors."""
         return error.errno in _PASSING
 
     def refused(self, doing: str, error: OSError) -> StorageError:
-        """The error for a failure of ``doing``; unless it may pass, the directory goes offline.
-
-        It is logged; errors that may pass once in 10 s.
-        """
+        """Log a failure and return its error; takes the directory offline unless `may_pass`."""
         if not self.may_pass(error):
             return self.failed(doing, error)
         text = f"{self.path}: {doing} failed: {error}"
@@ -142,13 +137,13 @@ class DataDirectory:
         _logger.error("%s%s", text, f" (and {others} more since the last such line)" if others else "")
 
     def sync_failed(self, doing: str, error: OSError) -> StorageError:
-        """The error for a sync: only where the file could not even be opened may it be tried again."""
+        """As `failed`, unless the file could not even be opened; then as `refused`."""
         if error.errno in _NO_DESCRIPTOR:
             return self.refused(doing, error)
         return self.failed(doing, error)
 
     def failed(self, doing: str, error: OSError) -> StorageError:
-        """Take the directory offline; the error says why."""
+        """Take the directory offline and return the error."""
         with self._lock:
             if self.failure is None:
                 self.failure = f"{self.path} is offline: {doing} failed: {error}"
@@ -156,11 +151,9 @@ class DataDirectory:
             return StorageError(self.failure)
 
     def open(self) -> None:
-        """Make the directory if need be, and hold it.
+        """Create the directory if missing, and lock it.
 
-        Raises:
-            StorageError: another broker holds it, or an export keeps brokers away.
-            OSError: it cannot be made or written.
+        Raises `StorageError`: another broker or an export holds it; `OSError`.
         """
         self.files.make_directory(self.path)
         self.files.sync_directory(self.path.parent)
@@ -173,19 +166,19 @@ class DataDirectory:
             raise StorageError(f"{self.path} is in use by another broker or an export") from None
 
     def close(self) -> None:
-        """Let another broker have the directory."""
+        """Unlock the directory."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
 
     def name_made(self) -> int:
-        """A partition's directory is there; the number is for `sync_names`."""
+        """Register a created partition directory; returns its number for `sync_names`."""
         with self._lock:
             self._names_made += 1
             return self._names_made
 
     def sync_names(self, number: int) -> None:
-        """Make the name with this number durable: one sync does for all that were made before it."""
+        """Make the name with this number durable, with all earlier ones."""
         with self._syncing_names:
             if self._names_synced < number:
                 made = self._names_made
@@ -193,7 +186,7 @@ class DataDirectory:
                 self._names_synced = made
 
     def read_meta(self) -> dict[str, str]:
-        """``meta.properties``; empty when there is none."""
+        """Read ``meta.properties``; empty if missing."""
         path, meta = self.path / META_NAME, {}
         try:
             data = read_file(self.files, path)
@@ -215,13 +208,13 @@ class DataDirectory:
         return meta
 
     def write_meta(self, meta: Mapping[str, str]) -> None:
-        """Replace ``meta.properties``, durably. Raises `OSError`."""
+        """Replace ``meta.properties`` durably. Raises `OSError`."""
         text = format_properties(meta)
         replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
 
     def read_settings(self) -> tuple[int, dict[str, str]]:
-        """How often the broker's properties were changed while it ran, and those that were; 0 if none were.
-        Raises `OSError`, and `InvalidConfig` for a file that is damaged.
+        """Number of runtime changes of the broker's properties, and the changed ones; 0 if none.
+        Raises `OSError`, `InvalidConfig`: the file is damaged.
         """
         path = self.path / SETTINGS_NAME
         try:
@@ -236,14 +229,13 @@ class DataDirectory:
             ) from e
 
     def write_settings(self, change: int, fields: Mapping[str, str]) -> None:
-        """Replace them, durably. Raises `OSError`."""
+        """Replace the settings durably. Raises `OSError`."""
         text = format_properties({_CHANGE: str(change), **fields})
         replace_file(self.files, self.path / SETTINGS_NAME, text.encode("utf-8"), durable=True)
 
     def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
-        """What was written at a clean stop, once: it is gone before anything is appended.
-
-        None after a crash. Raises `OSError`.
+        """Read and remove the table of a clean stop, before anything is appended; None after a crash. Raises
+        `OSError`.
         """
         marker = self.path / CLEAN_SHUTDOWN_NAME
         table = read_table(self.files, marker)
@@ -255,15 +247,15 @@ class DataDirectory:
         return table
 
     def mark_clean_shutdown(self, table: Table) -> None:
-        """Say that everything is on the disk and closed. Raises `OSError`."""
+        """Record that everything is durable and closed. Raises `OSError`."""
         write_table(self.files, self.path / CLEAN_SHUTDOWN_NAME, table, durable=True)
 
     def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
-        """Offset below which each log is known to be on the disk. Raises `OSError`."""
+        """Offset below which each log is durable. Raises `OSError`."""
         return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
 
     def write_recovery_points(self, table: Table) -> None:
-        """Replace the offsets, if they have changed; an old table only makes recovery read more."""
+        """Write the offsets if changed; an outdated table only makes recovery read more."""
         if table != self._noted:
             write_table(self.files, self.path / RECOVERY_POINTS_NAME, table, durable=False)
             self._noted = table
@@ -271,7 +263,7 @@ class DataDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Whose data it is: ``meta.properties``."""
+    """Owner of the data: ``meta.properties``."""
 
     cluster_id: str
     node_id: int
@@ -280,10 +272,10 @@ class Meta:
 def agree_on_meta(
     found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
 ) -> Meta:
-    """What the ``meta.properties`` of all directories say; written where one says nothing yet.
+    """Check that all ``meta.properties`` agree, and write missing ones.
 
-    ``name_cluster`` is asked for the cluster's id with the one found here, None when everything is new; what
-    it raises is raised; `InvalidConfig` for directories of different clusters or of another broker.
+    ``name_cluster`` returns the cluster id from the one found, None if all are new. Raises `InvalidConfig`:
+    different clusters, or another broker's directory; and whatever ``name_cluster`` raises.
     """
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:
@@ -300,12 +292,14 @@ def agree_on_meta(
 
 
 def keep_or_make(known: str | None) -> str:
-    """A cluster of one broker: its own id, a new one where it has none."""
+    """Cluster id of a single broker: the known one, else a new one."""
     return known or new_cluster_id()
 
 
 def new_cluster_id() -> str:
-    """A random id of 22 characters of ``[a-zA-Z0-9_-]``, the first no dash: tools take that for an option."""
+    """A random id of 22 characters ``[a-zA-Z0-9_-]``; not starting with a dash, which tools take for an
+    option.
+    """
     while (name := encode_id(uuid.uuid4())).startswith("-"):
         pass
     return name

@@ -1,6 +1,4 @@
-"""The few calls through which the broker touches the disk, so that tests can make each of them fail; and a
-bounded number of open descriptors for any number of segment files.
-"""
+"""The file system calls of the broker, which tests can make fail; and a bounded pool of open files."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ from kafkalog_broker.disk.process_lock import Closeable, hold, own_mark
 Data = bytes | bytearray | memoryview
 
 _COPY_BYTES = 16 << 20
-"""One step of a copy in the kernel, after which somebody may look how far it is."""
+"""Size of one kernel copy step, between progress reports."""
 _READ_BYTES = 1 << 20
 _NO_KERNEL_COPY = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
-"""Refusals that say: not between these two disks. An ordinary copy may still do."""
+"""Errors meaning that these disks do not support kernel copies; an ordinary copy may work."""
 
 
 class DirectoryEntry(NamedTuple):
-    """One name in a directory. ``size`` is 0 for a directory, ``modified_ms`` is since the epoch."""
+    """A directory entry. ``size`` is 0 for a directory; ``modified_ms`` is since the epoch."""
 
     name: str
     is_directory: bool
@@ -34,14 +32,14 @@ class DirectoryEntry(NamedTuple):
 
 
 class File(Protocol):
-    """A file open for reading and writing at explicit positions; it has no position of its own."""
+    """A file for reading and writing at explicit positions; it has no position of its own."""
 
     def fileno(self) -> int:
-        """The descriptor, for ``sendfile``."""
+        """Descriptor, for ``sendfile``."""
         ...
 
     def write_at(self, position: int, data: Data) -> int:
-        """Write at ``position``; returns how many bytes were taken, which may be fewer than given."""
+        """Write at ``position``; returns the number of bytes written, possibly fewer than given."""
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -49,41 +47,41 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size``."""
+        """Cut or extend the file to ``size``."""
         ...
 
     def set_modified(self, time_ms: int) -> None:
-        """Have the file changed last at ``time_ms``: it takes the place of one that was."""
+        """Set the modification time, as when replacing an older file."""
         ...
 
     def sync(self) -> None:
-        """Make the content durable. Never called again after it failed: the kernel may have dropped the
-        pages it could not write and would report success.
+        """Make the content durable. Do not repeat after a failure: the kernel may have dropped the unwritten
+        pages and would report success.
         """
         ...
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         ...
 
 
 class FileSystem(Protocol):
-    """All of the disk that the log knows. Every call raises `OSError` when the disk refuses."""
+    """The log's disk access. Every call raises `OSError` if the disk fails."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing; with ``create`` the file is made when missing, never cut."""
+        """Open for reading and writing; ``create`` creates a missing file, never truncates."""
         ...
 
     def scan(self, directory: Path) -> list[DirectoryEntry]:
-        """What is in the directory, in no order."""
+        """Directory entries, unordered."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory and those above it; nothing happens when it is there."""
+        """Create a directory and its parents if missing."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename within one file system; a file at ``target`` is replaced at once."""
+        """Rename within a file system, atomically replacing a file at ``target``."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -95,18 +93,16 @@ class FileSystem(Protocol):
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in a directory durable: what was created, renamed and removed in it."""
+        """Make the directory's entries durable: files created, renamed and removed."""
         ...
 
     def lock(self, path: Path) -> Closeable:
-        """Hold a lock file until closed or until the process ends.
-        Raises `BlockingIOError`: someone holds it, in this process or another.
-        """
+        """Lock a file until closed or process end. Raises `BlockingIOError`: locked, even by us."""
         ...
 
 
 class OsFile:
-    """*Thread-safe*, as every call names its position. A descriptor of the operating system."""
+    """*Thread-safe: positions are explicit.* An operating system file."""
 
     __slots__ = ("_fd",)
 
@@ -149,7 +145,7 @@ class OsFile:
 
 
 class OsFileSystem:
-    """*Thread-safe.* The operating system's files."""
+    """*Thread-safe.* The operating system's file system."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -195,10 +191,7 @@ class OsFileSystem:
 
 
 class ReadOnlyFiles(OsFileSystem):
-    """*Thread-safe.* The same files for those who only look: nothing is written, not even on request.
-
-    Works on what may only be read, and beside a running broker.
-    """
+    """*Thread-safe.* Read-only access, also for read-only media and beside a running broker."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         if create:
@@ -222,9 +215,7 @@ class ReadOnlyFiles(OsFileSystem):
 
 
 def write_all(file: File, position: int, data: Data) -> None:
-    """Write all of ``data``, however few bytes the disk takes at once.
-    Raises `OSError`: the disk refused; some of the data may have been written.
-    """
+    """Write all of ``data``. On `OSError` part of it may have been written."""
     written = file.write_at(position, data)
     if written == len(data):
         return
@@ -237,12 +228,8 @@ def write_all(file: File, position: int, data: Data) -> None:
 
 
 def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
-    """Copy the first ``size`` bytes within the kernel where it can: without a copy at all on disks that share
-    blocks, elsewhere as an ordinary one. ``progress`` gets the bytes of each step.
-
-    Raises:
-        EOFError: the source became shorter.
-        OSError: a disk refused.
+    """Copy the first ``size`` bytes, in the kernel if possible (sharing blocks on disks that can).
+    ``progress`` gets the bytes of each step. Raises `EOFError`: the source became shorter; `OSError`.
     """
     position = 0
     while position < size:
@@ -269,7 +256,7 @@ def _copy_some(source: File, target: File, position: int, size: int) -> int:
 
 
 def read_file(files: FileSystem, path: Path) -> bytes:
-    """The whole content of a small file. Raises `FileNotFoundError` when there is none."""
+    """Content of a small file. Raises `FileNotFoundError`."""
     file = files.open(path)
     try:
         parts = []
@@ -283,19 +270,18 @@ def read_file(files: FileSystem, path: Path) -> bytes:
 
 
 def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
-    """Put ``data`` in the place of what is at ``path``, so that a reader finds the old or the new.
+    """Replace the file at ``path`` by ``data`` atomically.
 
-    With ``durable`` the new content is on the disk when this returns. Without, a power cut may leave
-    either, or a file that is cut short: its reader must be able to tell. A ``private`` one only its owner may
-    read.
+    Without ``durable`` a power cut may leave the old, the new or a torn file; its reader must be able to
+    tell. ``private``: readable by the owner only.
     """
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     file = files.open(new, create=True)
     try:
         if private:
-            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
+            os.fchmod(file.fileno(), 0o600)  # before any content
         write_all(file, 0, data)
-        file.truncate(len(data))  # last: ext4 writes a file that was cut to nothing when it is closed
+        file.truncate(len(data))  # last: ext4 flushes a file on close if it was truncated to zero before
         if durable:
             _sync(file.sync, path)
     finally:
@@ -306,7 +292,7 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, p
 
 
 def _sync(sync: Callable[[], None], path: Path) -> None:
-    """A failed sync must not look like a full disk: after it nobody knows what was written."""
+    """Sync; a failure must not look like a full disk, since the content is then unknown."""
     try:
         sync()
     except OSError as e:
@@ -314,7 +300,7 @@ def _sync(sync: Callable[[], None], path: Path) -> None:
 
 
 def remove_tree(files: FileSystem, directory: Path) -> None:
-    """Remove a directory with all that is in it; nothing happens when it is gone already."""
+    """Remove a directory with its content, if it exists."""
     try:
         entries = files.scan(directory)
     except FileNotFoundError:
@@ -328,7 +314,7 @@ def remove_tree(files: FileSystem, directory: Path) -> None:
 
 
 class OpenFile:
-    """A file in the pool with the number of those who use it just now; the pool's lock guards it."""
+    """A file in the pool and its number of users; guarded by the pool's lock."""
 
     __slots__ = ("file", "leases", "path", "retired")
 
@@ -340,13 +326,12 @@ class OpenFile:
 
 
 class OpenFiles:
-    """*Thread-safe.* Keeps the files used last open, at most ``max_open`` of them.
+    """*Thread-safe.* Keeps recently used files open, at most ``max_open`` of them.
 
-    A file in use is never closed, even if the pool holds more than ``max_open`` for that time: so an
-    answer on its way to a slow reader keeps its segment, also when retention has removed the name.
-    Every call costs the same however many files are open: those in use and those not are kept apart.
-    ``_lock`` guards the tables and every `OpenFile`. It may be taken again by its holder: the garbage
-    collector can end a forgotten slice, and so call `release`, in the middle of any other call.
+    Files in use are never closed, even above ``max_open`` or after retention removed their names, so an
+    answer to a slow reader keeps its segment. The cost of a call does not depend on the number of open files.
+    ``_lock`` guards the tables and every `OpenFile`; reentrant, since garbage collection of a slice may call
+    `release` during any other call.
     """
 
     def __init__(self, files: FileSystem, max_open: int) -> None:
@@ -354,10 +339,10 @@ class OpenFiles:
             raise ValueError(f"at least one file must be open; {max_open} allowed")
         self._files = files
         self.max_open = max_open
-        """The most files that stay open while fewer are in use."""
+        """Limit, unless more files are in use."""
         self._open: dict[Path, OpenFile] = {}
         self._unused: OrderedDict[Path, OpenFile] = OrderedDict()
-        """Those of ``_open`` that are not in use, the one given back first at the front."""
+        """Files of ``_open`` not in use, least recently released first."""
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -365,20 +350,15 @@ class OpenFiles:
 
     @property
     def in_use(self) -> int:
-        """Files that somebody uses just now, those without a name left aside."""
+        """Number of files in use, without forgotten ones."""
         return len(self._open) - len(self._unused)
 
     def acquire(self, path: Path, *, create: bool = False) -> OpenFile:
-        """The file at ``path``, open until `release`.
-
-        Raises:
-            FileNotFoundError: there is none, and ``create`` was not asked for.
-            OSError: it cannot be opened.
-        """
+        """The file at ``path``, open until `release`. Raises `OSError`, `FileNotFoundError` among it."""
         with self._lock:
             entry = self._open.get(path)
             if entry is not None:
-                entry.leases += 1  # first of all: a slice that is collected now must not close it
+                entry.leases += 1  # first: a slice collected now must not close it
                 if not entry.retired:
                     self._unused.pop(path, None)
                     return entry
@@ -389,13 +369,13 @@ class OpenFiles:
             return entry
 
     def again(self, entry: OpenFile) -> OpenFile:
-        """One more lease of a file that the caller has one of, whatever its name is now."""
+        """Take another lease of a file the caller holds, whatever its name is now."""
         with self._lock:
             entry.leases += 1
             return entry
 
     def release(self, entry: OpenFile) -> None:
-        """Give a lease back; a forgotten file is closed with its last one."""
+        """Return a lease; the last one closes a forgotten file."""
         with self._lock:
             entry.leases -= 1
             if entry.leases:
@@ -407,14 +387,14 @@ class OpenFiles:
             self._close_unused(self.max_open)
 
     def forget(self, path: Path) -> None:
-        """The name now means another file or none: let go of this one when its users have."""
+        """Drop the file at ``path``, since the name now means another or none; users keep it open."""
         with self._lock:
             entry = self._open.pop(path, None)
             if entry is not None:
                 self._retire(entry)
 
     def close(self) -> None:
-        """Close all files; those in use when their users have done."""
+        """Close all files; those in use on their last release."""
         with self._lock:
             entries = list(self._open.values())
             self._open.clear()
@@ -427,7 +407,7 @@ class OpenFiles:
         except OSError as e:
             if e.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self._close_unused(0)  # sockets need descriptors too, and have taken the last one
+            self._close_unused(0)  # sockets have taken the last descriptor
             return self._files.open(path, create=create)
 
     def _retire(self, entry: OpenFile) -> None:

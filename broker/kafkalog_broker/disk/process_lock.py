@@ -1,8 +1,8 @@
-"""The lock on a data directory: the lock on its ``.lock`` file says that it is held, its content by whom.
+"""The lock of a data directory: a lock on its ``.lock`` file, whose content names the holder.
 
-The content, text: ``pid <number>`` and, where the system has it, ``started <mark>``: when that process
-began, in the system's own measure. A process id alone names another process once its own has ended. The
-content counts only while the lock is held; its holder writes it first and removes it last.
+The content is text: ``pid <number>`` and, where the system has it, ``started <mark>``, the process's start
+time, as process ids are reused. It is valid only while the lock is held; the holder writes it first and
+removes it last.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import Protocol
 
 _MAX_NOTE_BYTES = 200
 _STARTED_FIELD = 19
-"""Field of ``/proc/<pid>/stat`` after the command's name: when it began, in clock ticks since the boot."""
+"""Field of ``/proc/<pid>/stat`` after the command name: start time in clock ticks since boot."""
 
 
 class Closeable(Protocol):
-    """What holding a lock gives."""
+    """A held lock."""
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that a lock's holder said it is; ``started`` is empty where the system does not tell."""
+    """Process named in a lock file; ``started`` is empty if unknown."""
 
     pid: int
     started: str
 
     @property
     def alive(self) -> bool:
-        """Whether that very process is there, and not another with its number."""
+        """Whether this very process runs, not another with its pid."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -47,7 +47,7 @@ class Holder:
         return _started(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> bool:
-        """Signal that very process; False when it is gone. Raises `PermissionError`."""
+        """Signal this process; False if it is gone. Raises `PermissionError`."""
         if not hasattr(os, "pidfd_open"):
             if self.alive:
                 os.kill(self.pid, number)
@@ -58,7 +58,7 @@ class Holder:
         except ProcessLookupError:
             return False
         try:
-            # What the descriptor names cannot become another process any more; see that it is the right one.
+            # The descriptor pins one process; check that it is the right one.
             if not self.alive:
                 return False
             signal.pidfd_send_signal(fd, number)
@@ -70,7 +70,7 @@ class Holder:
 
 
 class _Held:
-    """*Not thread-safe.* A held lock, let go with the descriptor."""
+    """*Not thread-safe.* A held lock, released with its descriptor."""
 
     __slots__ = ("_fd",)
 
@@ -86,26 +86,23 @@ class _Held:
 
 
 def own_mark() -> bytes:
-    """What this process writes into the locks that it holds."""
+    """Content for locks held by this process."""
     pid = os.getpid()
     return f"pid {pid}\nstarted {_started(pid)}\n".encode("ascii")
 
 
 def hold(path: Path, note: bytes) -> Closeable:
-    """Hold the lock file at ``path``, made when missing, until closed or until the process ends.
-
-    Raises:
-        BlockingIOError: someone holds it, in this process or another.
-        OSError: the file cannot be made.
+    """Lock the file at ``path``, created if missing, until closed or the process ends.
+    Raises `BlockingIOError`: already locked, even by us; `OSError`.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        # flock, not lockf: it also holds off a second manager in the same process.
+        # flock, not lockf: it also excludes a second manager in this process.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
         raise
-    # On a full disk the lock has no name in it, but holds.
+    # On a full disk the lock holds without a name in it.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, note, 0)
@@ -113,9 +110,8 @@ def hold(path: Path, note: bytes) -> Closeable:
 
 
 def hold_off(path: Path) -> Closeable | None:
-    """Keep anybody from holding the lock file at ``path``, without writing to it; others may do so too.
-
-    None when there is no such file: it was never held.
+    """Prevent others from locking the file at ``path``, without writing to it; may be shared.
+    None if the file does not exist.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -130,11 +126,8 @@ def hold_off(path: Path) -> Closeable | None:
 
 
 def hold_directory(path: Path) -> Closeable:
-    """Hold a directory itself, whatever name it gets meanwhile, until closed or until the process ends.
-
-    Raises:
-        BlockingIOError: someone holds it.
-        OSError: it cannot be opened.
+    """Lock a directory itself, even if renamed, until closed or the process ends.
+    Raises `BlockingIOError`: locked; `OSError`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -148,7 +141,7 @@ def hold_directory(path: Path) -> Closeable:
 
 
 class _HeldOff(_Held):
-    """*Not thread-safe.* A lock on what is not ours to change."""
+    """*Not thread-safe.* A lock on a file that is not ours to change."""
 
     __slots__ = ()
 
@@ -159,7 +152,7 @@ class _HeldOff(_Held):
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock file at ``path``. Raises `OSError` when it cannot be read."""
+    """Whether the file at ``path`` is locked. Raises `OSError`."""
     try:
         free = hold_off(path)
     except BlockingIOError:
@@ -170,10 +163,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Who the lock file at ``path`` says its holder is; None when it does not say. Raises `OSError`.
-
-    Says nothing of whether the lock is held: ask `is_held` first.
-    """
+    """Holder named in the lock file at ``path``, or None; valid only if `is_held`. Raises `OSError`."""
     with path.open("rb") as file:
         text = file.read(_MAX_NOTE_BYTES).decode("ascii", "replace")
     fields = dict(line.partition(" ")[::2] for line in text.splitlines())
@@ -184,11 +174,11 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def _started(pid: int) -> str:
-    """When a process began; empty when it is gone, has ended, or the system has no ``/proc``."""
+    """Start time of a process; empty if it has ended or there is no ``/proc``."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
         return ""
-    # The command's name is in brackets and may have anything in it, brackets and blanks too.
+    # The command name is in parentheses and may itself contain parentheses and blanks.
     state, *rest = stat.rpartition(")")[2].split()
     return "" if state in "ZX" else rest[_STARTED_FIELD - 1]

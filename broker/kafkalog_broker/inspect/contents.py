@@ -1,4 +1,4 @@
-"""What a data directory says of its logs, and whether its parts agree: topics' records, partitions, notes."""
+"""Reads a data directory offline and checks that its parts agree: topic records, partitions, notes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found, where, and whether it is `damage` or only worth knowing."""
+    """A finding and its place; `damage`, or only a note."""
 
     path: Path
     position: int | None
@@ -51,11 +51,11 @@ def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What a data directory says of its logs, by the name of a partition's directory.
+    """Notes about logs in a data directory, by partition directory.
 
-    ``clean`` is None unless the broker has stopped cleanly: end offset, last segment's base offset and size.
-    ``points`` are a number of the topic, and the offset below which the log was forced to disk. A file that
-    is not whole counts as none, and is among the ``faults`` with what is wrong.
+    ``clean``: end offset, last segment's base offset and size; None unless stopped cleanly. ``points``: topic
+    number, and the offset below which the log is durable. A damaged file counts as missing, with its error in
+    ``faults``.
     """
 
     clean: dict[str, tuple[int, ...]] | None
@@ -64,7 +64,7 @@ class Notes:
 
 
 def read_notes(data_directory: Path, files: FileSystem) -> Notes:
-    """What a data directory says of its logs. Raises `OSError`."""
+    """Read a data directory's notes. Raises `OSError`."""
     faults = []
     tables: list[dict[str, tuple[int, ...]] | None] = []
     for name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME):
@@ -79,12 +79,11 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is known of a log besides its files.
+    """Facts about a log besides its files.
 
-    ``stopped_cleanly``: the broker has closed the logs, and nothing may be torn; None when that is not known.
-    ``clean_state`` begins with the end offset, the last segment's base offset and its size, where noted.
-    ``durable_offset``: what is below was forced to the disk. ``gaps_allowed``: the topic is to be compacted:
-    where no list of segments says how far a cleaner came, it may have taken offsets out.
+    ``stopped_cleanly``: the logs were closed, so nothing may be torn; None if unknown. ``clean_state``: end
+    offset, last segment's base offset and size, if noted. ``durable_offset``: records below it are durable.
+    ``gaps_allowed``: the topic is compacted, so without a segment list gaps may be the cleaner's.
     """
 
     stopped_cleanly: bool | None = None
@@ -94,7 +93,7 @@ class Expected:
 
     @property
     def end_offset(self) -> int:
-        """What is below it was on the disk when the broker was there last."""
+        """Offset below which records were durable."""
         closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
         return max(closed, self.durable_offset)
 
@@ -102,7 +101,7 @@ class Expected:
     def of(
         cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
     ) -> Expected:
-        """As the data directory says; a recovery point counts only for the topic that it was noted for."""
+        """From a data directory's notes; a recovery point counts only for the topic it was noted for."""
         noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
         clean = notes.clean or {}
         return cls(
@@ -115,7 +114,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A data directory as it was found: its partitions, the topics' records, what the stop noted."""
+    """A data directory as found: partitions, topic records, notes."""
 
     path: Path
     partitions: tuple[PartitionPlace, ...]
@@ -125,7 +124,7 @@ class Contents:
     findings: tuple[Finding, ...]
 
     def expected(self, place: PartitionPlace) -> Expected:
-        """What is known of one of its partitions."""
+        """Facts about one of its partitions."""
         topic = self.topics.get(place.partition.topic)
         policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
         return Expected.of(
@@ -137,7 +136,7 @@ class Contents:
 
 
 def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
-    """What the data directory around a partition says about it, if there is one. Raises `OSError`."""
+    """Facts about a partition from the data directory above it, if any. Raises `OSError`."""
     above = place.path.absolute().parent
     if not is_data_directory(above):
         return Expected()
@@ -146,8 +145,8 @@ def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
 
 
 def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
-    """Look at a data directory, and compare its parts with each other; the segments are not opened.
-    Damage is looked at again, as in `verify_partition`.
+    """Read a data directory and compare its parts, without opening segments. Checks damage twice, as
+    `verify_partition`.
     """
     return look_again(
         lambda: _contents(path, files),
@@ -167,7 +166,7 @@ def _contents(path: Path, files: FileSystem) -> Contents:
     ]
     findings += _check_meta(path, files)
     if (path / TOPICS_DIRECTORY).is_dir():
-        # A copy of partitions alone has no records, and nothing to compare them with.
+        # A copy of partitions alone has no records to compare with.
         for place in partitions:
             findings += _check_owner(place, topics, deleting, files)
     there = {place.partition for place in partitions}
@@ -195,7 +194,7 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
         try:
             topic, ended = parse_topic(read_file(files, record), record)
         except FileNotFoundError:
-            continue  # its deletion has just ended
+            continue  # just deleted
         except StorageError as e:
             why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
             findings.append(Finding(record, None, f"{why}: no broker will start"))
@@ -215,7 +214,7 @@ def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
     try:
         fields = parse_properties(read_file(files, meta).decode("utf-8"))
     except FileNotFoundError:
-        return []  # a copy of partitions alone; a broker writes a new one
+        return []  # a copy of partitions alone; a broker writes a new file
     except (UnicodeDecodeError, InvalidConfig) as e:
         return [Finding(meta, None, f"cannot be read: {e}")]
     missing = [name for name in ("cluster.id", "node.id") if not fields.get(name)]

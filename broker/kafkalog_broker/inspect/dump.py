@@ -1,4 +1,4 @@
-"""What is in segments and their indexes, damaged places included, as lines of text or of JSON."""
+"""Dumps segments and indexes, including damaged places, as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pyspark_kafkalog.types import Record, TimestampType
 
 
 def files_of(place: Path, index: bool, files: FileSystem) -> list[Path]:
-    """The files to show at ``place``, in order. Raises `InvalidConfig` when it holds none."""
+    """Files to dump at ``place``, in order. Raises `InvalidConfig`: none."""
     kind = kind_of(place, files)
     if kind == "index":
         return [place]
@@ -50,7 +50,7 @@ def files_of(place: Path, index: bool, files: FileSystem) -> list[Path]:
 
 
 class Dump:
-    """*Not thread-safe.* Writes the lines; remembers whether one of them showed damage."""
+    """*Not thread-safe.* Writes the lines, and remembers whether any showed damage."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Dump:
         offsets_decoder: bool,
         generation: str,
     ) -> None:
-        """``write`` gets each line, without its end. For the rest see the options of ``dump-log``."""
+        """``write`` gets each line without line end. For the rest see the options of ``dump-log``."""
         self.damaged = False
         self._files = files
         self._write_line = write
@@ -73,14 +73,14 @@ class Dump:
         self._generation = generation
 
     def file(self, path: Path) -> None:
-        """Say whose lines follow."""
+        """Write the file's heading."""
         if self._json:
             self._write("file", {"path": str(path)})
         else:
             self._write_line(f"Dumping {path}")
 
     def segment(self, segment: SegmentPlace) -> None:
-        """Every entry, and every place where there is none. Raises `OSError`, and as `inspection_of`."""
+        """Dump every entry and damaged place. Raises `OSError`, and as `inspection_of`."""
         inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
         lines = ENTRY_LINES[inspection.generation]
         with open_segment(self._files, segment, inspection) as opened:
@@ -97,7 +97,7 @@ class Dump:
                     self._show_records(opened.file, found, lines)
 
     def index(self, path: Path) -> None:
-        """The rows of an index of ours. Raises `OSError`."""
+        """Dump the rows of our index. Raises `OSError`."""
         if path.suffix == ABORTED_SUFFIX:
             self._aborted(path)
             return
@@ -141,7 +141,7 @@ class Dump:
 
     def _show_records(self, file: File, found: CandidateEntry, lines: EntryLines[Any]) -> None:
         try:
-            # The wrong checksum is reported; what can still be read is shown as well.
+            # The bad checksum is reported; also show what is readable.
             for line in lines.records(found, file, self._decode):
                 self._write(lines.record_kind, line)
         except KafkaError as e:
@@ -153,7 +153,7 @@ class Dump:
 
 
 def _decode_offset(record: Record) -> dict[str, Any]:
-    """What a record of ``__consumer_offsets`` says; its bytes where it says something else."""
+    """Fields of a ``__consumer_offsets`` record, or a fault."""
     try:
         key = decode_key(record.key or b"")
         if key is None:
@@ -180,25 +180,22 @@ def _decode_offset(record: Record) -> dict[str, Any]:
 F = TypeVar("F", bound=CandidateEntry)
 
 _NO_TIME = "NoTimestampType"
-"""What Kafka's tool says of entries and messages of v0."""
+"""Kafka's name for the missing timestamp type of v0."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryLines(Generic[F]):
-    """*Thread-safe: it never changes.* What is said of the entries of one family of logs."""
+    """*Thread-safe: immutable.* How to show entries of one log family."""
 
     kind: str
-    """What such an entry is called."""
     entry: Callable[[F], Line]
     record_kind: str
     records: Callable[[F, File, Decoder | None], Iterator[Line]]
-    """What is in an entry, whatever its checksum is. Raises `KafkaError` where that cannot be made out, and
-    `OSError`.
-    """
+    """Contents of an entry, regardless of its checksum. Raises `KafkaError`: unreadable; `OSError`."""
 
 
 def batch_line(found: FoundEntry) -> Line:
-    """A batch, its fields in the order in which Kafka's tool names them; of v0 and v1 those that it has."""
+    """Fields of a batch, or of a v0 or v1 entry, in the order of Kafka's tool."""
     header = found.header
     if isinstance(header, EntryHeader):
         return {
@@ -237,7 +234,7 @@ def batch_line(found: FoundEntry) -> Line:
 
 
 def entry_line(found: FoundEntry07) -> Line:
-    """An entry of 0.7, with the words of its ``DumpLogSegments`` where that has any."""
+    """Fields of a 0.7 entry, named as in its ``DumpLogSegments`` where possible."""
     return {
         "offset": found.first_offset,
         "nextOffset": found.next_offset,
@@ -270,8 +267,8 @@ def _messages(found: FoundEntry07, file: File, _decode: Decoder | None) -> Itera
 
 
 def record_line(record: Record, header: BatchHeader | None, decode: Decoder | None) -> Line:
-    """A record, with the header of its batch where it is of v2; key, value and headers as ``kafkalog consume
-    --format json`` writes them: text where they are UTF-8, else an object with their bytes in base64.
+    """Fields of a record; ``header`` is its v2 batch's. Key, value and headers as ``kafkalog consume --format
+    json`` writes them.
     """
     line: Line = {
         "offset": record.offset,
@@ -295,7 +292,7 @@ def record_line(record: Record, header: BatchHeader | None, decode: Decoder | No
 
 
 def codec_name(header: BatchHeader | EntryHeader) -> str:
-    """The codec in lower case; a number where there is no such codec."""
+    """The codec in lower case, or its number if unknown."""
     number = header.attributes & CODEC_BITS
     return Codec(number).name.lower() if number in list(Codec) else str(number)
 
@@ -316,27 +313,26 @@ ENTRY_LINES: Mapping[str, EntryLines[Any]] = MappingProxyType(
         V07.generation: EntryLines("entry", entry_line, "message", _messages),
     }
 )
-"""By the name of the family."""
+"""By family name."""
 
 
 Decoder = Callable[[Record], Mapping[str, Any]]
-"""What a record says, for a topic whose records are understood."""
+"""Decodes the records of a known topic."""
 
 Line = dict[str, Any]
 
 
 def damage_line(damage: Damage) -> Line:
-    """A place in which no batch can be made out."""
     return {"position": damage.position, "size": damage.end - damage.position, "reason": damage.reason}
 
 
 def as_json(kind: str, line: Line) -> str:
-    """One object; ``kind`` is its first field."""
+    """One object, ``kind`` first."""
     return json.dumps({"kind": kind, **line}, ensure_ascii=False)
 
 
 def as_text(kind: str, line: Line) -> str:
-    """``name: value`` with blanks between; records are set off as Kafka's tool does it."""
+    """``name: value`` pairs; records are marked as Kafka's tool does."""
     words = [
         f"{name}: {_word(value)}" for name, value in line.items() if value is not None or name in _NULLABLE
     ]
@@ -348,7 +344,7 @@ _NULLABLE = ("key", "value")
 
 
 def bytes_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is UTF-8, else an object with the bytes in base64."""
+    """Text if UTF-8, else an object with base64."""
     if data is None:
         return None
     try:
@@ -358,7 +354,7 @@ def bytes_value(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def _word(value: Any) -> str:
-    """A value on one line: whatever a record holds, it cannot begin a line or steer the terminal."""
+    """A value on one line, escaped so that record content cannot break lines or control the terminal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

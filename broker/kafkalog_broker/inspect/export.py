@@ -1,7 +1,7 @@
-"""A copy of logs under Apache Kafka's names, with the files that Kafka's tools and brokers want beside them.
+"""Copies logs under Apache Kafka's names, with the files that Kafka's tools and brokers need.
 
-The copy is made in ``.<name>.exporting`` next to the target and takes the target's name once all of it is on
-the disk: there is a whole export or none. Segments are copied byte for byte, after every batch was checked.
+The copy is built in ``.<name>.exporting`` beside the target and renamed once durable, so an export is
+complete or absent. Segments are copied byte for byte after every batch is checked.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from pyspark_kafkalog.formats.batch import BatchHeader
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition, encode_id
 
 _MOST_TRIES = 10
-"""To copy a partition of a running broker, from which retention may just remove segments."""
+"""Attempts to copy a running broker's partition, whose segments retention may remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. ``gaps_allowed``: the topic is to be compacted. From offset ``torn_from`` on its
-    end may be torn and is then left out: the broker did not stop cleanly, or runs; None: nothing may be torn.
+    """A partition to export. ``gaps_allowed``: the topic is compacted. ``torn_from``: after an unclean stop
+    or beside a running broker, a torn end from this offset on is left out; None: nothing may be torn.
     """
 
     place: PartitionPlace
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of a partition; ``left_bytes`` of a torn tail were not copied."""
+    """Result for a partition; ``left_bytes`` of a torn tail were not copied."""
 
     name: str
     start_offset: int
@@ -76,12 +76,12 @@ def export(
     writing: FileSystem,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[Exported]:
-    """Copy ``sources`` to a new directory ``target``; returns what was copied, in the same order.
+    """Copy ``sources`` to a new directory ``target``; returns the results in the same order.
 
     Raises:
-        InvalidConfig: there is something at ``target``.
-        CorruptMessage: a log is damaged: where and how. Nothing is left of the copy.
-        StorageError: the disk is full or refused. Nothing is left of the copy.
+        InvalidConfig: ``target`` is not free.
+        CorruptMessage: a log is damaged. Nothing is left of the copy.
+        StorageError: the disk is full or failed. Nothing is left of the copy.
     """
     target = target.absolute()
     done = []
@@ -93,14 +93,14 @@ def export(
             _write(writing, staging / START_OFFSETS, start_offsets(starts))
         writing.sync_directory(staging)
         check_target(target)
-        # Over an empty directory as well as to a free name, at once.
+        # Atomic, over an empty directory too.
         writing.rename(staging, target)
         writing.sync_directory(target.parent)
     return done
 
 
 def check_target(target: Path) -> None:
-    """Raises `InvalidConfig` unless ``target`` is free or an empty directory."""
+    """Raise `InvalidConfig` unless ``target`` is free or an empty directory."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise InvalidConfig(f"{target} is not a directory; the target must be absent or an empty directory")
     if target.is_dir() and any(target.iterdir()):
@@ -109,7 +109,7 @@ def check_target(target: Path) -> None:
 
 @contextmanager
 def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
-    """An empty directory beside ``target``, ours alone; it is gone in the end, whatever happens."""
+    """A locked, empty directory beside ``target``, removed on failure."""
     staging = target.with_name(f".{target.name}.exporting")
     try:
         files.make_directory(staging)
@@ -119,7 +119,7 @@ def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
             raise StorageError(f"another export to {target} is under way") from None
         try:
             check_target(target)
-            for entry in files.scan(staging):  # what a killed export has left
+            for entry in files.scan(staging):  # left by a killed export
                 path = staging / entry.name
                 if entry.is_directory:
                     remove_tree(files, path)
@@ -145,7 +145,7 @@ def _partition(
     progress: Callable[[int], object],
     starts: dict[str, int],
 ) -> Exported:
-    """Copy one; ``starts`` gets where it begins, by its directory, unless that is with its first segment."""
+    """Copy one partition; ``starts`` gets its start if inside its first segment."""
     partition = source.place.partition
     directory = staging / kafka_directory_name(partition)
     for _ in range(_MOST_TRIES):
@@ -162,12 +162,10 @@ def _partition(
 
 
 class _Vanished(Exception):
-    """A segment was removed by the running broker."""
+    """The running broker removed a segment."""
 
 
 class _Copy:
-    """*Not thread-safe.* Copies one partition."""
-
     def __init__(
         self,
         source: Source,
@@ -187,12 +185,12 @@ class _Copy:
         self._left_bytes = 0
         self._transactions = FoundTransactions()
         self.starts_within = False
-        """Whether the log begins within its first segment, as records were deleted."""
+        """Whether the log starts inside its first segment, after records were deleted."""
 
     def run(self) -> Exported:
-        """Raises `_Vanished`, and as `export`."""
+        """Copy the partition. Raises `_Vanished`, and as `export`."""
         place = self._source.place
-        # Before the segments: a broker that runs may delete records meanwhile.
+        # Read before the segments: a running broker may delete records meanwhile.
         listed = segment_list_in(place.path, self._reading)
         segments = segments_in(place.path, self._reading)
         if not segments:
@@ -210,7 +208,7 @@ class _Copy:
         return Exported(self._directory.name, start, self._next_offset, len(segments), size, self._left_bytes)
 
     def _segment(self, segment: SegmentPlace, *, last: bool) -> int:
-        """Copy a segment and make its indexes; returns the bytes that were copied."""
+        """Copy a segment and build its indexes; returns the bytes copied."""
         base = segment.base_offset
         self._check_follows(base, f"{segment.path}")
         self._next_offset = base
@@ -231,7 +229,7 @@ class _Copy:
         return size
 
     def _check(self, segment: SegmentPlace, opened: OpenSegment, indexes: KafkaIndexes, last: bool) -> int:
-        """Check every batch; returns where the last one that is sound ends."""
+        """Check every batch; returns the end of the last sound one."""
         end, fault = 0, ""
         for found in opened.entries():
             if isinstance(found, Damage) or not found.sound:
@@ -245,7 +243,7 @@ class _Copy:
             if found.last_offset - segment.base_offset > MAX_RELATIVE:
                 raise CorruptMessage(f"{where}: offset {found.last_offset} does not fit the segment's index")
             indexes.add(found)
-            if isinstance(found, FoundBatch):  # message sets know no leader epoch
+            if isinstance(found, FoundBatch):  # message sets have no leader epoch
                 self._epochs.add(found.header)
             self._transactions.see(found, opened.file)
             self._next_offset, end = found.next_offset, found.end
@@ -256,13 +254,13 @@ class _Copy:
         return end
 
     def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
-        """One of the last ``most`` offsets up to ``offset`` must be the next."""
+        """Check that the expected offset is among the last ``most`` up to ``offset``."""
         gap = offset - self._next_offset
         if gap < 0 or (gap >= most and not self._may_leave_gap(offset)):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")
 
     def _may_leave_gap(self, offset: int) -> bool:
-        """Whether a cleaner may have taken out what is missing before ``offset``, just now perhaps."""
+        """Whether a cleaner may have removed the offsets before ``offset``, perhaps just now."""
         if self._source.gaps_allowed or offset <= self._cleaned_offset:
             return True
         listed = segment_list_in(self._source.place.path, self._reading)
@@ -297,35 +295,34 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 
 _INTERVAL_BYTES = 4096
-"""Kafka's default of ``index.interval.bytes``."""
+"""Kafka's default ``index.interval.bytes``."""
 
 _OFFSET_ROW = struct.Struct(">ii")
 _TIME_ROW = struct.Struct(">qi")
 
 
 def kafka_directory_name(partition: TopicPartition) -> str:
-    """``my_topic-0``: where Kafka has a partition's files."""
+    """Kafka's directory of a partition, such as ``my_topic-0``."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def kafka_segment_name(base_offset: int, suffix: str = ".log") -> str:
-    """The name of a segment's file, or of the one with ``suffix`` beside it."""
+    """Kafka's name of a segment, or of the file with ``suffix`` beside it."""
     return f"{base_offset:020d}{suffix}"
 
 
 def partition_metadata(topic_id: UUID) -> bytes:
-    """The content of ``partition.metadata``."""
     return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode("ascii")
 
 
 def start_offsets(starts: Mapping[str, int]) -> bytes:
-    """The content of ``log-start-offset-checkpoint``: offsets by topic and number."""
+    """Content of ``log-start-offset-checkpoint``: offsets by topic and number."""
     lines = ["0", str(len(starts)), *(f"{partition} {offset}" for partition, offset in starts.items())]
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
 class KafkaIndexes:
-    """*Not thread-safe.* Both indexes of one segment, made from its entries as Kafka makes them."""
+    """*Not thread-safe.* Builds both indexes of a segment as Kafka does."""
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
@@ -336,7 +333,7 @@ class KafkaIndexes:
         self._bytes_since_row = 0
 
     def add(self, found: CandidateEntry) -> None:
-        """The next entry of the segment; its offsets are at most 2**31 - 1 above the segment's first."""
+        """Add the next entry; its offsets must be at most 2**31 - 1 above the segment's base."""
         if found.max_timestamp > self._largest[0] and found.record_count != 0:
             self._largest = (found.max_timestamp, found.last_offset)
         if self._bytes_since_row > _INTERVAL_BYTES:
@@ -346,7 +343,7 @@ class KafkaIndexes:
         self._bytes_since_row += found.size
 
     def finish(self) -> tuple[bytes, bytes]:
-        """The content of ``.index`` and of ``.timeindex``, once all batches are in."""
+        """Content of ``.index`` and ``.timeindex``."""
         self._add_time()
         return bytes(self._offsets), bytes(self._times)
 
@@ -358,18 +355,18 @@ class KafkaIndexes:
 
 
 class LeaderEpochs:
-    """*Not thread-safe.* At which offset each leader epoch of a log begins."""
+    """*Not thread-safe.* Start offset of each leader epoch of a log."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int]] = []
 
     def add(self, header: BatchHeader) -> None:
-        """The next batch of the log."""
+        """Add the next batch."""
         epoch = header.partition_leader_epoch
         if epoch >= 0 and (not self._rows or epoch > self._rows[-1][0]):
             self._rows.append((epoch, header.base_offset))
 
     def content(self) -> bytes:
-        """The content of ``leader-epoch-checkpoint``."""
+        """Content of ``leader-epoch-checkpoint``."""
         lines = ["0", str(len(self._rows)), *(f"{epoch} {offset}" for epoch, offset in self._rows)]
         return ("\n".join(lines) + "\n").encode("ascii")

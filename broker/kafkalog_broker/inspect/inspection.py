@@ -1,7 +1,7 @@
-"""A data directory without a broker: its partitions and segments, and how each family's are checked.
+"""Finds partitions and segments in a data directory offline, and how to check each log family.
 
-Reads a directory of ours, a copy of one, or one with Apache Kafka's names (``topic-0``, ``<20 digits>.log``).
-`INSPECTIONS` is the offline tools' counterpart of `kafkalog_broker.log.generations`.
+Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``). `INSPECTIONS` is
+the offline counterpart of `kafkalog_broker.log.generations`.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """*Thread-safe: it never changes.* How logs of one family are looked at."""
+    """*Thread-safe: immutable.* How to inspect logs of one family."""
 
     generation: str
-    """The name of the family."""
+    """Family name."""
     entry: str
     an_entry: str
     entries: str
     records: str
-    """What is in them, in words: an entry, several of them, and what these hold."""
+    """Words for an entry, several, and their contents."""
     scan: Scan
     index: Callable[[SegmentPlace, FileSystem], IndexCheck | None]
-    """The check of the indexes beside a segment; None where there are none that we know."""
+    """Check of a segment's indexes; None if there are none of ours."""
     max_relative: int | None
-    """The most that an offset may be above its segment's first."""
+    """Largest offset relative to the segment's base."""
     kafka_reads_it: bool
-    """Whether the Kafka of today reads such logs."""
+    """Whether today's Kafka reads such logs."""
 
 
 INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
@@ -91,13 +91,13 @@ INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
 
 
 def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspection:
-    """How to look at the segments in ``directory``: as its topic's record says, else its
-    ``partition.metadata``, else as those of generation ``otherwise``. The bytes themselves are not asked.
+    """How to inspect the segments in ``directory``, by its topic's record, else ``partition.metadata``, else
+    ``otherwise``; never by the segments' bytes.
 
     Raises:
-        InvalidConfig: there is no generation ``otherwise``.
-        StorageError: ``partition.metadata`` names a generation that is not known here.
-        OSError: the disk refused to read.
+        InvalidConfig: ``otherwise`` is not a generation.
+        StorageError: ``partition.metadata`` names an unknown generation.
+        OSError: the disk failed.
     """
     family_of(otherwise)
     generation = _of_record(directory, files)
@@ -113,7 +113,7 @@ def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspect
 
 
 def _of_record(directory: Path, files: FileSystem) -> str | None:
-    """The generation in the record of the topic, in the data directory above; None where it does not say."""
+    """Generation in the topic's record in the data directory above, or None."""
     directory = directory.absolute()
     place = partition_place(directory)
     if place is None:
@@ -129,10 +129,9 @@ _MENDED = "the broker rebuilds it when it needs it"
 
 
 class IndexCheck:
-    """*Not thread-safe.* Reads both indexes of a segment, and crosses off each row whose batch is seen."""
+    """*Not thread-safe.* Reads a segment's indexes, and ticks off each row whose batch is seen."""
 
     def __init__(self, segment: SegmentPlace, files: FileSystem) -> None:
-        """Raises `OSError` when the disk refuses to read."""
         self._base_offset = segment.base_offset
         offsets, times = segment.path.with_suffix(".index"), segment.path.with_suffix(".timeindex")
         self._read: list[tuple[Path, IndexFile | str | None]] = [
@@ -140,12 +139,12 @@ class IndexCheck:
             (times, _read(times, TIME_COLUMNS, files)),
         ]
         self._positions = _rows(self._read[0][1])
-        """Position in the segment to relative offset, of rows whose batch has not been seen."""
+        """Position to relative offset, for rows whose batch was not seen."""
         self._times = _rows(self._read[1][1])
         """Relative offset to timestamp, likewise."""
 
     def see(self, batch: CandidateEntry) -> None:
-        """A sound batch of the segment."""
+        """Process a sound batch of the segment."""
         position, relative = batch.position, batch.first_offset - self._base_offset
         if self._positions.get(position) == relative:
             del self._positions[position]
@@ -153,10 +152,10 @@ class IndexCheck:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[tuple[Path, str, bool]]:
-        """File, what is wrong with it, whether that is damage; once the segment's ``size`` bytes were seen.
+        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen.
 
-        Unless the logs were closed (``settled``), the ``last`` segment's indexes are those of an earlier
-        stop. Rows that lead to no batch count only in an ``intact`` segment: else the batch was lost.
+        Unless the logs were closed (``settled``), the ``last`` segment's indexes are outdated. Rows without
+        batch count only in an ``intact`` segment, else the batch was lost.
         """
         found = []
         base = self._base_offset
@@ -190,7 +189,7 @@ class IndexCheck:
 
 
 def _read(path: Path, columns: str, files: FileSystem) -> IndexFile | str | None:
-    """What the file holds, why it holds nothing, or None when there is none."""
+    """Content of an index, its error, or None if missing."""
     try:
         return parse_index(read_file(files, path), columns)
     except FileNotFoundError:
@@ -200,7 +199,7 @@ def _read(path: Path, columns: str, files: FileSystem) -> IndexFile | str | None
 
 
 def _rows(content: IndexFile | str | None) -> dict[int, int]:
-    """The second column to the first, which is how a batch finds its row."""
+    """Second column to first, for finding a batch's row."""
     if not isinstance(content, IndexFile):
         return {}
     return dict(zip(content.second, content.first, strict=True))
@@ -219,7 +218,7 @@ _KAFKA_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlace:
-    """A segment's file; ``size`` in bytes when it was looked at."""
+    """A segment file; ``size`` in bytes when found."""
 
     path: Path
     base_offset: int
@@ -227,27 +226,25 @@ class SegmentPlace:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the files beside it are written by this broker, and not by Apache Kafka."""
+        """Whether this broker wrote the files beside it, not Apache Kafka."""
         return self.path.suffix == SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """A partition's directory."""
-
     path: Path
     partition: TopicPartition
 
 
 def segment_place(path: Path) -> SegmentPlace | None:
-    """The segment at ``path``; None when it has no segment's name. Raises `OSError`."""
+    """The segment at ``path``; None if not named as one. Raises `OSError`."""
     named = _SEGMENT.fullmatch(path.name)
     return SegmentPlace(path, int(named[1]), path.stat().st_size) if named else None
 
 
 def segments_in(directory: Path, files: FileSystem) -> list[SegmentPlace]:
-    """The segments of a partition, in the order of their offsets, deleted ones left out. What a cleaner has
-    decided counts as done. Raises `OSError`.
+    """Segments of a partition by offset, without deleted ones and with decided cleanings applied. Raises
+    `OSError`.
     """
     found = []
     entries = files.scan(directory)
@@ -262,14 +259,14 @@ def segments_in(directory: Path, files: FileSystem) -> list[SegmentPlace]:
 
 
 def segment_list_in(directory: Path, files: FileSystem) -> SegmentList | None:
-    """The list of these segments; None when there is none or it is not whole. Raises `OSError`."""
+    """The segment list, with decided cleanings applied; None if missing or damaged. Raises `OSError`."""
     decided = decided_in(files.scan(directory))
     listed = read_segment_list(files, directory)
     return listed if listed is None else with_decided(listed, decided)
 
 
 def partition_place(directory: Path) -> PartitionPlace | None:
-    """The partition whose directory this is, by its name; None when it is none's."""
+    """Partition with this directory name, or None."""
     kafka = _KAFKA_PARTITION.fullmatch(directory.name)
     partition = partition_of(directory.name)
     if partition is None and kafka is not None:
@@ -278,32 +275,26 @@ def partition_place(directory: Path) -> PartitionPlace | None:
 
 
 def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlace]:
-    """The partitions of a data directory, in order of topic and number. Raises `OSError`.
-
-    A directory counts by its name and by what is in it: a segment.
-    """
+    """Partitions of a data directory with at least one segment, sorted. Raises `OSError`."""
     found = []
     for entry in files.scan(data_directory):
-        # What is being deleted has a name that is no partition's.
+        # Directories being deleted are not named like partitions.
         place = partition_place(data_directory / entry.name) if entry.is_directory else None
-        with suppress(FileNotFoundError):  # its deletion has just begun
+        with suppress(FileNotFoundError):  # being deleted
             if place is not None and segments_in(place.path, files):
                 found.append(place)
     return sorted(found, key=lambda place: place.partition)
 
 
 def is_data_directory(path: Path) -> bool:
-    """Whether a directory holds partitions, and not the segments of one."""
+    """Whether a directory holds partitions rather than segments."""
     names = (TOPICS_DIRECTORY, META_NAME, CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME)
     return any((path / name).exists() for name in names)
 
 
 def kind_of(path: Path, files: FileSystem) -> str:
-    """What ``path`` is: "data", "partition", "segment" or "index".
-
-    Raises:
-        InvalidConfig: it is none of them; the text says what was looked for.
-        OSError: it cannot be read.
+    """Kind of ``path``: "data", "partition", "segment" or "index". Raises `InvalidConfig`: none of them;
+    `OSError`.
     """
     if not path.exists():
         raise InvalidConfig(f"{path}: no such file or directory")

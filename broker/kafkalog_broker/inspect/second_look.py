@@ -1,8 +1,7 @@
-"""Tells damage from what a broker was changing while it was looked at.
+"""Distinguishes damage from changes by a running broker.
 
-`verify-log` takes no lock, so a broker may roll a segment, save an index, delete or clean segments between
-two reads, and what was read then does not fit together. What seems damaged is therefore looked at again
-while the files change, and counts if it is found twice.
+`verify-log` takes no lock, so between two reads a broker may roll, index, delete or clean segments, and the
+reads do not match. Apparent damage is therefore checked again while files change, and counts if found twice.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from pyspark_kafkalog.clock import Clock
 T = TypeVar("T")
 
 _MOST_LOOKS = 5
-"""Two are enough unless the second one finds new damage."""
+"""Two suffice unless the second finds new damage."""
 _PAUSE_SECONDS = 1.0
-"""Before a running broker's files are looked at again: it has then finished what it was writing."""
+"""Pause beside a running broker, to let it finish writing."""
 
 
 def look_again(
@@ -31,10 +30,9 @@ def look_again(
     data_directory: Path,
     clock: Clock,
 ) -> T:
-    """What ``look`` returns once its ``damage`` is certain: there is none, no file has changed meanwhile, or
-    the look before found it too.
+    """Result of ``look`` once its ``damage`` is certain: none, no file changed, or found twice in a row.
 
-    ``state`` changes whenever the files do. ``data_directory`` is the one whose broker may be writing.
+    ``state`` changes whenever the files do. ``data_directory``: where a broker may be writing.
     """
     before = state()
     found = look()
@@ -55,7 +53,7 @@ def look_again(
 
 
 def files_in(directory: Path, files: FileSystem) -> frozenset[DirectoryEntry]:
-    """Names, sizes and times of what is in a directory; empty if it is missing. Raises `OSError`."""
+    """Names, sizes and times of a directory's entries; empty if missing. Raises `OSError`."""
     try:
         return frozenset(files.scan(directory))
     except FileNotFoundError:
@@ -63,7 +61,7 @@ def files_in(directory: Path, files: FileSystem) -> frozenset[DirectoryEntry]:
 
 
 def _is_served(data_directory: Path) -> bool:
-    """Whether a broker of this machine seems to hold the directory; trying its lock could stop a start."""
+    """Whether a local broker seems to run on the directory. Trying its lock could fail a broker's start."""
     try:
         holder = holder_of(data_directory / LOCK_NAME)
     except OSError:

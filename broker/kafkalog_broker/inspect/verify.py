@@ -1,7 +1,7 @@
-"""Checks logs offline: every byte of every segment, the files beside it, and what the data directory says.
+"""Checks logs offline: every byte of every segment, the files beside it, and the data directory's notes.
 
-Damage is what has lost records, or will mislead a broker or a reader. What a broker mends by itself when it
-starts or when it needs it, above all the torn end after a crash, is a note.
+Damage has lost records, or will mislead a broker or reader. What a broker repairs by itself, such as the torn
+end after a crash, is a note.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 _BAD_CHECKSUM = "wrong checksum"
 
 Progress = Callable[[int], object]
-"""Called with the bytes that were looked at since the last call."""
+"""Called with the bytes checked since the last call."""
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The report on one log; ``record_count`` is None unless compressed entries were opened."""
+    """Report on one log; ``record_count`` is None if compressed entries were not opened."""
 
     name: str
     inspection: Inspection
@@ -71,9 +71,9 @@ def verify_partition(
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition; with ``deep`` each entry is also decompressed and parsed.
+    """Check every segment of a partition; ``deep`` also decompresses and parses each entry.
 
-    A broker may be writing to it: damage is looked at again, with what ``expect`` then says of the log.
+    Beside a running broker apparent damage is checked again, with the facts that ``expect`` then returns.
     """
 
     def check(expected: Expected, progress: Progress) -> PartitionReport:
@@ -109,7 +109,7 @@ def verify_file(
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check one segment alone, as `verify_partition`; ``last`` when none follows it. Raises `OSError`."""
+    """Check one segment as `verify_partition`; ``last`` if none follows. Raises `OSError`."""
     directory = segment.path.parent
 
     def check(expected: Expected, progress: Progress) -> PartitionReport:
@@ -130,7 +130,7 @@ def _checked_again(
     progress: Progress,
     clock: Clock,
 ) -> PartitionReport:
-    """What ``check`` reports once it does not change any more; only its first look makes progress."""
+    """The stable result of ``check``; only its first run reports progress."""
     newest, looks = expected, 0
 
     def state() -> tuple[object, Expected]:
@@ -150,7 +150,7 @@ def _checked_again(
 
 
 class _Check:
-    """*Not thread-safe.* Goes through the segments of one log in order, and writes its report."""
+    """*Not thread-safe.* Checks a log's segments in order and writes its report."""
 
     def __init__(
         self, files: FileSystem, expected: Expected, report: PartitionReport, deep: bool, progress: Progress
@@ -169,11 +169,10 @@ class _Check:
         self._transactions = FoundTransactions()
 
     def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
-        """Add to the report."""
         self.report.findings.append(Finding(path, position, what, damage))
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
-        """The list of segments, and with it below which offset gaps are legal, and where the log begins."""
+        """Read the segment list, with the cleaned and start offsets."""
         listed = segment_list_in(directory, self._files)
         if listed is not None:
             self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
@@ -186,12 +185,12 @@ class _Check:
         return listed
 
     def against_list(self, directory: Path) -> list[SegmentPlace]:
-        """Compare the segments with their list; returns those that belong to the log."""
+        """Compare the segments with their list; returns the log's."""
         listed, segments = None, segments_in(directory, self._files)
         path, present = directory / SEGMENT_LIST_NAME, False
-        # Twice: a broker may delete a segment between the two looks, but it replaces the list then.
+        # Twice: a broker may delete a segment in between, but replaces the list first.
         for _ in range(2):
-            present = path.exists()  # before it is read: a broker may begin it meanwhile
+            present = path.exists()  # before reading: a broker may create it meanwhile
             listed = self.read_list(directory, segments)
             segments = segments_in(directory, self._files)
             if listed is None:
@@ -225,7 +224,7 @@ class _Check:
     def segment(
         self, segment: SegmentPlace, *, first: bool, last: bool, end_offset: int = LAST_OFFSET
     ) -> None:
-        """Check one segment and the indexes beside it; nothing in it can be at ``end_offset`` or above."""
+        """Check a segment, whose offsets must be below ``end_offset``, and its indexes."""
         report = self.report
         if first:
             self._next_offset = segment.base_offset
@@ -258,8 +257,8 @@ class _Check:
             self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
 
     def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
-        """Compare the file of aborted transactions with the markers in the segment. It may have more rows: of
-        transactions whose records were deleted.
+        """Compare the aborted transaction file with the markers in the segment. Extra rows are allowed: their
+        records may be deleted.
         """
         path = segment.path.with_suffix(ABORTED_SUFFIX)
         mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
@@ -284,7 +283,7 @@ class _Check:
             )  # fmt: skip
 
     def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
-        """Compare with what the stop has noted, and with what was forced to the disk."""
+        """Compare with the clean stop's state and the durable end."""
         state, end_offset = self._expected.clean_state, self._expected.end_offset
         if segments and self._damaged(segments[-1]):
             return
@@ -307,7 +306,7 @@ class _Check:
             )  # fmt: skip
 
     def _pass_missing(self) -> None:
-        """Go on after what is known to be missing here."""
+        """Skip offsets known to be missing here."""
         for missing in self._missing:
             if missing.first <= self._next_offset < missing.end:
                 self._next_offset = missing.end
@@ -316,7 +315,7 @@ class _Check:
         return any(finding.path == segment.path for finding in self.report.findings)
 
     def _walk(self, opened: OpenSegment, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
-        """Check the entries; returns the size of what was checked."""
+        """Check the entries; returns the size checked."""
         file, position = opened.file, 0
         while True:
             broken: list[tuple[int, str]] = []
@@ -332,7 +331,7 @@ class _Check:
                 if index is not None:
                     index.see(found)
                 position = found.end
-            # A broker may append to it just now: then the rest of what seemed cut short has arrived.
+            # If a broker is appending, the rest of the truncated entry may have arrived.
             if not (broken and last and opened.has_grown()):
                 break
         if broken:
@@ -357,7 +356,7 @@ class _Check:
         report.record_count = None if total is None or count is None else total + count
 
     def _place(self, segment: SegmentPlace, found: CandidateEntry, first: int) -> None:
-        """Check the offset of an entry, which begins at ``first``: no checksum covers it."""
+        """Check an entry's offset, which no checksum covers; ``first`` is its first one."""
         look, gap = self.report.inspection, first - self._next_offset
         most = look.max_relative
         too_far = most is not None and found.last_offset - segment.base_offset > most
@@ -376,14 +375,14 @@ class _Check:
         elif gap and found.first_offset >= self._cleaned_offset:
             self.find(segment.path, found.position, _missing(self._next_offset, first))
         if too_far or beyond or first < segment.base_offset:
-            # The offset is wrong: the next ones go on as if it were right.
+            # The offset is wrong: continue as if it were right.
             self._next_offset += found.next_offset - first
         else:
             self._next_offset = found.next_offset
 
     def _first_offset(self, found: CandidateEntry, file: File) -> int:
-        """Where an entry begins. A compressed set of v0 or v1 must be opened for that; where it cannot be, it
-        counts as following the one before if it can have that many messages.
+        """First offset of an entry. A compressed v0 or v1 set must be opened for it; if it cannot be, assume
+        that it follows the previous entry, if it can hold that many messages.
         """
         first = found.first_offset
         if not found.first_is_known:
@@ -397,7 +396,7 @@ class _Check:
     def _lost(
         self, segment: SegmentPlace, broken: list[tuple[int, str]], found: CandidateEntry, file: File
     ) -> None:
-        """Damage in the middle: a sound entry follows it."""
+        """Report damage before a sound entry."""
         for position, fault in broken[:-1]:
             self.find(segment.path, position, fault)
         position, fault = broken[-1]
@@ -410,12 +409,12 @@ class _Check:
         self._next_offset = max(self._next_offset, first)
 
     def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
-        """No sound entry follows in this file: what a crash does to an end, or damage."""
+        """Report damage up to the file's end: a crash's torn tail, or real damage."""
         position, fault = broken[0]
         what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
         expected = self._expected
-        # An entry that is there to its last byte was once written whole: it may have lost pages only where it
-        # was not yet forced to the disk, and only the data directory says how far that goes.
+        # A complete entry with a bad checksum was written whole: it can have lost pages only if it was
+        # not durable, which only the data directory knows.
         whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
         if not last:
             self.find(segment.path, position, f"{what}; segments follow")
@@ -446,7 +445,7 @@ class _Check:
         )
 
     def _wrong_name(self, segment: SegmentPlace) -> None:
-        """The segment is not named by the offset that follows the one before it."""
+        """Report a segment whose name does not follow the previous one."""
         explained, self._gap_explained = self._gap_explained, False
         if segment.base_offset < self._next_offset:
             self.find(

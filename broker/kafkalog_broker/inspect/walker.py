@@ -1,4 +1,4 @@
-"""The walk through a segment that verify, dump and export share, and the transactions found on the way."""
+"""Walks a segment for verify, dump and export, and tracks its transactions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, marke
 
 
 class OpenSegment:
-    """*Not thread-safe.* A segment's file while its entries are read; a context manager that closes it."""
+    """*Not thread-safe.* An open segment file; a context manager."""
 
     def __init__(self, file: File, place: SegmentPlace, inspection: Inspection) -> None:
         self.file = file
         self.size = os.fstat(file.fileno()).st_size
-        """In bytes, when it was looked at last: a broker may be appending."""
+        """Bytes, when last checked: a broker may be appending."""
         self._base_offset = place.base_offset
         self._scan = inspection.scan
 
@@ -31,19 +31,19 @@ class OpenSegment:
         self.file.close()
 
     def entries(self, start: int = 0) -> Iterator[CandidateEntry | Damage]:
-        """What is in bytes ``[start, size)``, in order and without gaps: entries by their headers, sound or
-        not, and places without any. Raises `OSError`: the disk refused to read.
+        """Entries, sound or not, and damage in bytes ``[start, size)``, in order and without gaps. Raises
+        `OSError`.
         """
         return self._scan(self.file, self.size, self._base_offset, start=start)
 
     def has_grown(self) -> bool:
-        """Whether the file is longer than ``size``, which is then corrected."""
+        """Whether the file is longer than ``size``, which is then updated."""
         before, self.size = self.size, max(self.size, os.fstat(self.file.fileno()).st_size)
         return self.size > before
 
 
 def open_segment(files: FileSystem, place: SegmentPlace, inspection: Inspection) -> OpenSegment:
-    """Raises `FileNotFoundError`: it was removed, and another `OSError` when the disk refuses."""
+    """Open a segment. Raises `OSError`; `FileNotFoundError`: it was removed."""
     return OpenSegment(files.open(place.path), place, inspection)
 
 
@@ -51,18 +51,18 @@ _NEVER = 1 << 62
 
 
 class FoundTransactions:
-    """*Not thread-safe.* Follows the batches of a log; ``aborted`` are those of the segment at hand."""
+    """*Not thread-safe.* Follows a log's batches; ``aborted`` are the current segment's."""
 
     def __init__(self) -> None:
         self._state = ProducerState(_NEVER)
         self.aborted: list[AbortedTransaction] = []
 
     def begin_segment(self) -> None:
-        """The batches that follow are of the next segment."""
+        """Start the next segment."""
         self.aborted = []
 
     def see(self, found: CandidateEntry, file: File) -> None:
-        """The next sound entry. Raises `CorruptMessage`: a control batch that cannot be read."""
+        """Process the next sound entry. Raises `CorruptMessage`: an unreadable control batch."""
         if not isinstance(found, FoundBatch) or found.header.producer_id < 0:
             return
         header = found.header

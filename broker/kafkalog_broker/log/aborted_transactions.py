@@ -1,13 +1,13 @@
-"""The aborted transactions of a segment, for readers of committed data: ``<segment>.txnindex``.
+"""Aborted transactions of a segment, for `read_committed` readers: ``<segment>.txnindex``.
 
-One row for each transaction whose abort marker is in the segment, in the markers' order::
+One row for each abort marker in the segment, in order::
 
     version:2 = 0  producer_id:8  first_offset:8  marker_offset:8  stable_offset:8
 
 ``stable_offset`` is the log's last stable offset after the marker. Source: Kafka 3.9 ``AbortedTxn``,
-``TransactionIndex``. The file is there only where there are rows, and is written when its segment is full or
-the log is closed, before the producers' snapshot: the rows of everything below a snapshot's offset are in the
-files, and the others come from the log itself.
+``TransactionIndex``. The file exists only if there are rows. It is written when its segment is full or the
+log is closed, before the producer snapshot: rows below a snapshot's offset are in the files, later ones come
+from the log.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction in one partition: its first offset, that of its marker, and the last stable
-    offset after it.
-    """
+    """First offset and marker offset of an aborted transaction, and the last stable offset after it."""
 
     producer_id: int
     first_offset: int
@@ -39,30 +37,24 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedIndex:
-    """The rows of one segment. *Changed under the log's lock*; readers take none, as rows are only added."""
+    """Rows of one segment. *Changed under the log's lock*; readers need none, as rows are only added."""
 
     def __init__(self, segment: Path, files: FileSystem, *, is_new: bool) -> None:
-        """``is_new``: the segment is empty, and so is this."""
         self.path = segment.with_suffix(ABORTED_SUFFIX)
         self._files = files
         self._rows: list[AbortedTransaction] | None = [] if is_new else None
         self._unsaved = False
 
     def rows(self) -> list[AbortedTransaction]:
-        """All rows, which the caller does not change.
-
-        Raises:
-            CorruptMessage: the file is not what was written.
-            OSError: the disk refused.
-        """
+        """All rows; do not modify. Raises `CorruptMessage`: the file is damaged; `OSError`."""
         rows = self._rows
         if rows is None:
             rows = self._rows = self._load()
         return rows
 
     def touching(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that end at ``offset`` or later and begin before ``end_offset``; and whether no later segment
-        can have any. Raises as `rows`.
+        """Rows that overlap ``[offset, end_offset)``; and whether no later segment can have any. Raises as
+        `rows`.
         """
         rows, found = self.rows(), []
         for number in range(bisect_left(rows, offset, key=lambda row: row.marker_offset), len(rows)):
@@ -74,12 +66,12 @@ class AbortedIndex:
         return found, False
 
     def add(self, row: AbortedTransaction) -> None:
-        """A marker was appended to the segment. Raises as `rows`."""
+        """Add an appended marker's row. Raises as `rows`."""
         self.rows().append(row)
         self._unsaved = True
 
     def replace(self, offset: int, rows: Iterable[AbortedTransaction]) -> None:
-        """From ``offset`` on there are these markers: the log itself was read. Raises `OSError`."""
+        """Replace the rows from ``offset`` on by those read from the log. Raises `OSError`."""
         try:
             before = self.rows()
         except CorruptMessage:
@@ -92,14 +84,14 @@ class AbortedIndex:
         self._rows = kept
 
     def save(self) -> None:
-        """Put the rows on the disk, unless they are there. Raises `OSError`."""
+        """Save the rows if they changed. Raises `OSError`."""
         rows = self._rows
         if self._unsaved and rows is not None:
             replace_file(self._files, self.path, aborted_bytes(rows), durable=True)
             self._unsaved = False
 
     def unload(self) -> None:
-        """Let the rows leave memory, unless they are nowhere else."""
+        """Drop the rows from memory if they are saved."""
         if not self._unsaved:
             self._rows = None
 
@@ -112,12 +104,12 @@ class AbortedIndex:
 
 
 def aborted_bytes(rows: Iterable[AbortedTransaction]) -> bytes:
-    """The content of the file with these rows."""
+    """The rows as file content."""
     return b"".join(_ROW.pack(_VERSION, *row) for row in rows)
 
 
 def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
-    """The rows in a file's ``data``. Raises `CorruptMessage`: it is cut, or a row cannot be."""
+    """Rows in a file's ``data``. Raises `CorruptMessage`: truncated, or an invalid row."""
     if len(data) % _ROW.size:
         raise CorruptMessage(f"{path}: {len(data)} bytes are not whole rows of {_ROW.size}")
     rows: list[AbortedTransaction] = []
@@ -132,8 +124,8 @@ def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
 
 
 def aborted_in(indexes: Iterable[AbortedIndex], offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions that touch offsets ``[offset, end_offset)``, in the order of their markers, by
-    the ``indexes`` of all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
+    """Aborted transactions that overlap offsets ``[offset, end_offset)``, in marker order. ``indexes`` are
+    those of all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
     """
     aborted: list[AbortedTransaction] = []
     for index in indexes:

@@ -1,4 +1,4 @@
-"""Timestamps in batches that had to be opened, kept so that each batch is opened once."""
+"""Caches timestamps of decompressed batches, so that each is opened once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 
 KEPT_ROWS = 1 << 20
-"""Rows of all batches together, 16 bytes each."""
+"""Limit for all batches together, 16 bytes each."""
 
 
 class Rises:
-    """*Thread-safe: it never changes.* Where in a batch the largest time so far rises, and to what."""
+    """*Thread-safe: immutable.* Offsets in a batch where the largest time so far rises."""
 
     __slots__ = ("_offsets", "_times")
 
@@ -25,17 +25,17 @@ class Rises:
         return len(self._times)
 
     def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """Time in ms and offset of the first record with this time or a later one; None without any."""
+        """Time in ms and offset of the first record at or after ``timestamp``, or None."""
         place = bisect_left(self._times, timestamp)
         return (self._times[place], self._offsets[place]) if place < len(self._times) else None
 
     def newest(self) -> tuple[int, int] | None:
-        """The largest time in ms and the offset of the first record that has it; None without any."""
+        """Largest time in ms and the first offset that has it, or None."""
         return (self._times[-1], self._offsets[-1]) if self._times else None
 
 
 def rises_of(records: Iterable[tuple[int, int]]) -> Rises:
-    """Where the largest time so far rises among a batch's ``records``: (time, offset) each."""
+    """Compute `Rises` from (time, offset) pairs."""
     times, offsets = array("q"), array("q")
     for time, offset in records:
         if not times or time > times[-1]:
@@ -45,7 +45,7 @@ def rises_of(records: Iterable[tuple[int, int]]) -> Rises:
 
 
 class BatchTimes:
-    """*Thread-safe: ``_lock`` guards it.* The rises of the batches that were opened last."""
+    """*Thread-safe: guarded by ``_lock``.* LRU cache of `Rises` by batch."""
 
     def __init__(self, max_rows: int = KEPT_ROWS) -> None:
         self._max_rows = max_rows
@@ -54,7 +54,7 @@ class BatchTimes:
         self._lock = threading.Lock()
 
     def get(self, batch: Hashable) -> Rises | None:
-        """Those of ``batch``; None where they are not known."""
+        """The rises of ``batch`` if cached."""
         with self._lock:
             found = self._kept.get(batch)
             if found is not None:
@@ -62,7 +62,7 @@ class BatchTimes:
             return found
 
     def keep(self, batch: Hashable, rises: Rises) -> None:
-        """Have `get` find them, unless they alone are too many. What was asked for longest ago makes room."""
+        """Cache the rises of ``batch`` unless too large; evicts the least recently used."""
         size = 1 + len(rises)
         with self._lock:
             if size > self._max_rows or batch in self._kept:

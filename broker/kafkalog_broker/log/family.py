@@ -1,8 +1,7 @@
-"""What the logs of one family do in their own way (`LogFamily`), what is said of an append, and what all logs
-share (`LogTools`).
+"""Interface between a log and its family's code (`LogFamily`), and shared tools (`LogTools`).
 
-Two families: 0.7, whose offsets count bytes, and 0.8 onwards, whose offsets count records. The tables
-themselves are in `generations`. Code that has a log asks its table, and never which generation it has.
+Two families: 0.7, whose offsets count bytes, and 0.8 and later, whose offsets count records; the tables are
+in `generations`. Other code asks the log's table and never checks the generation.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_DECOMPRESSED_BYTES = 32 << 20
-"""One batch, when it must be opened to answer for a timestamp, or to be let in at all: 32 times what
-``max.message.bytes`` lets in by default, and still little memory for the broker."""
+"""Limit when a batch is opened for a timestamp look-up or a check: 32 times the default
+``max.message.bytes``.
+"""
 
 
 class AppendResult(NamedTuple):
     """Where an append went.
 
-    ``log_append_time_ms`` is -1 where records keep their producer's time. A ``duplicate`` was appended by
-    an earlier request, and the offsets are those it got then; it adds no ``record_count``.
-    ``converted_count`` of the records were rewritten, into ``converted_bytes``: in the topic's format, or
-    because compressed sets of v0 and v1 hold offsets. Unless ``stable`` a transaction keeps them from those
-    who read committed data.
+    ``log_append_time_ms`` is -1 if records keep their producer's time. ``duplicate``: an earlier request
+    appended it at these offsets; ``record_count`` is then 0. ``converted_count`` records were rewritten into
+    ``converted_bytes``: to the topic's format, or to number compressed v0 and v1 sets. Unless ``stable``, an
+    open transaction hides them from `read_committed` readers.
     """
 
     base_offset: int
@@ -50,19 +49,19 @@ class AppendResult(NamedTuple):
 
 
 class Unnumbered(NamedTuple):
-    """What a compressed set of v0 or v1 holds, decompressed; with its offsets it may be ``largest`` bytes."""
+    """Decompressed content of a v0 or v1 set; its numbered form may have up to ``largest`` bytes."""
 
     block: memoryview
     largest: int
 
 
 class CheckedBatch(NamedTuple):
-    """What is left to know of a batch that may be appended; ``header`` only where a producer is named.
+    """A batch that may be appended; ``header`` only if it names a producer.
 
-    ``offset_count`` offsets go to it: one for each record, or in a log of 0.7 one for each byte. The offset
-    that names it is ``named_delta`` above the first: a compressed set of v0 or v1 is named by its last one.
-    ``rewritten``: its records are encoded again. ``inner`` is set where that must wait for the offsets, which
-    are inside what is compressed.
+    ``offset_count``: offsets it takes, one per record, or in 0.7 one per byte. ``named_delta``: from its
+    first offset to the one that names it (the last one, for compressed v0 and v1 sets). ``rewritten``: its
+    records are encoded again. ``inner``: set if that must wait for the offsets, which are inside the
+    compressed data.
     """
 
     size: int
@@ -77,13 +76,13 @@ class CheckedBatch(NamedTuple):
 
 
 def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
-    """How many records of ``batches`` were encoded again, and the bytes of their batches."""
+    """Number of records encoded again, and their batches' bytes."""
     again = [batch for batch in batches if batch.rewritten]
     return sum(batch.record_count for batch in again), sum(batch.size for batch in again)
 
 
 class KnownProducer(NamedTuple):
-    """What a log knows of a producer; -1 for no sequence, and where no transaction of it is open."""
+    """State of one producer; -1 for no sequence and no open transaction."""
 
     producer_id: int
     epoch: int
@@ -93,8 +92,8 @@ class KnownProducer(NamedTuple):
 
 
 class NewestBatch(NamedTuple):
-    """What a cleaner must leave of a producer: its last batch of data, which ends at ``last_offset``; None
-    where the log has none of its ``epoch``: then the marker of that epoch.
+    """What a cleaner must keep of a producer: its last data batch, ending at ``last_offset``; if None, the
+    marker of ``epoch``.
     """
 
     last_offset: int | None
@@ -105,56 +104,54 @@ Checked = tuple[memoryview, list[CheckedBatch]]
 
 
 class TakesLong(Exception):
-    """What was to be appended at once would take more than some ms; nothing was appended."""
+    """An ``at_once`` append would take more than a few ms; nothing was appended."""
 
 
 class Check(Protocol):
-    """Looks at everything in an append before any of it is written; pure."""
+    """Checks a whole append before any of it is written; pure."""
 
     def __call__(
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
     ) -> Checked:
-        """What may be appended: the data itself, in 0.7 without an entry that is cut at its end, or what was
-        made of it because the topic wants another format; and its batches. A `KafkaError` refuses all of it.
+        """Return the data to append, possibly converted or cut to whole entries, and its batches.
 
-        ``internal`` is for what the broker itself appends. ``at_once`` raises `TakesLong` rather than take
-        more than some ms.
+        ``internal``: the broker's own append. ``at_once``: raise `TakesLong` instead of taking more than a
+        few ms. Raises `KafkaError` to refuse all of it.
         """
 
 
 Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
-"""Gives offsets from the third argument on, and the log append time if there is one.
+"""Assigns offsets from the third argument on, and the log append time if given.
 
-Writes them into the data where the format has them. Returns the data, rewritten where it has offsets that are
-compressed, and the batches with the sizes and times that they then have. `MessageTooLarge`: what was
-rewritten is larger than ``max.message.bytes``.
+Returns the data, numbered in place or rewritten if its offsets are compressed, and the batches with resulting
+sizes and times. Raises `MessageTooLarge`: rewritten data exceeds ``max.message.bytes``.
 """
 
 
 class Producers(Protocol):
-    """What a log knows of those who write to it. Called under the log's lock."""
+    """A log's producer state. Called under the log's lock."""
 
     loaded: bool
-    """Whether `restore` and `replay` are done; set by the log."""
+    """Set by the log after `restore` and `replay`."""
 
     @property
     def first_open(self) -> int | None:
-        """The smallest first offset of an open transaction; None when none is open."""
+        """Lowest first offset of an open transaction, or None."""
         ...
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Raises `InvalidProducerEpoch`: the producer has written with a later epoch."""
+        """Raise `InvalidProducerEpoch` if the producer has written with a later epoch."""
 
     def known(self) -> list[KnownProducer]:
         """All producers, by id."""
         ...
 
     def newest(self) -> dict[int, NewestBatch]:
-        """The last batch of each, by id."""
+        """Last batch of each producer, by id."""
         ...
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
-        """First and last offset of the batch that is repeated; None when all are new."""
+        """Offsets of the earlier batch that is repeated; None if all are new."""
         ...
 
     def record(
@@ -164,68 +161,70 @@ class Producers(Protocol):
         now_ms: int,
         marker: ControlType | None = None,
     ) -> AbortedTransaction | None:
-        """The batches were appended from ``base_offset`` on; a ``marker`` is alone. What it aborts."""
+        """Record batches appended from ``base_offset``; a ``marker`` is alone. Returns the transaction it
+        aborts.
+        """
         ...
 
     def forget_before(self, now_ms: int) -> None:
-        """Forget those who have been silent for too long."""
+        """Forget producers that expired."""
         ...
 
     def restore(self, end_offset: int) -> int:
-        """Take over what was saved for a log that ends at ``end_offset``; the offset from which `replay` must
-        go on. Raises `OSError`.
+        """Load the saved state of a log ending at ``end_offset``; returns the offset to `replay` from.
+        Raises `OSError`.
         """
         ...
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
-        """Learn from frames of the log, each with its first bytes; what their markers abort.
+        """Learn from frames and their first bytes; returns the transactions that markers abort.
         Raises as ``heads``.
         """
         ...
 
     def save(self, end_offset: int) -> None:
-        """Note what is known of everything before ``end_offset``."""
+        """Save the state before ``end_offset``."""
         ...
 
 
 SchemeFactory = Callable[[int, Path, int, OpenFiles], OffsetScheme]
-"""Base offset, segment file, index interval in bytes, and where to read and write."""
+"""Arguments: base offset, segment file, index interval in bytes, open files."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFamily:
-    """*Thread-safe: it never changes.* The table of one family."""
+    """*Thread-safe: immutable.* The table of one family."""
 
     generation: str
-    """Its name, as it is kept on the disk: that of the first generation of the family."""
+    """Name used on disk: the family's first generation."""
     format: MessageFormat
     scan: Scan
-    """Walks a segment that may be damaged."""
+    """Walks a possibly damaged segment."""
     scheme: SchemeFactory
     takes_long: Callable[[memoryview, LogConfig], bool]
-    """Whether it takes more than some ms to check and number so much."""
+    """Whether checking and numbering may take more than a few ms."""
     check: Check
     number: Number
-    """What it returns may be numbered once more, from another offset on."""
+    """The result may be numbered again, from another offset."""
     producers: Callable[[Path, FileSystem, int], Producers]
-    """For a log's directory; forgets a producer so many ms after its last append."""
+    """Arguments: log directory, file system, expiration in ms."""
     readable_end: Callable[[int, int], int]
-    """Of the log's end and of the end of what is known to be on the disk, the one that readers see."""
+    """The end that readers see, from the log's end and its flushed end."""
     is_full: Callable[[int, int, int], bool]
-    """Of a segment's bytes, of those to come and of ``segment.bytes``: whether it takes no more."""
+    """Whether a segment is full, from its size, the bytes to come and ``segment.bytes``."""
     check_name: Callable[[str, Iterable[str]], None]
-    """Refuses, with `InvalidTopic`, a name that a topic cannot have next to those others."""
+    """Raises `InvalidTopic` if a topic cannot have this name next to the others."""
 
 
 LOADED_INDEX_BYTES = 32 << 20
-"""Memory for the indexes of full segments; those of one of 1 GiB take 2 to 5 MiB."""
+"""Memory for the indexes of full segments; a 1 GiB segment's take 2 to 5 MiB."""
 
 Grown = Callable[[TopicPartition, int], object]
 
 
 @dataclass(frozen=True, slots=True)
 class LogTools:
-    """The disk and its open files, the time, the family's table, and the indexes that are in memory."""
+    """Disk, open files, clock, family table and caches of a log."""
 
     files: FileSystem
     pool: OpenFiles
@@ -233,10 +232,10 @@ class LogTools:
     family: LogFamily
     schemes: LoadedSchemes
     flushed: Callable[[float], object]
-    """Called with the seconds that each flush took."""
+    """Called with the seconds of each flush."""
     times: BatchTimes
-    """What is known of batches that were opened for their times."""
+    """Cached times of opened batches."""
     producer_expiration_ms: int
-    """So long after its last append a producer is forgotten."""
+    """A producer is forgotten this long after its last append."""
     grown: Grown
-    """Called with a log and the bytes that a flush made readable."""
+    """Called with a partition and the bytes that a flush made readable."""

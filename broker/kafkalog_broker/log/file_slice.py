@@ -1,5 +1,5 @@
-"""Entries on their way to a socket: a part of a segment file, which goes there from the page cache without
-passing through Python, or bytes in memory that were made for an answer.
+"""Entries on their way to a socket: part of a segment file, sent from the page cache without passing through
+Python, or converted bytes in memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pyspark_kafkalog.formats.batch import MAGIC
 class FileSlice:
     """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
 
-    Keeps its file open until it is closed or collected, also when the segment's name is long gone.
-    ``len()`` is the whole size, however much of it has been sent. ``formats`` are those of its segment.
-    ``aborted`` are the transactions that a reader of committed data must leave out, in their markers' order.
+    Keeps its file open until closed or collected, even after the segment is deleted. ``len()`` is the whole
+    size, however much has been sent. ``aborted``: transactions that `read_committed` readers must skip, in
+    marker order.
     """
 
     __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
@@ -32,7 +32,7 @@ class FileSlice:
         size: int,
         formats: KnownFormats | None = None,
     ) -> None:
-        """Takes over one lease of ``file``; an empty slice has none."""
+        """Takes over one lease of ``file``; ``formats`` are its segment's."""
         self._pool = pool
         self._file = file
         self._sent = 0
@@ -43,7 +43,6 @@ class FileSlice:
 
     @classmethod
     def empty(cls) -> FileSlice:
-        """A slice of nothing, which holds nothing."""
         return cls(None, None, 0, 0)
 
     def __len__(self) -> int:
@@ -53,7 +52,7 @@ class FileSlice:
         self.close()
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now. True once the slice is finished.
+        """Send what the socket takes now. True once finished.
 
         Raises:
             EOFError: the file became shorter than the slice.
@@ -75,7 +74,7 @@ class FileSlice:
         return True
 
     def read(self) -> bytes:
-        """All bytes of the slice. Raises `EOFError`: the file became shorter than the slice."""
+        """All bytes of the slice. Raises `EOFError`: the file became too short."""
         if self.size == 0:
             return b""
         file = self._held()
@@ -85,7 +84,7 @@ class FileSlice:
         return data
 
     def read_into(self, buffer: memoryview) -> int:
-        """Put the next bytes into ``buffer``, in place of sending them; 0 at the end. Raises as `send_to`."""
+        """Read the next bytes instead of sending them; 0 at the end. Raises as `send_to`."""
         room = min(len(buffer), self.size - self._sent)
         if not room:
             return 0
@@ -97,31 +96,31 @@ class FileSlice:
         return count
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``position`` of the slice on, fewer at its end. Raises `OSError`."""
+        """Up to ``size`` bytes from slice position ``position``. Raises `OSError`."""
         size = min(size, self.size - position)
         return self._held().file.read_at(self.position + position, size) if size > 0 else b""
 
     @property
     def path(self) -> Path | None:
-        """The file that it keeps open; None where it is empty or closed."""
+        """The open file; None if empty or closed."""
         return None if self._file is None else self._file.path
 
     @property
     def newest_magic(self) -> int | None:
-        """No entry in it is of a later format than this; None where that is not known."""
+        """Upper bound of its entries' formats; None if unknown."""
         return None if self._formats is None else self._formats.newest_before(self.position + self.size)
 
     def learn(self, magic: int, size: int) -> None:
-        """No entry in its first ``size`` bytes is of a later format than ``magic``."""
+        """Record that entries in its first ``size`` bytes are of formats up to ``magic``."""
         if self._formats is not None:
             self._formats.learn(magic, self.position, self.position + size)
 
     def cut(self, size: int) -> None:
-        """Keep the first ``size`` bytes only; nothing has been sent yet."""
+        """Keep only the first ``size`` bytes; call before sending."""
         self.size = min(self.size, size)
 
     def close(self) -> None:
-        """Let go of the file; may be called again."""
+        """Release the file; may be repeated."""
         file, self._file = self._file, None
         if file is not None and self._pool is not None:
             self._pool.release(file)
@@ -135,39 +134,38 @@ class FileSlice:
 class KnownFormats:
     """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.*
 
-    All is known of a segment that was begun in this run. Of an older one it is learned by who walks over its
-    entries, from its beginning on: so each is walked over once, however many read it.
+    Known exactly for segments started in this run. For older ones, readers that walk the entries report what
+    they find, so each is walked once.
     """
 
     __slots__ = ("_bounds", "newest")
 
     def __init__(self, size_bytes: int) -> None:
-        """Nothing is known about the segment's ``size_bytes`` bytes."""
         self.newest: int | None = None if size_bytes else 0
-        """No entry is of a later format; None where that is not known. Changed under the log's lock."""
+        """Latest format of any entry; None if unknown. Changed under the log's lock."""
         self._bounds = [0] * MAGIC
-        # By magic: the position before which no entry is of a later format. A race costs another walk.
+        # By magic: position before which no entry has a later format. A race only costs another walk.
 
     def appended(self, magic: int) -> None:
-        """An entry later than ``newest`` is about to be written; before its bytes can be read."""
+        """Called before an entry later than ``newest`` becomes readable."""
         if self.newest is not None and magic > self.newest:
             self.newest = magic
 
     def learn(self, magic: int, start: int, end: int) -> None:
-        """No entry in bytes ``[start, end)`` is of a later format than ``magic``."""
+        """Record that entries in bytes ``[start, end)`` are of formats up to ``magic``."""
         if magic < MAGIC and start <= self._bounds[magic] < end:
             self._bounds[magic] = end
 
     def newest_before(self, end: int) -> int | None:
-        """A format than which no entry before byte ``end`` is later; None where none is known."""
+        """Upper bound of formats before byte ``end``; None if unknown."""
         if self.newest is not None:
             return self.newest
         return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)
 
 
 class MemorySlice:
-    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``: no reader
-    of those knows of transactions.
+    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``, whose
+    readers know no transactions.
     """
 
     __slots__ = ("_data", "_sent", "newest_magic")
@@ -183,7 +181,7 @@ class MemorySlice:
         return len(self._data)
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once all is sent. Raises `OSError`."""
+        """Send what the socket takes now; True once finished. Raises `OSError`."""
         with memoryview(self._data) as view:
             while self._sent < len(view):
                 try:
@@ -193,26 +191,25 @@ class MemorySlice:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        """Put the next ones into ``buffer``, in place of sending them; 0 at the end."""
+        """Read the next bytes instead of sending them; 0 at the end."""
         count = min(len(buffer), len(self._data) - self._sent)
         buffer[:count] = memoryview(self._data)[self._sent : self._sent + count]
         self._sent += count
         return count
 
     def read(self) -> bytes:
-        """All of them."""
         return self._data
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``position`` on, fewer at the end."""
+        """Up to ``size`` bytes from ``position`` on."""
         return self._data[position : position + size]
 
     def learn(self, magic: int, size: int) -> None:
-        """All is known."""
+        """Do nothing: the format is known."""
 
     def cut(self, size: int) -> None:
-        """Keep the first ``size`` bytes only."""
+        """Keep only the first ``size`` bytes."""
         self._data = self._data[:size]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

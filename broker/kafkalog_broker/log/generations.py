@@ -1,10 +1,8 @@
-"""The two families of logs, as tables: the only place where one generation differs from another; and the
-names of topics that each allows, with their form in file names.
+"""Tables of the two log families, the only place where generations differ; and each one's topic name rules.
 
-Offline tools have a table of their own: `kafkalog_broker.inspect.inspection`.
-
-Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9
-``UnifiedLog``, ``LogSegment.shouldRoll``.
+Offline tools have their own table: `kafkalog_broker.inspect.inspection`. Sources: 0.7.2 ``log/Log.scala``,
+``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9 ``UnifiedLog``,
+``LogSegment.shouldRoll``.
 """
 
 from __future__ import annotations
@@ -37,17 +35,16 @@ from pyspark_kafkalog.formats.v07 import V07Format
 from pyspark_kafkalog.protocol.v07 import check_topic
 
 MAX_NAME_LENGTH = 249
-"""Kafka's: 255 for a file name less what a partition's directory adds."""
+"""Kafka's: 255 for a file name, minus the suffix of a partition's directory."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_name(name: str, others: Iterable[str] = ()) -> None:
-    """Refuse what Kafka refuses as a topic name.
+    """Apply Kafka's topic name rules.
 
-    Raises:
-        InvalidTopic: empty, ``.`` or ``..``, over 249 characters, a character outside ``[a-zA-Z0-9._-]``, or
-            too much like one of ``others``.
+    Raises `InvalidTopic`: empty, ``.`` or ``..``, over 249 characters, a character outside
+    ``[a-zA-Z0-9._-]``, or a collision with one of ``others``.
     """
     if not name:
         raise InvalidTopic("a topic name cannot be empty")
@@ -63,7 +60,7 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
 
 
 def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
-    """Refuse what 0.7 refuses as a topic name, and what is too long for a file's name."""
+    """Apply 0.7's topic name rules and the limit of file names."""
     check_topic(name)
     length = len(file_name(name))
     if length > MAX_NAME_LENGTH:
@@ -73,21 +70,21 @@ def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: AR
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """The first of ``others`` that differs from ``name`` in ``.`` against ``_`` only.
+    """The first of ``others`` that differs from ``name`` only by ``.`` and ``_``.
 
-    Kafka refuses such pairs because metric names turn both characters into one.
+    Kafka refuses such pairs because metric names replace both characters by one.
     """
     folded = name.replace(".", "_")
     return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
 
 
 def file_name(topic: str) -> str:
-    """The topic's name as a part of a file's name; ASCII."""
+    """The topic's name, ASCII-quoted for file names."""
     return quote(topic, safe="").replace("~", "%7E")
 
 
 def topic_of_file(name: str) -> str | None:
-    """The topic that `file_name` gave this name; None when there is none."""
+    """Inverse of `file_name`; None if no topic has this file name."""
     topic = unquote(name)
     return topic if topic and file_name(topic) == name else None
 
@@ -105,7 +102,7 @@ SINCE_08 = LogFamily(
     is_full=LogicalOffsets.is_full,
     check_name=check_name,
 )
-"""Kafka 0.8 and later: offsets count records; v0, v1, v2 entries may be mixed."""
+"""Kafka 0.8 and later: offsets count records; v0, v1 and v2 entries may be mixed."""
 
 V07 = LogFamily(
     generation="0.7",
@@ -120,13 +117,13 @@ V07 = LogFamily(
     is_full=ByteOffsets.is_full,
     check_name=check_first_name,
 )
-"""Kafka 0.7: offsets count bytes, readers see what is on the disk."""
+"""Kafka 0.7: offsets count bytes; readers see flushed data only."""
 
 FAMILIES: Mapping[str, LogFamily] = MappingProxyType({f.generation: f for f in (SINCE_08, V07)})
 
 
 def family_of(generation: str) -> LogFamily:
-    """The family with this name. Raises `InvalidConfig`: there is none."""
+    """The family with this name. Raises `InvalidConfig`: unknown."""
     try:
         return FAMILIES[generation]
     except KeyError:
@@ -142,7 +139,7 @@ def tools_of_all(
     producer_expiration_ms: int,
     grown: Grown,
 ) -> dict[str, LogTools]:
-    """The tools of each generation's logs: they share the disk, its open files, the memory for indexes."""
+    """Tools of each family's logs; they share disk, open files and index memory."""
     schemes, times = LoadedSchemes(LOADED_INDEX_BYTES), BatchTimes()
     return {
         generation: LogTools(

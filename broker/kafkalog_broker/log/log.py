@@ -1,4 +1,4 @@
-"""The log of one partition: appended to by one writer at a time, read by any number."""
+"""The log of one partition: one writer at a time, any number of readers."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 _logger = logging.getLogger(__name__)
 
 Guard = AbstractContextManager[object]
-"""Entered around the part of an append that writes."""
+"""Entered while an append writes."""
 _UNGUARDED: Guard = nullcontext()
 
 _NUMBERINGS = 3
-"""How often a set is numbered without the log's lock while others move the log's end."""
+"""Attempts to number a set outside the log's lock while other appends move the log's end."""
 
 
 class Log:
     """*Thread-safe.* Readers take no lock: they see an immutable tuple of segments and a published end.
 
-    ``_lock`` guards everything that an append changes: the segments, the end, the guard, what is unflushed.
-    ``_maintenance`` lets one flush or retention run at a time, and is taken before ``_lock``; the disk is
-    synced without ``_lock``, so appends go on meanwhile.
+    ``_lock`` guards everything an append changes: segments, end offset, producers, unflushed counts.
+    ``_maintenance`` allows one flush or retention run at a time and is taken before ``_lock``. Syncs run
+    without ``_lock``, so appends continue meanwhile.
     """
 
     def __init__(
@@ -75,9 +75,7 @@ class Log:
         flushed_offset: int,
         listed: SegmentList | None = None,
     ) -> None:
-        """``flushed_offset``: what is below it is known to be on the disk. ``listed``: the list of segments
-        that is in the directory, None where there is none.
-        """
+        """``flushed_offset``: records below it are durable. ``listed``: the stored segment list, or None."""
         self.topic_partition = topic_partition
         self.path = path
         self.config = config
@@ -87,20 +85,20 @@ class Log:
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
         self._segments: tuple[Segment, ...] = tuple(segments)
         self._start_offset = max(segments[0].base_offset, listed.start_offset if listed is not None else 0)
-        """Set before the segments are replaced: a reader takes these first, and then finds its start."""
+        """Set before the segments are replaced; readers take the segments first, then this."""
         self._end_offset = segments[-1].next_offset
         self._first_open: int | None = None
-        """First offset of the oldest open transaction. What an append changes of it is shown before its end,
-        and readers look at the end first: so no open transaction is below the offset that they stop at.
+        """First offset of the oldest open transaction. Set before the end, and readers read the end first: so
+        no open transaction lies below the offset they stop at.
         """
         self._flushed_offset = min(flushed_offset, self._end_offset)
-        # What a crash left is in the page cache at best, and is synced as if it had just been appended.
+        # Data left by a crash may only be in the page cache; sync it as if just appended.
         lost_track = self._flushed_offset < self._end_offset
         self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
         self._unflushed_count = 0
         self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
-        """Newest segment whose file name is known to be on the disk; with it are those before."""
+        """Newest segment whose file name is durable; the names of earlier segments are too."""
         self._list = ListFile(path, tools.files, directory, listed)
         self._begun_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
@@ -112,54 +110,53 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """First offset that can be read; it may be within the first segment."""
+        """First readable offset; may lie inside the first segment."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """Offset of the next record to be appended; without replicas also the high watermark."""
+        """Offset of the next record to append; without replicas also the high watermark."""
         return self._end_offset
 
     @property
     def family(self) -> LogFamily:
-        """The table that this log was built with."""
+        """Format, producer state and checks this log was built with."""
         return self._family
 
     @property
     def readable_end(self) -> int:
-        """Where every reader stops: the end, or where the family has it so the end of what is on the disk."""
+        """Offset where readers stop: the end, or for 0.7 the flushed end."""
         return self._family.readable_end(self._end_offset, self._flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a reader of committed data stops: at the oldest open transaction, else at the end."""
+        """Where `read_committed` readers stop: the oldest open transaction, else the end."""
         end_offset = self._end_offset
         first_open = self._first_open
         return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
 
     @property
     def cleaned_offset(self) -> int:
-        """Below this a cleaner has taken offsets out."""
+        """Below this offset a cleaner may have removed records."""
         return self._list.cleaned_offset
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """As they are now, the one that grows last."""
+        """Current segments; the last one is still growing."""
         return self._segments
 
     @property
     def flushed_offset(self) -> int:
-        """What is below this is known to be on the disk."""
+        """Records below this are durable."""
         return self._flushed_offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments, without their indexes."""
+        """Size of all segments, without indexes."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def segment_count(self) -> int:
-        """Number of segment files."""
         return len(self._segments)
 
     def append(
@@ -170,18 +167,18 @@ class Log:
         guard: Guard | None = None,
         at_once: bool = False,
     ) -> AppendResult:
-        """Append what the family lets in: whole batches, which get their offsets in place; 0.7's messages.
+        """Append whole batches, numbering them in place, or 0.7 messages. All or nothing.
 
-        ``internal`` is for the broker's own, which follow no sequence. A ``guard`` is entered before the
-        log's lock is taken and left once all is written: it refuses by raising. Readers see the records when
-        this returns, in a log of 0.7 after the next flush.
+        ``internal``: the broker's own batches, which skip the sequence check. ``guard`` is entered before the
+        log's lock and left once everything is written; it refuses by raising. Readers see the records when
+        this returns, for 0.7 after the next flush.
 
         Raises:
-            CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: a batch
-                may not be appended, so none of them was.
+            CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: as
+                `check_entries`.
             OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState: as `ProducerState.check`.
-            StorageError: the disk is full or failed; nothing was appended.
-            TakesLong: only ``at_once``: it would take more than some ms; nothing was appended.
+            StorageError: the disk is full or failed.
+            TakesLong: only with ``at_once``: it would take more than a few ms.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
@@ -189,7 +186,7 @@ class Log:
         view, batches = self._family.check(given, config, now_ms, internal=internal, at_once=at_once)
         numbered_from = None
         if not internal and self._family.takes_long(given, config):
-            # Others append meanwhile: under the lock a set is numbered only if they keep moving the end.
+            # Others append meanwhile; number under the lock only if they keep moving the end.
             for _ in range(_NUMBERINGS):
                 if numbered_from == self._end_offset:
                     break
@@ -202,8 +199,8 @@ class Log:
         )
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> int:
-        """Append the marker that ends a producer's transaction here; its epoch is the producer's from now on.
-        Returns its size in bytes. Raises as `append`.
+        """Append the marker that ends a producer's transaction, and adopt its epoch.
+        Returns the marker's size in bytes. Raises as `append`.
         """
         config, now_ms = self.config, self._tools.clock.time_ms()
         kind = ControlType.COMMIT if commit else ControlType.ABORT
@@ -215,7 +212,7 @@ class Log:
         return len(view)
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Raises `InvalidProducerEpoch`: the producer has written with a later epoch; or `StorageError`."""
+        """Raise `InvalidProducerEpoch` if the producer has written with a later epoch; or `StorageError`."""
         with self._lock:
             self._check_open()
             if not self._producers.loaded:
@@ -223,13 +220,13 @@ class Log:
             self._producers.check_epoch(producer_id, producer_epoch)
 
     def open_transactions(self) -> list[KnownProducer]:
-        """The producers that have a transaction open. Raises `StorageError`."""
+        """Producers with an open transaction. Raises `StorageError`."""
         if self._first_open is None:
             return []
         return [producer for producer in self.known_producers() if producer.open_offset >= 0]
 
     def known_producers(self) -> list[KnownProducer]:
-        """The producers that the log knows, by id. Raises `StorageError`."""
+        """Producers this log remembers, by id. Raises `StorageError`."""
         with self._lock:
             self._check_open()
             if not self._producers.loaded:
@@ -237,7 +234,7 @@ class Log:
             return self._producers.known()
 
     def newest_batches(self) -> dict[int, NewestBatch]:
-        """What must stay in the log of each producer that it knows, by id. Raises `StorageError`."""
+        """Newest batch of each known producer, which must stay in the log. Raises `StorageError`."""
         with self._lock:
             self._check_open()
             if not self._producers.loaded:
@@ -245,7 +242,7 @@ class Log:
             return self._producers.newest()
 
     def takes_long(self, data: memoryview) -> bool:
-        """Whether `append` may take more than some ms with ``data``."""
+        """Whether appending ``data`` may take more than a few ms."""
         return self._family.takes_long(data, self.config)
 
     def _append(
@@ -261,9 +258,7 @@ class Log:
         in_sequence: bool = True,
         marker: ControlType | None = None,
     ) -> AppendResult:
-        """Append what was checked, in one go. ``numbered_from``: the offset that its first record has;
-        ``in_sequence``: it must follow what its producer has sent; ``marker``: it is one.
-        """
+        """Append checked batches in one go, renumbering unless ``numbered_from`` is still the end."""
         count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with guard or _UNGUARDED, self._lock:
@@ -282,7 +277,7 @@ class Log:
                 self._segments[-1].aborted.add(aborted)
             first_open = self._first_open = self._producers.first_open
             self._end_offset = end_offset
-            if self._unflushed_since is None and count:  # 0.7's sets may be empty; such bytes just go along
+            if self._unflushed_since is None and count:  # 0.7 sets may be empty; their bytes need no flush
                 self._unflushed_since = self._tools.clock.monotonic()
             self._unflushed_count += count
             must_flush = self._unflushed_count >= config.flush_messages
@@ -298,20 +293,20 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> FileSlice:
-        """Whole batches from the one with ``offset`` on, at most ``max_bytes``, to the end of the segment.
+        """Whole batches from the one holding ``offset``, at most ``max_bytes``, up to the end of the segment.
 
-        The first batch may exceed ``max_bytes`` if ``at_least_one``; a batch that begins before ``offset``
-        is given whole. Where offsets count bytes it is just the bytes from ``offset`` on. Empty at the end
-        of the log, or when the first batch does not fit. The caller closes the slice.
+        With ``at_least_one`` the first batch may exceed ``max_bytes``. A batch that begins before ``offset``
+        is included whole; for 0.7 the slice starts exactly at ``offset``. Empty at the end of the log, or if
+        the first batch does not fit. The caller closes the slice.
 
         Raises:
             OffsetOutOfRange: not within ``[start_offset, readable_end]``.
-            CorruptMessage: the file is not what was written.
+            CorruptMessage: the segment is damaged.
             StorageError: the disk failed.
         """
         while True:
             self._check_open()
-            # Before the segments: what is below these is in them, and so are the markers before it.
+            # Read before the segments: these then hold everything below the end, and the markers before it.
             end_offset = self.readable_end
             limit = self.last_stable_offset if committed_only else end_offset
             segments = self._segments
@@ -328,7 +323,7 @@ class Log:
                         found.aborted = self._aborted(segments, first, offset, segment, found)
                 except OSError as e:
                     if segment.deleted:
-                        break  # by retention, just now: the start has moved
+                        break  # just deleted by retention: the start has moved
                     raise self.directory.refused(f"reading {segment.path.name}", e) from e
                 if found is not None:
                     return found  # else its last batches were compacted away
@@ -338,20 +333,17 @@ class Log:
     def _aborted(
         self, segments: Sequence[Segment], first: int, offset: int, holder: Segment, found: FileSlice
     ) -> list[AbortedTransaction]:
-        """What readers of ``found`` must leave out; it is a slice of ``holder`` that was read at ``offset``,
-        which segment number ``first`` may have. Raises `OSError`, `CorruptMessage`.
-        """
+        """Aborted transactions in ``found``, a slice of ``holder`` read at ``offset``."""
         end_offset = holder.offset_after(found.position + found.size)
         return aborted_in((segment.aborted for segment in segments[first:]), offset, end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record with this time or a later one; None when there is none.
-        Records of v0 have no time.
+        """Timestamp and offset of the first record at or after this time; None if there is none.
 
         Raises:
             CorruptMessage, StorageError: as `read`.
-            MessageTooLarge: the batch in question is too large to be opened.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the topic's format is v0.
+            MessageTooLarge: the batch is too large to open.
+            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the topic's format is v0, which has no timestamps.
         """
         check_timed(self.topic_partition, self.config)
         while True:
@@ -373,7 +365,7 @@ class Log:
                 return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """The largest timestamp of all records and the offset of the first that has it; None without any."""
+        """Largest timestamp and the first offset that has it; None if no record has a time."""
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
@@ -382,7 +374,7 @@ class Log:
             rest, found = segments, None
             try:
                 if start_offset > first.base_offset:
-                    # The largest time of its index may be that of a deleted record.
+                    # The index's largest time may belong to a deleted record.
                     rest, found = segments[1:], first.newest_record_from(start_offset)
                 newest = max(rest, key=lambda segment: segment.largest[0], default=None)
                 if newest is None or newest.largest[0] <= (NO_TIMESTAMP if found is None else found[0]):
@@ -393,30 +385,28 @@ class Log:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
-        """What is known of each segment, oldest first."""
+        """Facts of each segment, oldest first."""
         segments = self._segments
         start_offset = self._start_offset
-        # The size first: a segment that has grown since is larger than its facts say.
+        # Size first: a segment that grows meanwhile is larger than its facts.
         return [
             SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
             for s in segments
         ]
 
     def flush_due(self, monotonic_now: float) -> bool:
-        """Whether the oldest record that may not be on the disk is older than ``flush.ms``."""
+        """Whether the oldest unflushed record is older than ``flush.ms``."""
         since = self._unflushed_since
         return since is not None and (monotonic_now - since) * 1000 >= self.config.flush_ms
 
     def flush(self) -> None:
-        """Put everything that has been appended on the disk.
-        Raises `StorageError`: it failed; the directory is offline.
-        """
+        """Make everything appended so far durable. Raises `StorageError`: the directory is offline."""
         with self._maintenance:
             grown = self._flush()
         self._report(grown)
 
     def flush_if_free(self) -> None:
-        """`flush`, unless another one or a deletion of segments is under way: the next round does it then."""
+        """`flush`, unless another flush or deletion is running; the next round then does it."""
         if self._maintenance.acquire(blocking=False):
             try:
                 grown = self._flush()
@@ -429,12 +419,12 @@ class Log:
             self._tools.grown(self.topic_partition, grown)
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
-        """Drop the oldest segments that ``policy`` lets go; their files have lost their names.
+        """Drop the oldest segments that ``policy`` allows and rename their files.
 
-        Returns the files that are to be removed. Reads that are under way go on. The policy is asked once,
-        without a lock, as it may take long; what has changed since it was asked stays.
+        Returns the renamed files, to be removed. Running reads continue. The policy may be slow, so it is
+        asked once, without a lock; segments that changed meanwhile stay.
 
-        Raises `StorageError`, and what the policy raises.
+        Raises `StorageError`, and whatever the policy raises.
         """
         with self._maintenance:
             self._check_open()
@@ -470,8 +460,8 @@ class Log:
     def replace(
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
     ) -> bool:
-        """Put the synced file ``cleaned`` of ``size`` bytes, what a cleaner has kept of ``old``, in their
-        place. Reads of them that are under way go on. False where they are not in the log any more.
+        """Replace segments ``old`` by the synced file ``cleaned`` of ``size`` bytes, a cleaner's output.
+        Running reads of ``old`` continue. False if ``old`` is no longer in the log.
 
         Raises:
             CorruptMessage: the file cannot be read.
@@ -514,8 +504,8 @@ class Log:
             raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
 
     def delete_before(self, offset: int) -> list[Path]:
-        """Have the log begin at ``offset``, durably, unless it begins there or later already. Segments that
-        are wholly before it are dropped, the files that are to be removed returned as by `retire`.
+        """Durably move the log's start up to ``offset``. Segments entirely before it are dropped.
+        Returns the files to remove, as `retire`.
 
         Raises:
             OffsetOutOfRange: the log ends before ``offset``.
@@ -531,7 +521,7 @@ class Log:
                     )
                 if offset <= self._start_offset:
                     return []
-                # A start beyond the end that a power cut leaves would have offsets given twice.
+                # Flush first: if a power cut left an end below the start, offsets would be assigned twice.
                 grown = self._flush()
                 try:
                     return self._delete_flushed_before(offset)
@@ -556,16 +546,14 @@ class Log:
         return gone
 
     def _begin_with(self, kept: tuple[Segment, ...], start_offset: int) -> None:
-        """Show the log without its first segments."""
+        """Publish the log without its first segments."""
         self._start_offset = max(self._start_offset, start_offset)
         self._segments = kept
         self._flushed_offset = max(self._flushed_offset, self._start_offset)
 
     def _rename_deleted(self, expired: Sequence[Segment]) -> list[Path]:
-        """Put the list on the disk, then take the names of the segments that it retires; the files to remove.
-        Raises `OSError`.
-        """
-        # What is gone but still in the list would look like lost data.
+        """Sync the list, then rename the segments it retires. Returns the files to remove."""
+        # A segment removed while still listed would look like lost data.
         self._list.sync()
         self._tools.files.sync_directory(self.path)
         if not expired:
@@ -580,9 +568,7 @@ class Log:
             self._producers.forget_before(now_ms)
 
     def close(self) -> CleanState:
-        """Put everything on the disk and take no more; returns what the next start wants to know.
-        Raises `StorageError`.
-        """
+        """Flush, then refuse further appends. Returns the state for the next start. Raises `StorageError`."""
         while True:
             self.flush()
             with self._maintenance, self._lock:
@@ -608,20 +594,20 @@ class Log:
                 segment.forget_files()
 
     def load_producers(self) -> None:
-        """Learn the producers from the snapshot and the log. Raises `StorageError`."""
+        """Rebuild producer state from its snapshot and the log. Raises `StorageError`."""
         with self._lock:
             now_ms = self._tools.clock.time_ms()
             try:
                 offset = self._producers.restore(self._end_offset)
                 for segment in self._segments:
                     if segment.next_offset <= offset:
-                        if segment.growing:  # which may have been cut since its rows were written
+                        if segment.growing:  # may have been cut since its rows were written
                             segment.aborted.replace(offset, ())
                         continue
                     try:
                         aborted = self._producers.replay(segment.heads(offset, MARKER_HEAD_BYTES), now_ms)
                     except CorruptMessage as e:
-                        # The log goes on: at worst a batch that is sent again is appended again.
+                        # The log stays usable; at worst a retried batch is appended twice.
                         _logger.error("%s: producers after the damage are not known: %s", segment.path, e)
                     else:
                         segment.aborted.replace(offset, aborted)
@@ -631,16 +617,14 @@ class Log:
             self._first_open = self._producers.first_open
 
     def _save_producers(self) -> None:
-        """Note what is known of producers; before that, as `AbortedIndex` has it, what they have aborted.
-        Raises `OSError`.
-        """
+        """Save producer state; first the aborted transactions, as `AbortedIndex` requires."""
         if self._producers.loaded:
             for segment in self._segments:
                 segment.aborted.save()
             self._producers.save(self._end_offset)
 
     def _flush(self) -> int:
-        """`flush`, its lock held. Returns by how much there is more to read, in bytes of a log of 0.7."""
+        """`flush` with its lock held. Returns how many bytes became readable, for 0.7."""
         with self._lock:
             self._check_open()
             end_offset, readable = self._end_offset, self.readable_end
@@ -656,7 +640,7 @@ class Log:
             self._unflushed_since, self._unflushed_count = None, 0
         began = self._tools.clock.monotonic()
         try:
-            # Oldest first: what a power cut leaves has no holes.
+            # Oldest first, so that a power cut leaves no holes.
             for segment in unflushed:
                 segment.sync()
             self._list.sync()
@@ -679,7 +663,7 @@ class Log:
             raise StorageError(self.directory.failure)
 
     def _write(self, view: memoryview, batches: list[CheckedBatch], now_ms: int) -> int:
-        """Append to the active segment, a new one if that is due. All or nothing; returns the new end."""
+        """Append to the active segment, rolling if due. All or nothing; returns the new end."""
         try:
             if must_roll(
                 self._segments[-1], batches, len(view), self.config, self._family,
@@ -700,19 +684,19 @@ class Log:
         return active.next_offset
 
     def _cut_back(self, active: Segment) -> None:
-        """Recovery must not find half an append in front of the next one."""
+        """Remove a partial append, which recovery would find before the next one."""
         try:
             active.cut_back()
         except OSError as e:
             raise self.directory.failed(f"cutting {self.path.name} back", e) from e
 
     def _roll(self) -> None:
-        """Begin a new segment. Raises `OSError`; the old one then goes on."""
+        """Start a new segment. Raises `OSError`; the old one then stays active."""
         active = self._segments[-1]
         if not active.size:
             return
         if self._durable_name is not active:
-            # Names become durable in their order: else a power cut could keep a later segment only, and
+            # Names must become durable in order: else a power cut could keep only a later segment, and
             # the log would seem to begin there.
             try:
                 self._tools.files.sync_directory(self.path)
@@ -727,7 +711,7 @@ class Log:
 
 
 def _unchanged(segments: Sequence[Segment], asked: Sequence[Segment], facts: Sequence[SegmentFacts]) -> int:
-    """How many of the log's first segments are those that a policy was asked about, with the size it saw."""
+    """Number of leading segments that are still those the policy was asked about, at the same size."""
     now_and_then = zip(segments, asked, facts, strict=False)
     return sum(
         1 for _ in takewhile(lambda one: one[0] is one[1] and one[0].size == one[2].size_bytes, now_and_then)
@@ -735,11 +719,9 @@ def _unchanged(segments: Sequence[Segment], asked: Sequence[Segment], facts: Seq
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:
-    """Refuse it where the format that the topic was given has no times. Where v0 only came, none is found.
+    """Raise `ServerError` (UNSUPPORTED_FOR_MESSAGE_FORMAT) if the topic's format, v0, has no timestamps.
 
     Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
-
-    Raises `ServerError`: UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     if config.magic == 0:
         raise ServerError(

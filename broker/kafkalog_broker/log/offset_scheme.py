@@ -1,12 +1,11 @@
-"""Offset to file position, and back from time: what a segment asks, and never how it is answered.
+"""Maps offsets and timestamps to file positions, one `OffsetScheme` per segment.
 
-Where offsets count records a sparse index answers: two columns of ascending integers, in memory while in use,
-and a file, big-endian: the first column, the second column (4 or 8 bytes a number), then 24 bytes::
+Where offsets count records, the map is a sparse index: two columns of ascending integers, in memory while in
+use. File format, big-endian: first column, second column (4 or 8 bytes per number), then 24 bytes::
 
     magic "KLIX":4  base_offset:8  segment_size:8  crc32c:4 (of everything before it)
 
-An index that is cut short, torn, of another segment, or older than its segment does not match. Nothing
-depends on these files: what does not match is built again from the segment.
+An index that is damaged, outdated or of another segment is rebuilt from the segment.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ TRAILER_BYTES = _TRAILER.size + _CRC.size
 
 
 OFFSET_COLUMNS, TIME_COLUMNS = "ii", "qi"
-"""Relative offset and position; timestamp and relative offset. Typecodes of `array`: "i" 4 bytes, "q" 8."""
+"""Columns (relative offset, position) and (timestamp, relative offset), as `array` typecodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """What an index file holds, and the segment that it was written for."""
+    """A parsed index file."""
 
     base_offset: int
     segment_size: int
@@ -49,8 +48,8 @@ class IndexFile:
 
 
 def parse_index(data: bytes, columns: str) -> IndexFile:
-    """The content of an index file with these ``columns``.
-    Raises `CorruptMessage`: it is cut short, is no index, or its checksum does not hold.
+    """Parse an index file with these ``columns``. Raises `CorruptMessage`: truncated, no index, or bad
+    checksum.
     """
     first, second = array(columns[0]), array(columns[1])
     rows = len(data) - TRAILER_BYTES
@@ -71,10 +70,7 @@ def parse_index(data: bytes, columns: str) -> IndexFile:
 
 
 class SparseIndex:
-    """*Not thread-safe: the log's lock for changes; look-ups from any thread at any time.*
-
-    ``columns`` are `OFFSET_COLUMNS` or `TIME_COLUMNS`.
-    """
+    """*Not thread-safe for changes, which need the log's lock; look-ups from any thread.*"""
 
     def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
         self.path = path
@@ -84,19 +80,19 @@ class SparseIndex:
         self._second = array(columns[1])
         self.row_bytes = self._first.itemsize + self._second.itemsize
         self.size_bytes = 0
-        """Bytes of all rows, in memory as in the file."""
+        """Size of all rows, in memory and in the file."""
 
     def __len__(self) -> int:
         return len(self._first)
 
     def last(self) -> tuple[int, int] | None:
-        """The last row, None when there is none."""
+        """The last row, or None."""
         return (self._first[-1], self._second[-1]) if self._first else None
 
     def add(self, first: int, second: int) -> None:
-        """Append a row; both columns must be above those of the last one."""
+        """Append a row; both columns must rise."""
         self._second.append(second)
-        self._first.append(first)  # last: a reader who finds a row here finds the other half too
+        self._first.append(first)  # last: a reader that finds this row finds the other half too
         self.size_bytes += self.row_bytes
 
     def row_at(self, first: int) -> tuple[int, int] | None:
@@ -105,31 +101,28 @@ class SparseIndex:
         return (self._first[found - 1], self._second[found - 1]) if found else None
 
     def second_at(self, first: int) -> int | None:
-        """The second column of the last row whose first one is ``<= first``."""
+        """Second column of `row_at`."""
         row = self.row_at(first)
         return row[1] if row is not None else None
 
     def first_from(self, second: int) -> int | None:
-        """The first column of the first row whose second one is ``>= second``."""
+        """First column of the first row whose second column is ``>= second``."""
         found = bisect_left(self._second, second)
         return self._first[found] if found < len(self._first) else None
 
     def second_up_to(self, second: int) -> int | None:
-        """The last value of the second column that is ``<= second``."""
+        """The last second column that is ``<= second``."""
         found = bisect_right(self._second, second)
         return self._second[found - 1] if found else None
 
     def load(self, base_offset: int, segment_size: int) -> bool:
-        """Take over the file if it belongs to exactly this segment.
-
-        False, and nothing taken over, when the file is missing or not what it should be.
-        """
+        """Load the file. False if it is missing, damaged or not of this segment."""
         try:
             held = self._pool.acquire(self.path)
         except FileNotFoundError:
             return False
         try:
-            # Rows are fewer than the segment's bytes: a larger file is not ours, and is not read.
+            # The rows are smaller than the segment: a larger file is not ours.
             data = held.file.read_at(0, segment_size + TRAILER_BYTES + 1)
         finally:
             self._pool.release(held)
@@ -144,7 +137,7 @@ class SparseIndex:
         return True
 
     def save(self, base_offset: int, segment_size: int) -> None:
-        """Write all rows to the file. Raises `OSError`; the file is then missing or does not match."""
+        """Write all rows. On `OSError` the file is missing or will not match."""
         first, second = self._first[:], self._second[:]
         _swap_if_little(first, second)
         data = first.tobytes() + second.tobytes() + _TRAILER.pack(_MAGIC, base_offset, segment_size)
@@ -152,7 +145,7 @@ class SparseIndex:
         try:
             data += _CRC.pack(crc32c(data))
             write_all(held.file, 0, data)
-            # Last: ext4 writes a file back at its closing if it was cut to nothing before.
+            # Truncate last: ext4 flushes a file on close if it was truncated to zero before.
             held.file.truncate(len(data))
         finally:
             self._pool.release(held)
@@ -165,16 +158,16 @@ def _swap_if_little(*columns: array[int]) -> None:
 
 
 _NEGLECTED_SHIFT = 6
-"""A read may be a 64th shorter than it could be, if that makes it faster."""
+"""A read may be up to 1/64 shorter than allowed if that makes it faster."""
 
 MAX_RELATIVE = 2**31 - 1
-"""Largest offset above the base, and largest file position, that a row of an index can hold."""
+"""Largest relative offset and file position that an index row can hold."""
 
 
 class ReadWindow(NamedTuple):
-    """What a reader wants of a segment: from ``offset`` on, at most ``max_bytes``, nothing from
-    ``end_offset`` on. The segment had ``size`` bytes, up to ``next_offset``, when it was asked; with
-    ``gaps_allowed`` a cleaner may have taken some of its offsets out.
+    """A reader's request to a segment: from ``offset``, at most ``max_bytes``, before ``end_offset``.
+    The segment had ``size`` bytes up to ``next_offset``; ``gaps_allowed``: a cleaner may have removed
+    records.
     """
 
     offset: int
@@ -187,62 +180,60 @@ class ReadWindow(NamedTuple):
 
 
 Frames = Callable[[int, int, int], Iterator[Frame]]
-"""The frames in bytes ``[start, end)`` of a segment; one must begin at ``start``, with the offset that comes
-third, -1 where that is not known.
+"""Frames in bytes ``[start, end)`` of a segment; the third argument is the offset of the frame at ``start``,
+-1 if unknown.
 """
 
 
 class OffsetScheme(Protocol):
     """How the offsets of one segment relate to positions in its file.
 
-    Changes are made under the log's lock; the look-ups may run in any thread meanwhile. A position that
-    is answered is where a frame begins, at or before the one wanted: the segment walks on from there.
+    Changes need the log's lock; look-ups may run in any thread. A returned position is the beginning of a
+    frame at or before the wanted one; the segment walks on from there.
     """
 
     largest: tuple[int, int]
-    """Largest timestamp of the segment, and the first offset of the frame that has it; `NO_TIMESTAMP`
-    where no record has a time.
-    """
+    """Largest timestamp (`NO_TIMESTAMP` if none) and the first offset of its frame."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes to keep this in memory."""
+        """Memory used."""
         ...
 
     def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
-        """A frame was written; called in order, for each."""
+        """Called for each frame written, in order."""
         ...
 
     def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
-        """Whether the segment can grow to this size and offset, its index to one more row."""
+        """Whether the segment can grow to this size and offset, and its index by one row."""
         ...
 
     def start_for_offset(self, offset: int) -> int:
-        """Position from which to look for the frame with ``offset``."""
+        """Position from which to search the frame with ``offset``."""
         ...
 
     def offset_from(self, position: int) -> int | None:
-        """The offset of a frame at ``position`` or after it; None where that is not known."""
+        """Offset of a frame at or after ``position``; None if unknown."""
         ...
 
     def start_of_end(self, size: int) -> int:
-        """Position from which to look for the last frame of the segment, which has ``size`` bytes."""
+        """Position from which to search the last frame of a segment of ``size`` bytes."""
         ...
 
     def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
-        """Where the bytes begin and end that a reader is given; None where the segment has none for it."""
+        """Start and end position of the bytes to return; None if the segment has none."""
         ...
 
     def start_for_timestamp(self, timestamp: int) -> int:
-        """Position before which no record has a time of ``timestamp`` or later."""
+        """Position before which no record is at or after ``timestamp``."""
         ...
 
     def load(self, size: int) -> bool:
-        """Take over what was saved for the segment at ``size``; False when it does not match."""
+        """Load what was saved at this segment size; False if it does not match."""
         ...
 
     def save(self, size: int) -> None:
-        """Write down what `load` will want. Raises `OSError`; nothing is lost then but the saving."""
+        """Save for `load`. Raises `OSError`."""
         ...
 
     def files(self) -> tuple[Path, ...]:
@@ -253,8 +244,8 @@ class OffsetScheme(Protocol):
 class LogicalOffsets:
     """Offsets that count records, found through a sparse offset index and a sparse time index.
 
-    *Thread-safety as the protocol says.* One row in each at most every ``interval_bytes`` of the segment:
-    relative offset and position of a frame; largest time so far and relative offset of the frame with it.
+    *Thread-safety as the protocol.* Each gets at most one row per ``interval_bytes`` of the segment:
+    (relative offset, position) of a frame; (largest time so far, relative offset of its frame).
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
@@ -267,7 +258,7 @@ class LogicalOffsets:
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
-        """Readers see what was appended."""
+        """Readers see records at once."""
         return end_offset
 
     @staticmethod
@@ -309,7 +300,7 @@ class LogicalOffsets:
         return last[1] if last is not None else 0
 
     def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
-        """Whole frames, from the one with the offset on; the first may be too large if ``at_least_one``."""
+        """Whole frames from the one holding the offset; with ``at_least_one`` the first may be too large."""
         relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
         walk = frames(start, wanted.size, self._base_offset + relative)
         first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
@@ -328,10 +319,10 @@ class LogicalOffsets:
         return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
 
     def _end_within(self, first: Frame, wanted: ReadWindow, frames: Frames) -> int:
-        """Where the last frame ends that is whole within ``max_bytes`` and before ``end_offset``.
+        """End of the last whole frame within ``max_bytes`` and before ``end_offset``.
 
-        A large read ends where the index says, if that leaves out little: walking over many small frames
-        costs more, and the next read then begins at a row of the index.
+        A large read ends at an index row if that loses little: walking many small frames costs more, and the
+        next read then begins at a row.
         """
         size, end_offset = wanted.size, wanted.end_offset
         limit = first.position + wanted.max_bytes
@@ -352,7 +343,7 @@ class LogicalOffsets:
         except CorruptMessage:
             if end == first.position:
                 raise
-            # What comes before the damage is given: the next read begins at it, and fails.
+            # Return what precedes the damage; the next read begins at it and fails.
         return end
 
     def load(self, size: int) -> bool:
@@ -365,7 +356,7 @@ class LogicalOffsets:
         return True
 
     def save(self, size: int) -> None:
-        # The last row of a saved time index is the largest time of all: retention goes by it.
+        # The last saved row must be the largest time of all: retention uses it.
         self._add_time()
         self._offsets.save(self._base_offset, size)
         self._times.save(self._base_offset, size)
@@ -381,7 +372,7 @@ class LogicalOffsets:
 
 
 def _check_found(first: Frame | None, wanted: ReadWindow) -> None:
-    """Offsets follow each other without a gap, so one of the frames must hold the wanted one."""
+    """Offsets have no gaps here, so some frame must hold the wanted one."""
     if first is None:
         raise CorruptMessage(
             f"offset {wanted.offset} is not found in its segment, which should hold offsets up to"
@@ -394,10 +385,10 @@ def _check_found(first: Frame | None, wanted: ReadWindow) -> None:
 
 
 class ByteOffsets:
-    """0.7: an offset is the segment's base and the position in its file. There is nothing to index.
+    """0.7: an offset is the segment's base plus the file position; nothing to index.
 
-    *Thread-safe: it never changes.* A reader gets the very bytes that it asked for, cut wherever they end:
-    it finds the entries itself, and asks again for the one that was cut.
+    *Thread-safe: immutable.* A reader gets exactly the bytes it asked for, cut anywhere; it finds the
+    entries itself and asks again for a cut one.
     """
 
     memory_bytes = 0
@@ -408,12 +399,12 @@ class ByteOffsets:
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
-        """Readers see what is on the disk."""
+        """Readers see only durable data."""
         return flushed_offset
 
     @staticmethod
     def is_full(size: int, more: int, limit: int) -> bool:  # noqa: ARG004
-        """A segment ends with the append that makes it larger than ``log.file.size``."""
+        """A segment ends with the append that makes it exceed ``log.file.size``."""
         return size > limit
 
     def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
@@ -434,7 +425,7 @@ class ByteOffsets:
     def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:  # noqa: ARG002
         start = wanted.offset - self._base_offset
         if start < 0:
-            # The segment before this one is shorter than it was: no other bytes may take the place of these.
+            # The previous segment was cut short; do not return other bytes instead.
             raise CorruptMessage(f"bytes {wanted.offset} to {self._base_offset - 1} of the log are missing")
         if start >= wanted.size:
             return None
@@ -455,10 +446,9 @@ class ByteOffsets:
 
 
 class LoadedSchemes:
-    """*Thread-safe: ``_lock`` guards the table.* Bounds the memory that the indexes of full segments take.
+    """*Thread-safe: ``_lock`` guards the table.* Bounds the memory used by the indexes of full segments.
 
-    The one loaded first goes first: its segment's `unload` is called. Segments that still grow are not
-    counted: they must have theirs.
+    Evicts the one loaded first by calling its segment's `unload`. Growing segments are not counted.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -468,7 +458,7 @@ class LoadedSchemes:
         self._lock = threading.Lock()
 
     def add(self, holder: Any, memory_bytes: int) -> None:
-        """``holder`` has loaded its scheme; others may have to drop theirs."""
+        """Record that ``holder`` loaded its scheme; may unload others."""
         with self._lock:
             self._used_bytes += memory_bytes - self._loaded.pop(holder, 0)
             self._loaded[holder] = memory_bytes
@@ -478,6 +468,5 @@ class LoadedSchemes:
                 oldest.unload()
 
     def discard(self, holder: Any) -> None:
-        """``holder`` is gone."""
         with self._lock:
             self._used_bytes -= self._loaded.pop(holder, 0)

@@ -1,6 +1,6 @@
-"""Opens a partition's directory: after a clean stop from its notes, after a crash by checking entries.
+"""Opens a partition's directory: from its saved state after a clean stop, by checking entries after a crash.
 
-Missing data is never ignored: `MissingSegments` is raised, or the log goes on after what is missing.
+Missing data is never ignored: raises `MissingSegments`, or starts the log after the missing part.
 """
 
 from __future__ import annotations
@@ -28,21 +28,17 @@ from kafkalog_broker.log.segment_list import (
 from pyspark_kafkalog.errors import CorruptMessage, StorageError
 
 STRAY_NAME = "stray"
-"""Directory within a partition's for segments that were taken out of the log. Nothing removes it but the
-deletion of the topic.
-"""
+"""Subdirectory of a partition for segments taken out of the log; only deleting the topic removes it."""
 
 _LISTED = 5
-"""Missing ranges that are listed one by one; the rest are only counted."""
+"""Missing ranges named in messages; the rest are counted."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanState:
-    """What a clean stop notes about a log: its end, the last segment's base offset and size, and whether a
-    transaction is open.
-    """
+    """A log's state at a clean stop."""
 
     end_offset: int
     last_base_offset: int
@@ -52,8 +48,8 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A log's segments in order, at least one, the last one growing; the offset below which they are known to
-    be on the disk; and its list as it is stored, None where there is none.
+    """A log's segments in order, at least one, the last one growing; the offset below which they are durable;
+    and the stored segment list, or None.
     """
 
     segments: list[Segment]
@@ -62,9 +58,9 @@ class Loaded:
 
 
 class MissingSegments(StorageError):
-    """Offsets of the log are not there; nothing in its directory was changed.
+    """Part of the log is missing; nothing in its directory was changed.
 
-    The text says what the operator can do; ``missing_text``, for clients, only what is missing.
+    The message includes the operator's options; ``missing_text``, for clients, only what is missing.
     """
 
     def __init__(self, directory: Path, missing: Sequence[Missing]) -> None:
@@ -90,7 +86,7 @@ def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: Log
 def cleaned_segment(
     path: Path, like: Sequence[Segment], size: int, config: LogConfig, tools: LogTools
 ) -> Segment:
-    """The segment at ``path`` that holds what a cleaning has kept of others, in ``size`` bytes."""
+    """The segment at ``path``, ``size`` bytes, that a cleaning made from the segments ``like``."""
     return _segment(
         path,
         like[0].base_offset,
@@ -113,23 +109,22 @@ def load_segments(
     recovery_point: int,
     truncate_missing: bool = False,
 ) -> Loaded:
-    """Open what is in ``directory``.
+    """Open the log in ``directory``.
 
-    After a clean stop nothing is read but the directory and, where the log has had more than one segment,
-    their list. Otherwise each segment that is not wholly below ``recovery_point`` is checked, cut at its
-    first invalid entry, and what comes after a cut is moved aside. What is below ``recovery_point``, or
-    below the end that a clean stop noted, no crash has taken: the log goes on after it with
-    ``truncate_missing``, and is not opened without.
+    After a clean stop this reads only the directory and the segment list, if any. Otherwise it checks each
+    segment that reaches above ``recovery_point``, truncates at the first invalid entry and moves later
+    segments aside. Data below ``recovery_point`` or a clean stop's end cannot be lost to a crash: if it is
+    missing, the log starts after it with ``truncate_missing`` and is not opened without.
 
     Raises:
         MissingSegments: data is missing, and ``truncate_missing`` is False.
-        OSError: the disk refused.
+        OSError: the disk failed.
     """
     return _Loading(directory, config, tools, clean, recovery_point).run(truncate_missing=truncate_missing)
 
 
 class _Loading:
-    """*Not thread-safe.* One partition's directory while it is opened."""
+    """*Not thread-safe.* The opening of one partition's directory."""
 
     def __init__(
         self,
@@ -153,7 +148,6 @@ class _Loading:
         self._truncated = False
 
     def run(self, *, truncate_missing: bool) -> Loaded:
-        """See `load_segments`."""
         segments = self._look()
         while True:
             missing = self._missing(segments)
@@ -178,7 +172,7 @@ class _Loading:
         return Loaded(kept, flushed, self._on_disk)
 
     def _look(self) -> list[Segment]:
-        """The segments that are there, and the list. What was being deleted is removed."""
+        """Read the directory and the segment list; remove files that were being deleted."""
         tools, found = self._tools, []
         entries = tools.files.scan(self._directory)
         for name in leftovers_in(entries):
@@ -210,7 +204,7 @@ class _Loading:
             self._cleaned_offset = self._listed.cleaned_offset
             self._durable_offset = max(self._durable_offset, self._listed.start_offset)
         elif "compact" in self._config.cleanup_policy and found:
-            self._cleaned_offset = found[-1][0]  # nothing says where no cleaner has been
+            self._cleaned_offset = found[-1][0]  # unknown how far the cleaner got
         return self._segments(self._known(found))
 
     def _segments(self, found: list[tuple[int, DirectoryEntry]]) -> list[Segment]:
@@ -244,7 +238,7 @@ class _Loading:
         return segments
 
     def _known(self, found: list[tuple[int, DirectoryEntry]]) -> list[tuple[int, DirectoryEntry]]:
-        """Without those that are none of the log's: what was being deleted is removed, others moved aside."""
+        """Only the log's own segments; removes those being deleted and sets others aside."""
         listed = self._listed
         if listed is None:
             return found
@@ -260,7 +254,7 @@ class _Loading:
         return [each for each in found if each[0] not in unknown]
 
     def _missing(self, segments: list[Segment]) -> list[Missing]:
-        """What can be seen to be missing without checking entries."""
+        """Missing data that shows without checking entries."""
         missing: list[Missing] = []
         listed, clean = self._listed, self._clean
         first_unlisted = 0
@@ -286,7 +280,7 @@ class _Loading:
         return [each for each in missing if each.end > each.first]
 
     def _between(self, segment: Segment, following: Segment) -> list[Missing]:
-        """What is missing between two segments that no list holds, both on the disk before the stop."""
+        """Gap between two unlisted segments that were both durable before the stop."""
         if segment.gaps_allowed:
             return []
         try:
@@ -300,7 +294,7 @@ class _Loading:
         return [Missing(end_offset, following.base_offset, why)]
 
     def _resume(self, segments: list[Segment], error: MissingSegments) -> list[Segment]:
-        """Only the segments after everything that is missing."""
+        """Only the segments after all missing data."""
         before = [s for s in segments if s.base_offset < error.resume]
         self._stray += before
         self._truncated = True
@@ -319,8 +313,8 @@ class _Loading:
         return rest
 
     def _open(self, segments: list[Segment]) -> tuple[list[Segment], int]:
-        """Check what must be checked. Returns the kept segments, and the offset up to which all is durable.
-        Raises `MissingSegments`: what was on the disk cannot be read any more.
+        """Check what must be checked. Returns the kept segments and the durable end.
+        Raises `MissingSegments`: durable data cannot be read.
         """
         last, clean = segments[-1], self._clean
         if clean is not None:
@@ -332,8 +326,8 @@ class _Loading:
         return self._recover(segments, checked_from), checked_from
 
     def _recover(self, segments: list[Segment], checked_from: int) -> list[Segment]:
-        """Check what is not known to be on the disk; afterwards every segment holds valid entries only, but
-        for what was damaged when it had been on the disk.
+        """Check segments that may not be durable. Afterwards they hold only valid entries, except for damage
+        to durable data.
         """
         kept: list[Segment] = []
         damaged: tuple[str, ...] = ()
@@ -371,7 +365,7 @@ class _Loading:
             why = f"{kept[-1].path.name} ends before them, and no segment follows"
             raise MissingSegments(self._directory, [Missing(end_offset, self._durable_offset, why)])
         if damaged:
-            # Nothing is appended after damage: its segment stays as it is.
+            # Do not append after damage: its segment stays as it is.
             kept.append(new_segment(self._directory, end_offset, self._config, self._tools))
         for segment in kept[:-1]:
             segment.stop_growing()
@@ -379,9 +373,7 @@ class _Loading:
         return kept
 
     def _lost_before(self, segment: Segment, before: Segment) -> bool:
-        """Whether a segment does not follow the one before it, as a crash may leave it.
-        Raises `MissingSegments`: no crash can have done that.
-        """
+        """Whether a crash lost data between two segments. Raises `MissingSegments` if it cannot have."""
         gap = segment.base_offset - before.next_offset
         if not gap or (gap > 0 and segment.base_offset <= self._cleaned_offset):
             return False
@@ -391,7 +383,7 @@ class _Loading:
         return True
 
     def _finish(self, kept: list[Segment]) -> None:
-        """Write the list where it has changed, and only then move aside what is in it no more."""
+        """Write the list if it changed, then move unlisted segments aside."""
         tools = self._tools
         before = self._on_disk
         listed = SegmentList.of(
@@ -420,7 +412,7 @@ class _Loading:
             for segment in self._stray:
                 moved = segment.move_aside(stray)
                 _logger.warning("%s no longer belongs to the log: moved to %s", segment.path, moved)
-            # Its new name first: a file that is nowhere would be lost.
+            # The new name first: a file under neither name would be lost.
             tools.files.sync_directory(stray)
             tools.files.sync_directory(self._directory)
 

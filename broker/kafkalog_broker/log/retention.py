@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments are deleted, and offsets by segments' times. Pure."""
+"""Decides which of a log's oldest segments are deleted; offsets by segment times. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _JUST_WRITTEN_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What a policy may know of a segment.
+    """What a policy sees of a segment.
 
-    ``age_timestamp`` in ms is the largest of its records' times, the file's last change where they have
-    none; ``modified_ms`` is the file's last change.
+    ``age_timestamp`` in ms: its largest record timestamp, else the file's ``modified_ms``.
     """
 
     base_offset: int
@@ -30,16 +29,16 @@ class SegmentFacts:
 
 
 class RetentionPolicy(Protocol):
-    """Decides over the oldest segments of a log; later ones go only after earlier ones."""
+    """Selects the oldest segments of a log for deletion."""
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-        """How many of ``segments``, which are in the log's order, may be deleted from the front."""
+        """How many of ``segments``, in log order, may be deleted from the front."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ByAge:
-    """A segment goes once its newest record is older than ``retention_ms``."""
+    """Deletes a segment once its newest record is older than ``retention_ms``."""
 
     retention_ms: int
 
@@ -54,7 +53,7 @@ class ByAge:
 
 @dataclass(frozen=True, slots=True)
 class BySize:
-    """Segments go while the ones after them still have ``retention_bytes``."""
+    """Deletes segments while the later ones still have ``retention_bytes``."""
 
     retention_bytes: int
 
@@ -71,7 +70,7 @@ class BySize:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A segment goes as soon as one of the policies lets it go."""
+    """Deletes a segment as soon as any policy allows it."""
 
     policies: tuple[RetentionPolicy, ...]
 
@@ -80,7 +79,7 @@ class Either:
 
 
 def policy_of(config: LogConfig) -> RetentionPolicy:
-    """The policy that a topic's properties ask for; -1 turns either bound off."""
+    """The policy for a topic's properties; -1 disables a bound."""
     if "delete" not in config.cleanup_policy:
         return Either(())
     policies: list[RetentionPolicy] = []
@@ -92,22 +91,21 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
 
 
 PolicyMaker: TypeAlias = Callable[[LogConfig], RetentionPolicy]
-"""Makes the policy that a topic's properties ask for."""
+"""Makes the policy for a topic's properties."""
 
 _ALLOWED = "allowed: module:Class, where Class has a method expired and PYTHONPATH has the module"
 
 
 class PolicyFailed(KafkaError):
-    """A user's policy raised, or its answer is not a number of segments. Nothing is deleted."""
+    """A user's policy raised or returned an invalid count. Nothing is deleted."""
 
 
 def policy_named(name: str) -> PolicyMaker:
-    """The policy ``module:Class`` of a user, for topics whose ``cleanup.policy`` has delete.
+    """Load a user's policy ``module:Class``, for topics whose ``cleanup.policy`` contains delete.
 
-    The class is called with a topic's `LogConfig` before each look at one of its logs. Whatever it raises,
-    except for KeyboardInterrupt, is a `PolicyFailed`.
-
-    Raises `InvalidConfig`: there is no such class, or its module cannot be imported.
+    The class is called with a topic's `LogConfig` before each check of one of its logs. Whatever it raises,
+    except KeyboardInterrupt, becomes `PolicyFailed`. Raises `InvalidConfig`: it cannot be imported, or is no
+    policy.
     """
     module, _, cls = name.partition(":")
     if not module or module.startswith(".") or not cls.isidentifier():
@@ -116,7 +114,7 @@ def policy_named(name: str) -> PolicyMaker:
         made = getattr(import_module(module), cls)
     except KeyboardInterrupt:
         raise
-    except BaseException as e:  # the module is the user's, and may even end the process
+    except BaseException as e:  # user code, which may even raise SystemExit
         raise InvalidConfig(
             f"log.retention.policy={name} cannot be imported: {type(e).__name__}: {e}; {_ALLOWED}"
         ) from e
@@ -127,7 +125,7 @@ def policy_named(name: str) -> PolicyMaker:
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A user's policy; nothing that it does deletes more than it says, or ends the thread that asks."""
+    """A user's policy; its errors neither delete segments nor end the calling thread."""
 
     name: str
     make: Callable[[LogConfig], RetentionPolicy]
@@ -150,16 +148,16 @@ class _Own:
 
 
 def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-    """How many may go from the front; the last one stays while it is empty."""
+    """How many may be deleted from the front; an empty last segment stays."""
     return policy.expired(segments if segments[-1].size_bytes else segments[:-1], now_ms)
 
 
 def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
-    """Those of the first ``count`` segments, which may go, that were written within the last hour and go only
-    because their records' own times are old: nobody who writes old records expects that of `policy_of`'s
-    rules. Of a user's policy it is not known, and that is not asked a second time.
+    """Of the first ``count`` segments, to be deleted, those written within the last hour that go only because
+    their records carry old timestamps, which surprises their writers. Empty for a user's policy, which is not
+    asked twice.
     """
     if not isinstance(policy, Either):
         return []
@@ -172,7 +170,7 @@ def just_written(
 
 
 def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str:
-    """A warning that what was `just_written` is deleted, and how to keep such."""
+    """A warning about deleting `just_written` segments, and how to keep them."""
     newest = max(segment.age_timestamp for segment in fresh) / 1000
     at_the_latest = datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return (
@@ -187,14 +185,13 @@ def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str
 def offsets_before(
     segments: Sequence[SegmentFacts], readable_end: int, now_ms: int, timestamp: int, max_count: int
 ) -> tuple[int, ...]:
-    """Starts of segments last changed at ``timestamp`` or before, the youngest first, at most ``max_count``.
+    """Base offsets of segments last modified at or before ``timestamp``, newest first, at most ``max_count``.
 
-    Before them comes ``readable_end``, if something can be read of the last segment; its time is ``now_ms``.
-    `LATEST_TIMESTAMP` stands for all of these, `EARLIEST_TIMESTAMP` for the oldest alone, and any other
-    negative time for none. Sources: 0.7.2 ``Log.getOffsetsBefore``,
-    Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
+    ``readable_end``, with time ``now_ms``, comes first if the last segment has readable data.
+    `LATEST_TIMESTAMP` means all of these, `EARLIEST_TIMESTAMP` the oldest only, other negative times none.
+    Sources: 0.7.2 ``Log.getOffsetsBefore``, Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
     """
-    # A segment that begins above what is on the disk cannot be read yet.
+    # A segment that begins above the flushed end is not readable yet.
     found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]
     if found and found[-1][0] < readable_end:
         found.append((readable_end, now_ms))

@@ -1,7 +1,7 @@
-"""Scans of segments that may be damaged, one for each family: entries, and the places where there is none.
+"""Scans of segments that may be damaged, one for each log family: entries and damaged ranges.
 
-An entry of 0.7 has no offset of its own and hardly a mark to recognize it by, so bytes after damage are taken
-for one only if their checksum holds and the end of the file, or what may be another entry, follows them.
+0.7 entries have no offset and little else to recognize them by, so after damage one counts only if its
+checksum is right and the end of the file or another possible entry follows it.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _CRC = struct.Struct(">I")
 _SETS = LegacyFormat()
 
 _MAY_BEGIN = re.compile(
-    # Offset, a length that an entry may have, checksum or epoch, magic; then v2's checksum or the attributes.
+    # Offset, a possible length, checksum or epoch, magic; then v2's checksum or the attributes.
     rb"(?=[\x00-\x7f][\x00-\xff]{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f][\x00-\xff]{3}"
     rb"[\x00-\xff]{4}(?:\x02|[\x00\x01][\x00-\x0f]))"
 )
 
 _OFFSETS_OF_A_SEGMENT = 1 << 31
-"""A batch found after damage must be this near: a segment's index can hold no more."""
+"""A batch found after damage must be this near: a segment's index cannot hold more."""
 
 _LARGEST_AFTER_DAMAGE = 16 << 20
-"""Bytes of the largest v0 or v1 entry at which reading goes on after damage: much looks like one that is
-none, and to sum up all of it would take hours. Kafka's default allowed 1 MB.
+"""Largest v0 or v1 entry accepted after damage, in bytes: many byte strings look like an entry, and
+checksumming them all would take hours. Kafka's default limit was 1 MB.
 """
 
 
 class FoundBatch(CandidateEntry):
-    """A batch by its header."""
+    """A v2 batch."""
 
     __slots__ = ("header",)
 
@@ -77,7 +77,7 @@ class FoundBatch(CandidateEntry):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its records, those of control batches too, whatever its checksum is."""
+        """Its records, including control records, regardless of its checksum."""
         data = file.read_at(self.position, self.size)
         return list(decode_records(data, 0, self.header, MAX_DECOMPRESSED_BYTES, check_crc=False))
 
@@ -86,7 +86,7 @@ class FoundBatch(CandidateEntry):
 
 
 class FoundSet(CandidateEntry):
-    """An entry of v0 or v1 by its header: a message, or a compressed set of them."""
+    """A v0 or v1 entry: a message or a compressed set."""
 
     __slots__ = ("header",)
 
@@ -99,13 +99,13 @@ class FoundSet(CandidateEntry):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its messages, inner ones too, whatever its own checksum is."""
+        """Its messages, inner ones for a set, regardless of its own checksum."""
         view = self._bytes(file)
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
 
     def count(self, file: File) -> int:
-        # Whatever its own offset is: no checksum covers that.
+        # Ignores its own offset, which no checksum covers.
         return sum(1 for _ in messages(self._bytes(file), max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
 
     def _bytes(self, file: File) -> memoryview:
@@ -117,20 +117,16 @@ class FoundSet(CandidateEntry):
 
 
 FoundEntry = FoundBatch | FoundSet
-"""What a segment of 0.8 onwards holds."""
+"""Entries of 0.8 and later."""
 
 
 def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
-    """What is in bytes ``[start, size)``, as `salvage` gives it.
-
-    ``lowest_offset`` is where the segment's offsets begin.
-
-    """
+    """Contents of bytes ``[start, size)``, as `salvage`; the segment's offsets begin at ``lowest_offset``."""
     return salvage(Window(file, size), _Entries(lowest_offset), start=start)
 
 
 class _Entries:
-    """*Thread-safe: it never changes.* The layout of v0, v1 and v2; offsets begin at ``lowest_offset``."""
+    """*Thread-safe: immutable.* The layout of v0, v1 and v2."""
 
     smallest = MIN_ENTRY_BYTES
     key_bytes = MAGIC_POSITION + 2
@@ -151,7 +147,7 @@ class _Entries:
             else:
                 found = FoundSet(position, _read_entry(window, position), 0)
         except CorruptMessage as e:
-            # The text counts from the header's own first byte.
+            # Its positions count from the header, not the file.
             raise CorruptMessage(str(e).replace(" at byte 0", "")) from None
         if found.first_offset < 0:
             raise CorruptMessage(f"a batch with offset {found.first_offset}")
@@ -176,8 +172,8 @@ class _Entries:
 
 
 def _read_entry(window: Window, position: int) -> EntryHeader:
-    """The header of the v0 or v1 entry at ``position``; key and value must fill it:
-    its magic alone is no proof that it is one.
+    """The v0 or v1 header at ``position``. The magic byte proves little, so key and value must fill the
+    entry.
     """
     header = read_entry(window.view(position, MIN_ENTRY_BYTES))
     at = KEY_POSITIONS[header.magic]
@@ -197,21 +193,21 @@ def _read_entry(window: Window, position: int) -> EntryHeader:
 
 _MAGIC_POSITION = 4
 _KEY_BYTES = 6
-"""Length, magic and attributes: what `entry_header` needs."""
+"""Length, magic and attributes, as `entry_header` needs."""
 
 _MAY_BEGIN_07 = re.compile(
     rb"(?=(?!\x00\x00\x00[\x00-\x04])[\x00-\x7f][\x00-\xff]{3}(?:\x00|\x01[\x00-\xff]))"
 )
-"""A length that an entry may have, and a magic byte."""
+"""A possible length and a magic byte."""
 
 _LARGEST_AFTER_DAMAGE_07 = 16 << 20
-"""Bytes of the largest entry at which reading goes on after damage; larger ones are passed over. To sum up
-all that looks like a length in a file of 512 MiB would take hours. 0.7 allowed messages of 1 MB.
+"""Largest entry accepted after damage, in bytes: checksumming everything that looks like a length in a 512
+MiB file would take hours. 0.7 allowed messages of 1 MB.
 """
 
 
 class FoundEntry07(CandidateEntry):
-    """An entry by its header; ``crc`` is the checksum of its payload."""
+    """A 0.7 entry; ``crc`` is the checksum of its payload."""
 
     __slots__ = ("codec", "magic")
 
@@ -225,7 +221,7 @@ class FoundEntry07(CandidateEntry):
         payload: int,
         stored_crc: int,
     ) -> None:
-        """``payload``: where in the entry it begins."""
+        """``payload``: position of the payload in the entry."""
         super().__init__(
             position, size, position + payload, first_offset, True, first_offset + size - 1,
             first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, stored_crc, 0,
@@ -234,11 +230,10 @@ class FoundEntry07(CandidateEntry):
 
     @property
     def payload_size(self) -> int:
-        """Bytes of its payload as it is stored."""
         return self.end - self.summed_from
 
     def messages(self, file: File) -> Iterator[MessageAndOffset]:
-        """Its messages, inner ones too, whatever its own checksum is."""
+        """Its messages, inner ones for a set, regardless of its own checksum."""
         data = bytearray(file.read_at(self.position, self.size))
         if len(data) < self.size:
             raise CorruptMessage(f"the file became shorter than {self.end} bytes")
@@ -250,12 +245,12 @@ class FoundEntry07(CandidateEntry):
 
 
 def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
-    """What is in bytes ``[start, size)``, as `salvage` gives it; byte 0 of the file has ``base_offset``."""
+    """Contents of bytes ``[start, size)``, as `salvage`; byte 0 of the file has ``base_offset``."""
     return salvage(Window(file, size), _Entries07(base_offset), start=start)
 
 
 class _Entries07:
-    """*Thread-safe: it never changes.* The layout of 0.7's entries."""
+    """*Thread-safe: immutable.* The layout of 0.7 entries."""
 
     smallest = SMALLEST_07
     key_bytes = _KEY_BYTES
@@ -270,7 +265,7 @@ class _Entries07:
         try:
             header = entry_header(view, 0)
         except CorruptMessage as e:
-            # The text counts from the entry's own first byte.
+            # Its positions count from the entry, not the file.
             raise CorruptMessage(str(e).replace(" at byte 0", "")) from None
         if header is None:
             raise CorruptMessage(f"{len(view)} bytes are left: too few for an entry")
@@ -296,7 +291,7 @@ class _Entries07:
 
 
 def _may_begin_07(window: Window, position: int) -> bool:
-    """Whether the file ends at ``position``, or an entry may begin there, one that is cut short too."""
+    """Whether the file ends at ``position`` or an entry, even a truncated one, may begin there."""
     try:
         entry_header(window.peek(position, _KEY_BYTES), 0)
     except CorruptMessage:

@@ -1,4 +1,4 @@
-"""One file of a log, with what is needed to find offsets in it."""
+"""One segment file of a log, with its indexes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ DELETED_SUFFIX = ".deleted"
 
 
 def segment_name(base_offset: int) -> str:
-    """The file name of the segment whose first offset this is; eleven digits at least."""
+    """File name of the segment with this base offset, padded to eleven digits."""
     return f"{base_offset:011d}{SUFFIX}"
 
 
 def base_offset_of(name: str) -> int | None:
-    """The number in a segment's file name, however wide; None when it is no segment's."""
+    """Base offset in a segment's file name; None if the name is not a segment's."""
     stem = name.removesuffix(SUFFIX)
     if stem == name or not (stem.isascii() and stem.isdigit()):
         return None
@@ -55,16 +55,16 @@ def base_offset_of(name: str) -> int | None:
 class Segment:
     """Frames ``[base_offset, next_offset)`` in ``size`` bytes of one file.
 
-    *Thread-safe for reading.* What changes it belongs to the holder of the log's lock. ``size`` is published
-    last, so a reader never sees half an append. ``_load_lock`` guards ``_scheme``: it is loaded, or built
-    from the file, when it is first needed, and may be unloaded once the segment has stopped growing.
+    *Thread-safe for reading.* Changes need the log's lock. ``size`` is published last, so a reader never sees
+    half an append. ``_load_lock`` guards ``_scheme``, the indexes: loaded or rebuilt on first use, and
+    unloadable once the segment has stopped growing.
     """
 
     def __init__(
         self, path: Path, base_offset: int, tools: LogTools, make_scheme: Callable[[], OffsetScheme],
         *, size: int, next_offset: int, growing: bool, modified_ms: int, gaps_allowed: bool = False,
     ) -> None:  # fmt: skip
-        """``gaps_allowed``: a cleaner has been there, so offsets need only rise."""
+        """``gaps_allowed``: a cleaner may have removed records, so offsets need only rise."""
         self.path = path
         self.base_offset = base_offset
         self.next_offset = next_offset
@@ -80,7 +80,7 @@ class Segment:
         self._make_scheme = make_scheme
         self._scheme = make_scheme() if size == 0 else None
         self.aborted = AbortedIndex(path, tools.files, is_new=size == 0)
-        self._saved_size = -1  # of the segment, when its indexes were last saved or loaded
+        self._saved_size = -1  # segment size when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
         self._largest: tuple[int, int] | None = None
@@ -92,7 +92,7 @@ class Segment:
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Largest timestamp in ms (`NO_TIMESTAMP` without any) and the first offset of its frame."""
+        """Largest timestamp in ms (`NO_TIMESTAMP` if none) and its frame's first offset."""
         if self.growing:
             return self._index().largest
         if self._largest is None:
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def age_timestamp(self) -> int:
-        """The time in ms that retention goes by: the largest record's, else the file's."""
+        """Time in ms used by retention: the largest timestamp, else the file's."""
         try:
             timestamp = self.largest[0]
         except CorruptMessage as e:
@@ -110,9 +110,9 @@ class Segment:
         return timestamp if timestamp != NO_TIMESTAMP else self.modified_ms
 
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first frame, as Kafka's rule for rolling wants it."""
+        """Largest timestamp of the first frame, used by Kafka's rolling rule."""
         if self._first_timestamp is None:
-            # Its offset may be damaged: that is for those who read it, and must not stop appends.
+            # A damaged offset must not stop appends, so order is not checked here.
             first = next(self._frames(0, self.size, CHUNK_BYTES), None)
             if first is None:
                 return NO_TIMESTAMP
@@ -120,12 +120,12 @@ class Segment:
         return self._first_timestamp
 
     def has_room(self, size_bytes: int, last_offset: int, index_bytes: int) -> bool:
-        """Whether the indexes could still find what is appended."""
+        """Whether the indexes can still address what is appended."""
         return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
 
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
-        """Write whole batches, numbered from ``next_offset`` on, after the last one.
-        Raises `OSError`: the disk refused. The file may be longer than ``size`` then: `cut_back`.
+        """Write whole batches, numbered from ``next_offset``.
+        Raises `OSError`; the file may then be longer than ``size``: call `cut_back`.
         """
         scheme = self._index()
         position, offset = self.size, self.next_offset
@@ -136,7 +136,7 @@ class Segment:
             self._pool.release(held)
         if not position:
             self._first_timestamp = batches[0].max_timestamp
-        # A set of v0 or v1 may have 262,144 of them, and others wait for it: as little as can be for each.
+        # A v0 or v1 set may have 262,144 messages and others wait for the lock: keep this loop minimal.
         on_append, formats, magic = scheme.on_append, self._formats, -1
         for size, _, offset_count, max_timestamp, _, batch_magic, named_delta, _, _ in batches:
             on_append(position, size, offset + named_delta, max_timestamp)
@@ -151,7 +151,7 @@ class Segment:
         self.size = position
 
     def cut_back(self) -> None:
-        """Remove what a failed append left after the last whole frame. Raises `OSError`."""
+        """Remove what a failed append left after ``size``. Raises `OSError`."""
         held = self._acquire()
         try:
             held.file.truncate(self.size)
@@ -159,17 +159,16 @@ class Segment:
             self._pool.release(held)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The part of the file from ``offset`` on, at most ``max_bytes``, as the offset scheme cuts it.
+        """The part of the file from ``offset``, at most ``max_bytes``, cut as the offset scheme does.
 
-        Nothing at or beyond ``end_offset`` is given. None when this segment has nothing from ``offset``
-        on: its last frames were compacted away.
+        Ends before ``end_offset``. None if the segment has no frame from ``offset`` on (compacted away).
 
         Raises:
-            CorruptMessage: the file is not what it was when it was written.
-            OSError: the disk refused; `FileNotFoundError` once the segment is deleted.
+            CorruptMessage: the file is damaged.
+            OSError: the disk failed; `FileNotFoundError` once the segment is deleted.
         """
         scheme = self._index()
-        size = self.size  # before the offset it goes up to, which is published first
+        size = self.size  # read before next_offset, which is published first
         wanted = ReadWindow(
             offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
         )
@@ -196,7 +195,7 @@ class Segment:
         return FileSlice(self._pool, held, start, end - start, self._formats)
 
     def offset_after(self, position: int) -> int:
-        """An offset that nothing before byte ``position`` of the file reaches. Raises as `slice`."""
+        """An offset above all records before file position ``position``. Raises as `slice`."""
         next_offset = self.next_offset
         found = self._index().offset_from(position)
         return next_offset if found is None else min(found, next_offset)
@@ -204,14 +203,12 @@ class Segment:
     def frames(
         self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
     ) -> Iterator[Frame]:
-        """The frames from byte ``start`` on, where one must begin. Raises as `slice`."""
-        end = self.size if end is None else end  # before the offset it goes up to, which is published first
+        """Frames from byte ``start``, which must be a frame's beginning. Raises as `slice`."""
+        end = self.size if end is None else end  # read before next_offset, which is published first
         return self._in_order(self._frames(start, end, chunk_bytes))
 
     def end_in_file(self) -> int:
-        """The offset after the last one that its file holds, which is found by its last frames alone.
-        Raises as `slice`.
-        """
+        """The end offset as the file's last frames give it. Raises as `slice`."""
         start = self._index().start_of_end(self.size)
         end_offset = self.base_offset + start
         for frame in self.frames(start):
@@ -219,9 +216,7 @@ class Segment:
         return end_offset
 
     def heads(self, offset: int, head_bytes: int) -> Iterator[tuple[Frame, bytes]]:
-        """The frames from the one with ``offset`` on, each with its first ``head_bytes``.
-        Raises as `slice`.
-        """
+        """Frames from the one holding ``offset``, each with its first ``head_bytes``. Raises as `slice`."""
         held = self._acquire()
         try:
             data, origin = b"", 0
@@ -229,7 +224,7 @@ class Segment:
                 if frame.last_offset >= offset:
                     inside = frame.position - origin
                     if inside + head_bytes > len(data):
-                        # More than one head: messages of v0 and v1 are short, and a call for each is not.
+                        # Read several heads at once: v0 and v1 messages are short, a system call each is not.
                         data, origin, inside = (
                             held.file.read_at(frame.position, CHUNK_BYTES),
                             frame.position,
@@ -242,9 +237,8 @@ class Segment:
     def first_at_or_after(
         self, timestamp: int, end_offset: int, start_offset: int = 0
     ) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record within ``[start_offset, end_offset)`` with a time of
-        ``timestamp`` or later. Raises as `slice`, and `MessageTooLarge` when a batch cannot be opened within
-        `MAX_DECOMPRESSED_BYTES`.
+        """Timestamp and offset of the first record in ``[start_offset, end_offset)`` at or after
+        ``timestamp``. Raises as `slice`; `MessageTooLarge`: a batch exceeds `MAX_DECOMPRESSED_BYTES`.
         """
         for frame in self.frames(self._index().start_for_timestamp(timestamp)):
             if frame.first_offset >= end_offset:
@@ -256,9 +250,7 @@ class Segment:
         return None
 
     def newest_record(self) -> tuple[int, int]:
-        """Largest timestamp of the segment and the offset of the first record that has it. Raises as
-        `first_at_or_after`.
-        """
+        """Largest timestamp and the first offset that has it. Raises as `first_at_or_after`."""
         timestamp, offset = self.largest
         for frame in self.frames(self._index().start_for_offset(offset)):
             if frame.last_offset >= offset:
@@ -266,11 +258,11 @@ class Segment:
                 if found is not None and found[0] == timestamp:
                     return found
                 break
-        return timestamp, offset  # the header promised a time that none of its records has
+        return timestamp, offset  # the header's time matches none of its records
 
     def newest_record_from(self, start_offset: int) -> tuple[int, int] | None:
-        """Largest timestamp from ``start_offset`` on and the first offset that has it; None without any.
-        Raises as `first_at_or_after`. Every frame's header is read.
+        """As `newest_record`, from ``start_offset`` on; None if no record has a time. Reads every frame
+        header.
         """
         newest: tuple[int, int] | None = None
         for frame in self.frames(self._index().start_for_offset(start_offset)):
@@ -282,12 +274,10 @@ class Segment:
         return newest
 
     def check(self, *, durable_offset: int, last: bool) -> Survivors:
-        """Check every entry after a crash, and cut the file at the first that is not valid, unless that is
-        below ``durable_offset``: no crash has damaged what was on the disk, and the file stays as it is. Only
-        of the ``last`` segment it is not known at which offset it ends.
+        """Check every entry after a crash, rebuild the indexes, and truncate at the first invalid entry.
 
-        The indexes are rebuilt on the way.
-
+        Does not truncate below ``durable_offset``: a crash cannot have damaged durable data. Only the
+        ``last`` segment's end offset is unknown.
         """
         scheme = self._make_scheme()
         held = self._acquire()
@@ -312,17 +302,14 @@ class Segment:
         return found
 
     def stop_growing(self) -> None:
-        """The segment takes no more: save its indexes, which may then leave memory."""
+        """Stop appends; save the indexes, which may then be unloaded."""
         self.growing = False
         self.save_index()
         if self._scheme is not None:
             self._tools.schemes.add(self, self._scheme.memory_bytes)
 
     def save_index(self) -> None:
-        """Save the indexes as they are now, unless they are what was saved or loaded last.
-
-        A disk that refuses costs a rebuild when they are needed next, and nothing else: it is only logged.
-        """
+        """Save the indexes if they changed. A failure is only logged: they can be rebuilt."""
         scheme = self._scheme
         if scheme is not None and self._saved_size != self.size:
             try:
@@ -333,13 +320,12 @@ class Segment:
                 self._saved_size = self.size
 
     def unload(self) -> None:
-        """Let the indexes leave memory; threads that use them at the moment keep them."""
+        """Drop the indexes from memory; threads using them keep their reference."""
         if not self.growing and self._kept is None:
             self._scheme = None
             self.aborted.unload()
 
     def sync(self) -> None:
-        """Make what is in the file durable. Raises `OSError`."""
         held = self._acquire()
         try:
             held.file.sync()
@@ -347,7 +333,7 @@ class Segment:
             self._pool.release(held)
 
     def rename_deleted(self) -> list[Path]:
-        """Take the names of its files away; its readers go on. Returns the files to remove."""
+        """Rename its files as deleted; readers continue. Returns the files to remove."""
         self.deleted = True
         self._tools.schemes.discard(self)
         gone = []
@@ -362,8 +348,8 @@ class Segment:
         return gone
 
     def move_aside(self, directory: Path) -> Path:
-        """Put its file and its indexes into ``directory``, beside what may have the same name there. Returns
-        where its file is then. Raises `OSError`.
+        """Move its files into ``directory``, with a suffix if the name is taken. Returns the segment file's
+        new path. Raises `OSError`.
         """
         taken = {entry.name for entry in self._tools.files.scan(directory)}
         suffix, number = "", 0
@@ -379,8 +365,8 @@ class Segment:
         return directory / (self.path.name + suffix)
 
     def detach(self) -> None:
-        """Let readers go on with its file as it is now: another one is about to take its names. What they
-        need of its other files comes into memory, and stays there. Raises as `slice`.
+        """Let readers continue on the current file, since another file is about to take its name. Loads the
+        indexes into memory and keeps them there. Raises as `slice`.
         """
         self._kept = _KeptOpen(self._pool, self._acquire())
         self._index()
@@ -388,34 +374,34 @@ class Segment:
         self._tools.schemes.discard(self)
 
     def place(self, path: Path) -> None:
-        """Its file is at ``path`` now, instead of where it was."""
+        """Record that its file has moved to ``path``."""
         before, self._place = self._place, path
         self._pool.forget(before)
 
     def build_index(self) -> None:
-        """Build its indexes from the file alone, in memory. Raises as `slice`."""
+        """Rebuild the indexes from the file, in memory. Raises as `slice`."""
         self._scheme = self._build_scheme()
 
     def keep_index(self) -> None:
-        """Save the indexes that were built; they may then leave memory."""
+        """Save the built indexes and allow unloading them."""
         self.save_index()
         scheme = self._scheme
         if scheme is not None:
             self._tools.schemes.add(self, scheme.memory_bytes)
 
     def index_files(self) -> tuple[Path, ...]:
-        """The files beside its own that can be made again."""
+        """Index files, which can be rebuilt."""
         return self._make_scheme().files()
 
     def forget_files(self) -> None:
-        """Close its descriptors: the directory is about to be renamed or removed."""
+        """Close its descriptors, before the directory is renamed or removed."""
         self.deleted = True
         self._tools.schemes.discard(self)
         for path in self._files():
             self._pool.forget(path)
 
     def _acquire(self) -> OpenFile:
-        """A lease of its file, whatever has its name by now."""
+        """A lease of its file, even if the file is being renamed."""
         while (kept := self._kept) is None:
             place = self._place
             try:
@@ -426,7 +412,7 @@ class Segment:
                 continue
             if not self._has_moved(place):
                 return held
-            self._pool.release(held)  # it may have been the other file already
+            self._pool.release(held)  # may already be the other file
         return self._pool.again(kept.file)
 
     def _has_moved(self, place: Path) -> bool:
@@ -436,7 +422,7 @@ class Segment:
         return (self.path, *self._make_scheme().files(), self.aborted.path)
 
     def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
-        """The frames; the first has offset ``first``, -1 where that is not known."""
+        """The frames, checked; ``first`` is the first one's offset, -1 if unknown."""
         return in_order(
             frames, self.base_offset if first < 0 else first, self.next_offset,
             path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,
@@ -452,7 +438,6 @@ class Segment:
             self._pool.release(held)
 
     def _rises(self, frame: Frame, start_offset: int = 0) -> Rises:
-        """Of its records from ``start_offset`` on."""
         low = start_offset if frame.first_offset < start_offset or not frame.first_is_known else 0
         batch = (self, frame.position, low)
         found = self._tools.times.get(batch)
@@ -479,7 +464,7 @@ class Segment:
         return scheme
 
     def _load_scheme(self) -> OffsetScheme:
-        """The indexes as they were saved, else as the file has them. Raises as `slice`."""
+        """Saved indexes, or rebuilt from the file. Raises as `slice`."""
         scheme = self._make_scheme()
         if scheme.load(self.size):
             self._saved_size = self.size
@@ -497,7 +482,7 @@ class Segment:
         learn = _learner(scheme)
         learned = expected = self.base_offset
         for frame in self._frames(0, self.size, SCAN_BYTES):
-            # An entry whose offset is damaged gets no row; a read of it walks there and fails.
+            # An entry with a damaged offset gets no row; a read of it walks there and fails.
             gap = frame.first_offset - expected
             follows = not gap or self.gaps_allowed or (gap > 0 and not is_lost(frame, gap))
             if follows and learned <= frame.first_offset and frame.last_offset < self.next_offset:
@@ -508,7 +493,7 @@ class Segment:
 
 
 class _KeptOpen:
-    """*Thread-safe: it never changes.* One lease of a file, given back when this is collected."""
+    """*Thread-safe: immutable.* A lease of a file, released when garbage-collected."""
 
     __slots__ = ("_pool", "file")
 
@@ -534,12 +519,10 @@ def must_roll(
     now_ms: int,
     begun_ms: int,
 ) -> bool:
-    """Whether ``batches`` are to go to a new segment: ``active`` is full by size or index, or too old.
+    """Whether ``batches`` go to a new segment because ``active`` is full (file or index) or too old.
 
-    Its age is Kafka's: from the first record's time to the newest of ``batches``; where they have none it is
-    counted from ``begun_ms``, when the first append came.
-
-    Raises `CorruptMessage`, `OSError`: the segment cannot be read.
+    Age as in Kafka: from the first record's time to the newest in ``batches``; without timestamps, since
+    ``begun_ms``, the first append. Raises `CorruptMessage`, `OSError`: the segment cannot be read.
     """
     if not active.size:
         return False

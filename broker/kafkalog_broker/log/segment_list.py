@@ -1,17 +1,17 @@
-"""The written list of a log's segments: only with it can a start tell that one is missing.
+"""Stored list of a log's segments, without which a start could not detect a missing one.
 
 ``segments.list``, a sealed table (`checkpoint`) in the partition's directory::
 
-    cleaned <offset>                   gaps between offsets are legal below it: a cleaner has been there
-    start <offset>                     the log begins here, within its first segment: records were deleted
-    retired <base offset> ...          segments that are being deleted; a start finishes that
-    <segment file> <next> <bytes>      a full segment: the offset after its last one, and its size
-    <segment file>                     the segment that is written, the last row
+    cleaned <offset>                   below it, gaps between offsets are allowed: cleaned
+    start <offset>                     the log starts here, inside its first segment: records were deleted
+    retired <base offset> ...          segments being deleted; a start finishes that
+    <segment file> <next> <bytes>      a full segment: its end offset and size
+    <segment file>                     the active segment, the last row
 
-A log that has only ever had its first segment has no such file. The list is replaced when a segment is begun
-(the next flush puts it on the disk, so that no append waits for that) and, durably, before segments are
-deleted or moved aside. Segments above the last row were begun when the disk was full, or before a power cut
-that took the newer list: they follow each other without a gap.
+A log that never had a second segment has no such file. The list is replaced when a segment is started (synced
+by the next flush, so that no append waits) and, durably, before segments are deleted or moved aside. Segments
+above the last row were started while the disk was full, or before a power cut that lost the newer list: they
+follow without gaps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLEANED, _START, _RETIRED = "cleaned", "start", "retired"
 
 
 class FullSegment(NamedTuple):
-    """A segment that takes no more: offsets ``[base_offset, next_offset)`` in ``size`` bytes."""
+    """A full segment: offsets ``[base_offset, next_offset)`` in ``size`` bytes."""
 
     base_offset: int
     next_offset: int
@@ -44,8 +44,8 @@ class FullSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """What ``segments.list`` says; ``active`` is the base offset of the segment that is written. Everything
-    below ``start_offset`` was deleted, and was on the disk before; 0 where the log begins with a segment.
+    """Content of ``segments.list``. ``active``: base offset of the active segment. ``start_offset``:
+    everything below was deleted, after it was durable; 0 if the log starts at a segment's beginning.
     """
 
     full: tuple[FullSegment, ...]
@@ -63,7 +63,7 @@ class SegmentList:
         retired: tuple[int, ...] = (),
         start_offset: int = 0,
     ) -> SegmentList:
-        """The list for these segments; the last one is written."""
+        """The list for these segments, the last one active."""
         *full, active = segments
         first = full[0] if full else active
         return cls(
@@ -77,7 +77,7 @@ class SegmentList:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Offsets ``[first, end)`` that a log should have, and has not; ``why`` names the file."""
+    """Missing offsets ``[first, end)`` of a log; ``why`` names the file."""
 
     first: int
     end: int
@@ -92,12 +92,11 @@ class Missing:
 def missing_segments(
     listed: SegmentList, sizes: Mapping[int, int], durable_offset: int, *, names: Mapping[int, str]
 ) -> list[Missing]:
-    """What of the list is not among the segments that were found: base offset to size, and to file name.
+    """Listed segments that are missing or too short on disk. ``sizes`` and ``names`` are by base offset.
 
-    A full segment that is shorter than it was counts only if all of it was known to be on the disk (below
-    ``durable_offset``): else a crash may have done that. The segment that was written must be there if any
-    of it is below ``durable_offset``, or others were begun after it: else its name may not have reached the
-    disk.
+    A shorter full segment counts only if it was durable (below ``durable_offset``), else a crash may have cut
+    it. The active segment must exist if part of it is below ``durable_offset`` or later segments exist, else
+    its name may never have reached the disk.
     """
     missing = []
     for segment in listed.full:
@@ -117,8 +116,8 @@ def missing_segments(
 
 
 def unlisted(listed: SegmentList, found: Collection[int]) -> list[int]:
-    """Base offsets among those found that are no segments of this log: lower than the newest that is listed,
-    and not listed. Those above it were begun after the list was written.
+    """Base offsets that are not this log's: below the active segment and not listed. Higher ones were started
+    after the list was written.
     """
     known = {segment.base_offset for segment in listed.full} | {listed.active}
     return [base_offset for base_offset in found if base_offset < listed.active and base_offset not in known]
@@ -140,7 +139,7 @@ def write_segment_list(
 
 
 def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
-    """The list in a partition's directory; None when there is none or it is not whole. Raises `OSError`."""
+    """The list in a partition's directory; None if missing or damaged. Raises `OSError`."""
     rows = read_table(files, directory / SEGMENT_LIST_NAME)
     if rows is None:
         return None
@@ -159,32 +158,32 @@ def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
 
 
 class ListFile:
-    """The list of one log as it goes on: what it says, and whether that is on the disk.
+    """A log's segment list and its file.
 
-    *Not thread-safe*: changed under the log's lock, put on the disk (`sync`) under its maintenance.
+    *Not thread-safe*: changed under the log's lock, synced under its maintenance lock.
     """
 
     def __init__(
         self, directory: Path, files: FileSystem, disk: DataDirectory, listed: SegmentList | None
     ) -> None:
-        """``listed``: what is there; None where there is none."""
+        """``listed``: the stored list, or None."""
         self.is_due = False
-        """Whether it is to be replaced."""
+        """Whether it must be replaced."""
         self._directory = directory
         self._files = files
         self._disk = disk
         self._listed = listed
-        self._unsynced = False  # whether it was replaced and may not be on the disk
+        self._unsynced = False  # replaced but maybe not durable
 
     @property
     def cleaned_offset(self) -> int:
-        """Below this a cleaner has taken offsets out."""
+        """Below this offset a cleaner may have removed records."""
         return self._listed.cleaned_offset if self._listed is not None else 0
 
     def replace_if_due(self, segments: Sequence[Segment], start_offset: int) -> None:
-        """Write down which segments there are since the last one was begun. Raises `OSError`.
+        """Write the list if a segment was started since. Raises `OSError`.
 
-        A full disk must not stop appends: a list may be older than the newest segments, a start knows that.
+        A full disk must not stop appends; a start allows for a list older than the newest segments.
         """
         if self.is_due:
             try:
@@ -202,10 +201,9 @@ class ListFile:
         retired: tuple[int, ...] = (),
         cleaned_offset: int = 0,
     ) -> None:
-        """Write down which segments there are, and where the log begins; `sync` puts that on the disk.
-        Raises `OSError`.
+        """Write the list; `sync` makes it durable. Raises `OSError`.
 
-        A list that is torn by a power cut says no start: one within a segment is put on the disk at once.
+        With a start inside a segment it is synced at once, since a torn list would lose the start.
         """
         listed = SegmentList.of(
             segments,
@@ -218,10 +216,10 @@ class ListFile:
         self._listed, self._unsynced, self.is_due = listed, not durable, False
 
     def replace_without(self, expired: Sequence[Segment], kept: Sequence[Segment], start_offset: int) -> None:
-        """The same before segments are deleted. Raises `OSError`.
+        """Write the list before segments are deleted. Raises `OSError`.
 
-        A full disk has no room even for the list: then there is none for a while, as this makes room. The
-        log's start does not get lost with it: that is not within a segment that is kept.
+        If the disk is too full even for the list, it is removed for now: the deletion frees space. This loses
+        no start offset, since the log then starts at a segment's beginning.
         """
         try:
             self.replace(kept, start_offset, retired=tuple(segment.base_offset for segment in expired))
@@ -233,12 +231,10 @@ class ListFile:
             self.is_due = True
 
     def sync(self) -> None:
-        """Put the list on the disk if it has changed; its name is safe after the next directory sync.
-        Raises `OSError`.
-        """
+        """Sync the list if it changed; its name needs a directory sync. Raises `OSError`."""
         if not self._unsynced:
             return
-        self._unsynced = False  # before: who replaces it meanwhile says so again
+        self._unsynced = False  # before syncing: a concurrent replace sets it again
         try:
             file = self._files.open(self._directory / SEGMENT_LIST_NAME)
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The walks over a segment's entries: `walk_frames`, the check after a crash, and salvage.
+"""Walks over a segment's entries: `walk_frames`, `check_segment` after a crash, and `salvage`.
 
-What follows a fault must not be served, so `walk_frames` and `check_segment` end there. `salvage` goes on: it
-finds the entries that can be recognized, and the places without any. What an entry looks like is an
-`EntryLayout`; `scan` has one for each family.
+`walk_frames` and `check_segment` stop at damage, since nothing after it may be served. `salvage` continues
+and reports both the entries it recognizes and the damaged ranges; `scan` has an `EntryLayout` for each log
+family.
 """
 
 from __future__ import annotations
@@ -25,26 +25,24 @@ SCAN_BYTES = 256 << 10
 """One read when a whole segment is walked."""
 
 MESSAGES_PER_BYTE = 40
-"""The most that a byte of a compressed set of v0 or v1 can hold: gzip makes at most 1032 bytes of one, and
-the smallest message has 26.
+"""Upper bound of messages per byte of a compressed v0 or v1 set: gzip expands at most 1032 times, and the
+smallest message has 26 bytes.
 """
 
 
 LAST_OFFSET = (1 << 63) - 1
-"""No offset is above it."""
 
 
 def walk_frames(
     file: File, fmt: MessageFormat, start: int, end: int, offset: int, *, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Frame]:
-    """The frames in bytes ``[start, end)`` of the file, by their headers alone.
+    """Frames in bytes ``[start, end)`` of the file, read from their headers.
 
-    ``start`` is where a frame begins, and ``offset`` is what it has where offsets count bytes; where they
-    count records the frames say it themselves. `Frame.position` counts from the
-    beginning of the file.
+    A frame must begin at ``start``. ``offset`` is its offset where offsets count bytes (0.7); otherwise
+    frames hold their own. `Frame.position` counts from the beginning of the file.
     """
     buf = memoryview(b"")
-    origin = position = start  # of the buffer's first byte; of the next frame
+    origin = position = start  # file position of the buffer; of the next frame
     while position < end:
         frame = fmt.frame_at(buf, position - origin, offset) if position - origin <= len(buf) else None
         if frame is None:
@@ -72,14 +70,14 @@ def in_order(
     exact: bool = False,
     wanted: int = 0,
 ) -> Iterator[Frame]:
-    """The same frames, each of which must be in offsets ``[low, high)`` and follow the one before it.
+    """The same frames, checked to lie in offsets ``[low, high)`` and to follow each other.
 
-    No checksum covers an entry's offset. Unless ``gaps_allowed`` (a cleaner has been there) each begins where
-    the one before it ends, and with ``exact`` the first one at ``low``; where a compressed set of v0 or v1
-    begins only opening it would tell. A frame whose offset is wrong is passed over if the one it should have
-    is below ``wanted``. ``path`` is for the errors.
+    No checksum covers an entry's offset. Unless ``gaps_allowed`` (cleaned logs), each frame begins where the
+    last ended, and with ``exact`` the first one at ``low``; the first offset of a compressed v0 or v1 set is
+    unknown without opening it. A frame with a wrong offset is skipped if its expected offset is below
+    ``wanted``. ``path`` is for error messages.
 
-    Raises `CorruptMessage`: an offset is wrong, or what ``frames`` raises.
+    Raises `CorruptMessage`: an offset is wrong, or ``frames`` raises it.
     """
     follows = exact
     for frame in frames:
@@ -100,14 +98,12 @@ def in_order(
 
 
 def is_lost(frame: Frame, gap: int) -> bool:
-    """Whether it is certain that ``gap`` offsets are missing before the frame."""
+    """Whether ``gap`` offsets before the frame are certainly missing."""
     return frame.first_is_known or gap >= frame.size * MESSAGES_PER_BYTE
 
 
 def read_frame(file: File, frame: Frame) -> memoryview:
-    """All bytes of a frame that `walk_frames` found.
-    Raises `CorruptMessage`: the file ends before the frame does.
-    """
+    """All bytes of a frame. Raises `CorruptMessage`: the file ends before the frame does."""
     data = file.read_at(frame.position, frame.size)
     if len(data) != frame.size:
         raise CorruptMessage(f"the frame at byte {frame.position} is cut short")
@@ -115,49 +111,46 @@ def read_frame(file: File, frame: Frame) -> memoryview:
 
 
 def moved(frame: Frame, position: int) -> Frame:
-    """The same frame, seen in a buffer or file where it begins at ``position``."""
+    """The same frame, in a buffer or file where it begins at ``position``."""
     return Frame(position, *frame[1:])  # _replace takes four times as long
 
 
 @dataclass(slots=True)
 class CandidateEntry(ABC):
-    """An entry by its header, which may be wrong: a v2 batch, an entry of v0 or v1, or one of 0.7."""
+    """An entry as its header describes it, which may be wrong: a v2 batch, a v0, v1 or 0.7 entry."""
 
     position: int
-    """Where it begins in the file."""
     size: int
-    """In bytes, with its header."""
+    """Bytes, including the header."""
     summed_from: int
-    """Position of the first byte that the checksum covers; the last is that of the entry."""
+    """Position of the first byte that the checksum covers; it extends to the entry's end."""
     first_offset: int
-    """Offset at which it begins, or where that is not known the last one."""
+    """First offset, or the last one if the first is unknown."""
     first_is_known: bool
-    """Whether it begins at ``first_offset``; not known of compressed sets of v0 and v1."""
+    """False for compressed v0 and v1 sets."""
     last_offset: int
     next_offset: int
-    """Offset at which the next entry begins, if none is missing."""
+    """Expected offset of the next entry."""
     max_timestamp: int
-    """In milliseconds, -1 where there is none."""
+    """Milliseconds, -1 if none."""
     record_count: int | None
-    """The records in it; None where it must be opened for that."""
+    """Number of records; None if only decompressing can tell."""
     stored_crc: int
-    """The checksum in its header."""
+    """Checksum in the header."""
     crc: int
-    """The checksum of its bytes."""
+    """Checksum of the bytes."""
 
     @property
     def end(self) -> int:
-        """Position of the first byte after it."""
         return self.position + self.size
 
     @property
     def sound(self) -> bool:
-        """Whether its checksum is right."""
         return self.crc == self.stored_crc
 
     @abstractmethod
     def count(self, file: File) -> int:
-        """Decompress it, parse its records, whatever its checksum is, and count them."""
+        """Decompress, parse and count its records, regardless of its checksum."""
 
 
 F = TypeVar("F", bound=CandidateEntry)
@@ -165,7 +158,7 @@ F = TypeVar("F", bound=CandidateEntry)
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes ``[position, end)`` in which no entry can be made out, and why none begins there."""
+    """Bytes ``[position, end)`` without a recognizable entry, and why none begins there."""
 
     position: int
     end: int
@@ -178,12 +171,12 @@ class Scan(Protocol):
     def __call__(
         self, file: File, size: int, base_offset: int, /, *, start: int = 0
     ) -> Iterator[CandidateEntry | Damage]:
-        """What is in bytes ``[start, size)``; the segment is named by ``base_offset``."""
+        """Contents of bytes ``[start, size)`` of the segment with this base offset."""
         ...
 
 
 class Window:
-    """*Not thread-safe.* A file's bytes below ``size``, a chunk of them in memory."""
+    """*Not thread-safe.* A file's bytes below ``size``, buffered in chunks."""
 
     def __init__(self, file: File, size: int) -> None:
         self._file = file
@@ -192,7 +185,7 @@ class Window:
         self._chunk = memoryview(b"")
 
     def view(self, position: int, size: int) -> memoryview:
-        """Up to ``size`` bytes, `SCAN_BYTES` at most; fewer only where the file ends."""
+        """Up to ``size`` bytes, at most `SCAN_BYTES`; fewer only at the end of the file."""
         size = min(size, SCAN_BYTES, self.size - position)
         inside = position - self._origin
         if inside < 0 or inside + size > len(self._chunk):
@@ -201,7 +194,7 @@ class Window:
         return self._chunk[inside : inside + size]
 
     def sum(self, position: int, end: int, checksum: Callable[[memoryview, int], int]) -> int:
-        """The checksum of bytes ``[position, end)``. Raises `CorruptMessage` when they are not there."""
+        """Checksum of bytes ``[position, end)``. Raises `CorruptMessage`: the file is too short."""
         crc = 0
         while position < end:
             view = self.view(position, end - position)
@@ -212,39 +205,41 @@ class Window:
         return crc
 
     def peek(self, position: int, size: int) -> bytes:
-        """A few bytes somewhere else: fewer where the file ends. The chunk in memory stays."""
+        """A few bytes elsewhere, without replacing the buffer; fewer at the end of the file."""
         return self._file.read_at(position, max(0, min(size, self.size - position)))
 
 
 class EntryLayout(Protocol[F]):
-    """What entries of one kind look like."""
+    """How to recognize entries of one kind."""
 
     smallest: int
-    """Bytes of the smallest entry."""
+    """Size of the smallest entry."""
     key_bytes: int
-    """So many bytes of an entry `candidates` must see to take its place for one."""
+    """Bytes of an entry that `candidates` needs to see."""
 
     def header_at(self, window: Window, position: int) -> F:
-        """The entry that begins at ``position``, without its ``crc``; all of it is in the file.
-        Raises `CorruptMessage`: there is none.
+        """The entry at ``position``, without ``crc``, entirely within the file. Raises `CorruptMessage`:
+        none.
         """
         ...
 
     def checksum(self, found: F) -> Callable[[memoryview, int], int]:
-        """Computes its checksum."""
+        """Its checksum function."""
         ...
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterable[int]:
-        """Where in ``chunk``, which is at ``position`` of the file, an entry may begin; in order."""
+        """Indexes into ``chunk``, which is at file position ``position``, where an entry may begin;
+        ascending.
+        """
         ...
 
 
 def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterator[F | Damage]:
-    """What is in the window from ``start`` on, in order and without gaps.
+    """Entries and damage from ``start`` on, in order and without gaps.
 
-    An entry whose checksum fails still counts as one if what looks like an entry follows it, and if it does
-    not hold the entries that should follow it; else neither its header nor its length can be trusted. Memory
-    is bounded whatever headers claim.
+    An entry with a bad checksum still counts if another entry seems to follow it and it does not itself
+    contain the following entries; otherwise its length cannot be trusted. Memory is bounded whatever headers
+    claim.
     """
     position = start
     while position < window.size:
@@ -262,14 +257,14 @@ def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterat
 
 
 def _summed(window: Window, layout: EntryLayout[F], position: int) -> F:
-    """The entry at ``position`` with its checksum. Raises `CorruptMessage` when there is none."""
+    """The entry at ``position`` with its checksum. Raises `CorruptMessage`: none."""
     found = layout.header_at(window, position)
     found.crc = window.sum(found.summed_from, found.end, layout.checksum(found))
     return found
 
 
 def _check_length(window: Window, layout: EntryLayout[F], damaged: F) -> None:
-    """Raises `CorruptMessage` when the length of an entry with a wrong checksum is wrong, too."""
+    """Raise `CorruptMessage` if the length of an entry with a bad checksum is wrong, too."""
     sums = f"the checksum is {damaged.crc:#010x}, its header says {damaged.stored_crc:#010x},"
     if damaged.end != window.size and not _looks_like_one(window, layout, damaged.end):
         raise CorruptMessage(f"{sums} and nothing follows where it should end")
@@ -290,9 +285,7 @@ def _looks_like_one(window: Window, layout: EntryLayout[F], position: int) -> bo
 
 
 def _next_sound(window: Window, layout: EntryLayout[F], start: int, stop: int) -> int:
-    """Where the next possible entry with a right checksum begins in ``[start, stop)``; ``stop`` when there is
-    none.
-    """
+    """Position of the next entry with a good checksum in ``[start, stop)``, else ``stop``."""
     position = start
     while stop - position >= layout.smallest:
         chunk = bytes(window.view(position, min(SCAN_BYTES, stop - position)))
@@ -314,9 +307,9 @@ def _is_sound(window: Window, layout: EntryLayout[F], position: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``, and why it ends there
-    (None where the file ends too). ``damaged`` are the places in it that are not valid all the same: what
-    was on the disk before the crash is not cut off for their sake.
+    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``. ``fault``: why it ends there,
+    None at the end of the file. ``damaged``: invalid places within it, kept because they were durable before
+    the crash.
     """
 
     size: int
@@ -339,14 +332,12 @@ def check_segment(
 ) -> Survivors:
     """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
 
-    An entry is valid if it is whole in the file, its checksum holds, and its offsets follow those before
-    it and are below ``end_offset``. Both kinds of damage end at the first entry that is not: a lost block and
-    a nonsense block. With ``gaps_allowed`` (a cleaner has been there) offsets need only rise.
+    An entry is valid if it is complete, its checksum is right, and its offsets follow the previous entry and
+    are below ``end_offset``; with ``gaps_allowed`` (cleaned logs) they need only rise. The check stops at the
+    first invalid entry. Below ``durable_offset``, which a crash cannot have damaged, it continues after the
+    damage at what ``scan`` finds.
 
-    What is below ``durable_offset`` was on the disk: no crash has damaged it. There reading goes on after
-    the damage, where ``scan`` finds more.
-
-    Raises `OSError`: the disk refused to read, which is not taken for damage.
+    Raises `OSError`: the disk failed to read, which does not count as damage.
     """
     position, next_offset = 0, base_offset
     damaged: list[str] = []
@@ -368,8 +359,8 @@ def check_segment(
 def _after_damage(
     file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
 ) -> tuple[int, int] | None:
-    """Position and offset at which reading can go on after a fault; None when nothing follows it."""
-    moved_to: tuple[int, int] | None = None  # where reading goes on if only the offset of the first is wrong
+    """Position and offset at which to continue after a fault; None if nothing follows it."""
+    moved_to: tuple[int, int] | None = None  # where to continue if only the first entry's offset is wrong
     for entry in scan(file, size, base_offset, start=found.size):
         if isinstance(entry, Damage):
             moved_to = None
@@ -404,7 +395,7 @@ def _check_from(
     end_offset: int,
     gaps_allowed: bool,
 ) -> Survivors:
-    """Up to the first entry that is not valid."""
+    """Check up to the first invalid entry."""
     while position < size:
         buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
         inside = 0
@@ -430,8 +421,8 @@ def _check_from(
 
 
 def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
-    """Whether offsets may be missing before the frame, or seem so: a compressed set of v0 or v1 is named by
-    its last offset, which no checksum covers, and has at most a known number of messages.
+    """Whether a gap before the frame is allowed, or only apparent: a compressed v0 or v1 set states its last
+    offset only, and holds a bounded number of messages.
     """
     if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
         return False
@@ -441,13 +432,13 @@ def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> 
 def _valid_frame(
     file: File, fmt: MessageFormat, buf: memoryview, inside: int, position: int, size: int, offset: int
 ) -> Frame | None:
-    """The frame at byte ``inside`` of ``buf``, checked; None when more of the file must be read first."""
+    """The frame at ``inside`` in ``buf``, checked; None if more of the file must be read first."""
     frame = fmt.frame_at(buf, inside, offset)
     if frame is None:
         if inside == 0:
             raise CorruptMessage(f"an entry is cut short at byte {size}")
         return None
-    # Before memory is taken for it: a nonsense length cannot be larger than the file.
+    # Before allocating: a nonsense length must not exceed the file.
     if position + frame.size > size:
         raise CorruptMessage(f"the entry at byte {position} does not end in the file's {size} bytes")
     if frame.end <= len(buf):

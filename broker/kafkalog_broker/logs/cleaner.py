@@ -1,7 +1,7 @@
-"""The log cleaner: finds the compacted log that needs it most, cleans it, and notes how far it came.
+"""The log cleaner: finds the compacted log most in need, cleans it, and stores its progress.
 
-``cleaner-offset-checkpoint`` in each data directory is Kafka's: a line ``0``, one with the number of rows,
-and a row ``topic partition offset`` for each log: below the offset it has been cleaned.
+``cleaner-offset-checkpoint`` in each data directory has Kafka's format: a line ``0``, the number of rows, and
+a row ``topic partition offset`` for each log, clean below that offset.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """The cleaner is to end now."""
+    """The cleaner was stopped."""
 
 
 class LogCleaner:
     """*Thread-safe: `run` by one thread at a time, `stop` by any.* Owns the checkpoint files, and the set of
-    logs that it could not clean: they are left alone until the next start.
+    logs it failed to clean, skipped until the next start.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class LogCleaner:
         bytes_per_second: float,
         clean: Clean = clean,
     ) -> None:
-        """``memory_bytes`` for the map of keys; reads and writes together are at most
-        ``bytes_per_second``. ``clean`` does one cleaning, here or in a process of its own.
+        """``memory_bytes``: limit of the key map. ``bytes_per_second``: limit of reads and writes together.
+        ``clean``: does one cleaning, here or in another process.
         """
         self._logs = logs
         self._clock = clock
@@ -63,11 +63,11 @@ class LogCleaner:
         self._cleaned: dict[Path, dict[TopicPartition, int]] = {}
 
     def stop(self) -> None:
-        """End the cleaning that is under way; nothing of it that is decided is lost."""
+        """Stop the running cleaning; decided swaps are kept."""
         self._stop.set()
 
     def run(self) -> None:
-        """Clean what is due, the dirtiest first, until nothing is."""
+        """Clean all due logs, dirtiest first."""
         while not self._stop.is_set():
             log, dirt = self._dirtiest()
             if log is None:
@@ -78,14 +78,14 @@ class LogCleaner:
                 return
             except OSError as e:
                 log.directory.refused(f"cleaning {log.path.name}", e)
-                return  # a full disk may have room the next time
+                return  # a full disk may have room next time
             except UnknownTopicOrPartition:
-                continue  # it was deleted meanwhile
+                continue  # deleted meanwhile
             except StorageError as e:
                 _logger.warning("%s was not cleaned: %s", log.topic_partition, e)
                 return
             except Exception as e:
-                # Any other, too: a log that fails must not keep the others from being cleaned.
+                # A failing log must not keep the others from being cleaned.
                 if isinstance(e, KafkaError):
                     _logger.error("%s is not cleaned any more: %s", log.topic_partition, e)
                 else:
@@ -93,7 +93,7 @@ class LogCleaner:
                 self._uncleanable.add(log)
 
     def _dirtiest(self) -> tuple[Log | None, Dirt]:
-        """The log that is to be cleaned next, None when none is."""
+        """The next log to clean, or None."""
         found: Log | None = None
         most = Dirt(0, 0, 0, 0, overdue=False)
         logs = self._logs.logs()
@@ -123,14 +123,14 @@ class LogCleaner:
 
     def _dirt(self, log: Log) -> Dirt:
         known = self._checkpoint(log.directory.path).get(log.topic_partition, 0)
-        # The list of segments knows it too, and goes with its topic.
+        # The segment list also stores it, and is removed with its topic.
         first_dirty = max(min(known, log.cleaned_offset), log.start_offset)
         segments = [_state(segment) for segment in log.segments[:-1]]
         return dirt_of(segments, first_dirty, log.last_stable_offset, log.config, self._clock.time_ms())
 
     def _clean_log(self, log: Log, dirt: Dirt) -> None:
         if log.flushed_offset < dirt.end_offset:
-            # What stands in the place of older records must not get lost when they are gone.
+            # Newer records must be durable before the older ones they replace are removed.
             log.flush()
         segments = [s for s in log.segments[:-1] if s.next_offset <= dirt.end_offset]
         sources = tuple(_source(segment) for segment in segments)
@@ -165,7 +165,7 @@ class LogCleaner:
         except FileNotFoundError:
             if log in self._logs.logs().values() and segments[0] in log.segments:
                 raise
-            return  # the topic was deleted, or records of it
+            return  # the topic or its records were deleted
         finally:
             cleaned.close()
         self._note(log, end_offset)
@@ -181,7 +181,7 @@ class LogCleaner:
         return known
 
     def _note(self, log: Log, end_offset: int) -> None:
-        """Write down how far a log is clean. Raises `StorageError`."""
+        """Store how far a log is clean. Raises `StorageError`."""
         directory, logs = log.directory, self._logs.logs()
         rows = {tp: offset for tp, offset in self._checkpoint(directory.path).items() if tp in logs}
         rows[log.topic_partition] = end_offset
@@ -193,8 +193,8 @@ class LogCleaner:
 
 
 def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, int]:
-    """The rows of the checkpoint in a data directory; none where it is missing or damaged: then everything
-    is cleaned once more. Raises `OSError`.
+    """Checkpoint of a data directory; empty if missing or damaged, so everything is cleaned again. Raises
+    `OSError`.
     """
     path = directory / CHECKPOINT_NAME
     try:
@@ -246,7 +246,7 @@ def _state(segment: Segment) -> SegmentState:
 
 
 class _Throttle:
-    """*Not thread-safe: one cleaning at a time.* Waits where bytes go faster than they may."""
+    """*Not thread-safe: one cleaning at a time.* Limits bytes per second."""
 
     def __init__(self, bytes_per_second: float, clock: Clock, stop: threading.Event) -> None:
         self._bytes_per_second = bytes_per_second
@@ -255,9 +255,9 @@ class _Throttle:
         self._due = 0.0
 
     def __call__(self, size: int) -> None:
-        """So many bytes were read or written. Raises `Stopped`."""
+        """Count ``size`` bytes and wait if due. Raises `Stopped`."""
         now = self._clock.monotonic()
         self._due = max(self._due, now) + size / self._bytes_per_second
-        # Short waits are inexact, and cost a switch: they are put together.
+        # Combine short waits, which are inexact and cost a thread switch.
         if self._stop.wait(self._due - now) if self._due - now > 0.01 else self._stop.is_set():
             raise Stopped

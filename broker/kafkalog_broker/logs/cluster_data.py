@@ -1,4 +1,4 @@
-"""What data directories keep of a cluster: a note of the registry they are in, and partitions set aside."""
+"""Cluster data in data directories: the note of their registry, and partitions set aside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import encode_id
 
 ASIDE_DIRECTORY = ".aside"
-"""Where partitions go that other brokers own: nothing in it is ever removed."""
+"""Directory for partitions that other brokers own; nothing in it is ever removed."""
 
 _ID = "registry.id"
 _VERSION = "registry.version"
@@ -23,8 +23,8 @@ _BROKERS = "registry.brokers"
 
 @dataclass(frozen=True, slots=True)
 class RegistryNote:
-    """The cluster's registry in ZooKeeper, as a data directory has seen it: its id, a version that it had at
-    least, and the brokers in it. Kept in ``meta.properties`` as ``registry.id``, ``.version``, ``.brokers``.
+    """The cluster's registry in ZooKeeper as last seen: id, a lower bound of its version, and its brokers.
+    Stored in ``meta.properties`` as ``registry.id``, ``.version``, ``.brokers``.
     """
 
     registry: str
@@ -33,7 +33,7 @@ class RegistryNote:
 
 
 def read_note(directory: DataDirectory) -> RegistryNote | None:
-    """The note of a directory; None where it has joined no registry. Raises `StorageError`."""
+    """A directory's note; None if it has joined no registry. Raises `StorageError`."""
     meta = _meta(directory)
     if _ID not in meta:
         return None
@@ -49,7 +49,7 @@ def read_note(directory: DataDirectory) -> RegistryNote | None:
 
 
 def write_note(directory: DataDirectory, note: RegistryNote) -> None:
-    """Replace the note of a directory, durably. Raises `StorageError`."""
+    """Replace a directory's note durably. Raises `StorageError`."""
     fields = {
         _ID: note.registry,
         _VERSION: str(note.version),
@@ -70,7 +70,7 @@ def _meta(directory: DataDirectory) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LeavingPartition:
-    """A partition to be set aside: where it is, and its log where that is open."""
+    """A partition to set aside, and its log if open."""
 
     directory: DataDirectory
     path: Path
@@ -85,9 +85,9 @@ def set_partitions_aside(
     leaving: Iterable[LeavingPartition],
     staying: Collection[int],
 ) -> StoredTopic | None:
-    """Move partitions of a topic to ``.aside/<topic id>`` of their data directories, with a copy of the
-    topic's record, and have the record list those that are ``staying``; returns it, None where none is.
-    Raises `OSError`: the disk refused; the next call goes on.
+    """Move partitions to ``.aside/<topic id>`` of their data directories, with a copy of the topic's record,
+    and update the record to those ``staying``. Returns it, or None if none stay. Raises `OSError`; call again
+    to continue.
     """
     for each in leaving:
         aside = each.directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
@@ -101,7 +101,7 @@ def set_partitions_aside(
         if each.path.exists():
             files.rename(each.path, _free(aside / each.path.name))
         if each.log is not None:
-            each.log.drop()  # again: a reader may have opened a file before the directory had its new name
+            each.log.drop()  # again: a reader may have opened a file before the rename
         files.sync_directory(aside)
         files.sync_directory(each.directory.path)
     if not staying:
@@ -113,7 +113,7 @@ def set_partitions_aside(
 
 
 def _free(path: Path) -> Path:
-    """The path, or the first one with a number at its end that nothing has."""
+    """The path, with a number appended if it is taken."""
     found, number = path, 1
     while found.exists():
         found, number = path.with_name(f"{path.name}~{number}"), number + 1

@@ -1,4 +1,4 @@
-"""Disk work on many logs at a time: a disk takes several syncs in hardly more time than one."""
+"""Parallel disk work on many logs: several syncs take hardly longer than one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.errors import KafkaError
 
 _DISK_THREADS = 8
-"""Logs that are flushed or closed at a time when there are many. Measured on ext4: 4 threads sync small files
-2.3 times as fast as one, 8 do so 3.2 times, 16 hardly faster than that, at the price of other threads' turns.
+"""Threads for flushing or closing many logs. On ext4 4 threads sync small files 2.3 times as fast as one, 8
+3.2 times, 16 hardly faster, at the expense of other threads.
 """
 _MANY_LOGS = 16
-"""Fewer than these are flushed one after the other."""
+"""Fewer logs are flushed one after another."""
 
 _T = TypeVar("_T")
 
@@ -23,10 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 def for_each_log(logs: Sequence[Log], work: Callable[[Log], _T]) -> list[_T | None]:
-    """The result of some disk work for each log; None where it failed, which is logged.
-
-    Many are done by several threads; one that waits for its sync holds nothing that others need.
-    """
+    """Do disk work on each log, in parallel if many; None where it failed, which is logged."""
 
     def one(log: Log) -> _T | None:
         try:

@@ -1,4 +1,4 @@
-"""All logs of a broker: the topics, the directories of their partitions, and work on all of them."""
+"""All logs of a broker: topics, their partitions' directories, and maintenance."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_OPEN_FILES = 512
-"""Segment files kept open: half of the 1,024 descriptors that a process usually may have."""
+"""Open segment files: half of the usual limit of 1,024 descriptors."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryContents:
-    """A data directory, whether it can be used, and the bytes of each partition's segments in it."""
+    """A data directory, whether it is usable, and the size of each partition's segments in it."""
 
     path: Path
     online: bool
@@ -56,12 +56,11 @@ class DirectoryContents:
 
 
 class LogManager:
-    """*Thread-safe.* ``_lock`` guards the set of topics; it is held while one is changed, and when one that
-    was made is shown, or one that is deleted is not any more.
+    """*Thread-safe.* ``_lock`` guards the set of topics while one is changed, published or withdrawn.
 
-    Making one, and renaming the files of a deleted one, may take seconds. Meanwhile its name is in
-    ``_making`` or ``_leaving``, the lock is free, and it is not visible.
-    Looking a log up takes no lock: ``_topics`` and ``_logs`` are replaced, never changed.
+    Creating a topic and renaming a deleted one's files may take seconds. Meanwhile its name is in ``_making``
+    or ``_leaving``, the lock is free, and the topic is not visible. Look-ups take no lock: ``_topics`` and
+    ``_logs`` are replaced, never modified.
     """
 
     def __init__(
@@ -80,10 +79,10 @@ class LogManager:
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
     ) -> None:
-        """``defaults`` are those of topics; a function gets the settings that the directories have kept for
-        `set_defaults`. ``retention`` makes a topic's policy; ``flushed`` gets the seconds of each flush,
-        ``grown`` the bytes that it made readable where readers see only what is on the disk. With
-        ``truncate_missing`` a log with missing segments goes on after them; without, it is offline.
+        """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``retention``
+        makes a topic's policy. ``flushed`` gets the seconds of each flush, ``grown`` the bytes it made
+        readable (0.7). ``truncate_missing``: a log with missing segments starts after them instead of being
+        offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
@@ -94,7 +93,7 @@ class LogManager:
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._policy_failure: str | None = None
-        """What was logged last; only `apply_retention` uses it."""
+        """Last logged failure; used only by `apply_retention`."""
         self._pool = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
@@ -117,12 +116,12 @@ class LogManager:
         return self._meta
 
     def start(self) -> None:
-        """Hold the directories, finish what a crash interrupted, and open every log.
+        """Lock the directories, complete what a crash interrupted, and open every log.
 
-        A directory whose disk fails is left out as long as another one works.
+        A directory whose disk fails is skipped as long as another works.
 
         Raises:
-            StorageError: a directory is in use by another broker, none works, or a record is not understood.
+            StorageError: a directory is in use by another broker, none works, or a record is unreadable.
             InvalidConfig: the directories belong to another broker or to different clusters.
         """
         with self._lock:
@@ -155,7 +154,7 @@ class LogManager:
             self._logs = found.logs
             self._offline = found.offline
             for directory in {log.directory for log in found.offline.values()}:
-                # The stop's notes about them are gone: the next start must know them as well.
+                # The clean stop's state was consumed: the next start needs their recovery points.
                 self._note_recovery_points(directory)
             _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
             if found.offline:
@@ -165,23 +164,23 @@ class LogManager:
                 )
 
     def topics(self) -> Mapping[str, StoredTopic]:
-        """All topics by name; a view that never changes."""
+        """All topics by name; an immutable view."""
         return self._topics
 
     def logs(self) -> Mapping[TopicPartition, Log]:
-        """The logs that are open; a view that never changes."""
+        """All open logs; an immutable view."""
         return self._logs
 
     def log(self, partition: TopicPartition) -> Log:
         """The log of a partition.
 
         Raises:
-            UnknownTopicOrPartition: there is no such partition.
-            StorageError: it is in a directory that could not be opened, or part of it is missing.
+            UnknownTopicOrPartition: no such partition.
+            StorageError: its directory is offline, or part of it is missing.
         """
         log = self._logs.get(partition)
         if log is None and partition.topic in self._topics:
-            with self._lock:  # while a topic is made or deleted it is in one of the tables only
+            with self._lock:  # without it, a topic being created or deleted may be in only one table
                 log, topic = self._logs.get(partition), self._topics.get(partition.topic)
             offline = self._offline.get(partition)
             if log is None and offline is not None:
@@ -193,7 +192,7 @@ class LogManager:
         return log
 
     def directories(self) -> list[DirectoryContents]:
-        """Every directory of ``log.dirs`` with the sizes of the logs in it."""
+        """Every directory of ``log.dirs`` with its logs' sizes."""
         sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
         for partition, log in list(self._logs.items()):
             sizes[log.directory][partition] = log.size_bytes
@@ -202,7 +201,7 @@ class LogManager:
         ]
 
     def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
-        """The partitions in which a transaction is open, and whose it is."""
+        """Partitions with open transactions, and their producers."""
         found = []
         for partition, log in self._logs.items():
             try:
@@ -212,8 +211,8 @@ class LogManager:
         return found
 
     def files_per_answer(self) -> int:
-        """Files that one answer may keep open, at least one: half of ``max_open_files``, and no more than
-        other answers have left of them.
+        """Files one answer may keep open: half of ``max_open_files``, limited by what other answers leave; at
+        least 1.
         """
         most = self._pool.max_open
         return max(1, min(most // 2, most - self._pool.in_use))
@@ -229,17 +228,15 @@ class LogManager:
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Make a topic that is there after any crash, or not at all; its ``generation`` never changes.
-        ``numbers`` are its partitions that this broker has, ascending, where others have the rest; ``starts``
-        the first offsets of those that do not begin at 0.
+        """Create a topic atomically; its ``generation`` never changes. Takes about one step per partition.
 
-        About one step for each partition. Where they are not taken to their end the topic is not there; the
-        next start removes what is left.
+        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets
+        of partitions that do not begin at 0. The next start removes an incomplete topic.
 
         Raises:
-            TopicAlreadyExists: there is one of this name.
-            InvalidTopic, InvalidPartitions, InvalidConfig: it cannot be made.
-            StorageError: the disk refused; nothing of it stays.
+            TopicAlreadyExists: the name is in use.
+            InvalidTopic, InvalidPartitions, InvalidConfig: an argument is invalid.
+            StorageError: the disk failed; nothing was created.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -272,14 +269,12 @@ class LogManager:
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Give a topic more partitions, ``total`` in all: all of them are there in the end, or none.
-        ``numbers`` and ``starts`` of the new ones are as in `create_topic`.
-
-        About one step for each.
+        """Extend a topic to ``total`` partitions, all or none; ``numbers`` and ``starts`` as in
+        `create_topic`.
 
         Raises:
-            UnknownTopicOrPartition, InvalidPartitions: there is no such topic, or it has as many already.
-            StorageError: the disk refused; the topic is as it was.
+            UnknownTopicOrPartition, InvalidPartitions: no such topic, or it has as many already.
+            StorageError: the disk failed; the topic is unchanged.
         """
         with self._lock:
             old = self._topic(name)
@@ -308,14 +303,14 @@ class LogManager:
 
     @property
     def defaults(self) -> LogConfig:
-        """What a topic that sets nothing has."""
+        """Defaults of topic properties."""
         return self._defaults
 
     def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
-        """Have all topics follow other ``defaults``; every directory keeps the ``settings`` they come from.
+        """Apply new ``defaults`` to all topics; every directory stores the ``settings`` they come from.
 
-        Raises `StorageError`: a disk refused; the defaults are as they were, until the next start if another
-        disk did not refuse.
+        Raises `StorageError`: a disk failed; the defaults stay, but the next start may read the new ones from
+        another.
         """
         with self._lock:
             change = self._settings_change + 1
@@ -329,7 +324,7 @@ class LogManager:
                 log.config = defaults.overridden(self._topics[partition.topic].overrides)
 
     def _read_defaults(self, opened: Iterable[DataDirectory]) -> LogConfig:
-        """As the directory says that was written last. Raises `InvalidConfig`."""
+        """Defaults of the most recently written directory."""
         if isinstance(self._make_defaults, LogConfig):
             return self._make_defaults
         newest: dict[str, str] = {}
@@ -344,11 +339,11 @@ class LogManager:
         return self._make_defaults(newest)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the properties that a topic sets for itself.
+        """Replace a topic's own properties.
 
         Raises:
-            UnknownTopicOrPartition, InvalidConfig: there is no such topic, or it cannot have these.
-            StorageError: the disk refused; the properties are as they were.
+            UnknownTopicOrPartition, InvalidConfig: no such topic, or an invalid property.
+            StorageError: the disk failed; the properties are unchanged.
         """
         with self._lock:
             old = self._topic(name)
@@ -361,18 +356,19 @@ class LogManager:
                     log.config = config
 
     def set_total(self, name: str, total: int) -> None:
-        """Keep how many partitions a topic has at all brokers. Raises as `set_overrides`."""
+        """Store a topic's number of partitions over all brokers. Raises as `set_overrides`."""
         with self._lock:
             topic = replace(self._topic(name), total=total)
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """Delete a topic with its logs. ``goes_too`` is called once nobody sees it any more; the files go
-        ``file.delete.delay.ms`` later. No topic of its name is made before this has returned.
+        """Delete a topic. ``goes_too`` is called once it is no longer visible; the files are removed
+        ``file.delete.delay.ms`` later. The name is not available until this returns.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic.
-            StorageError: the disk refused. If the topic is gone already, the next start goes on with it.
+            UnknownTopicOrPartition: no such topic.
+            StorageError: the disk failed. If the topic is gone already, the next start completes the
+            deletion.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -408,12 +404,11 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Have these partitions of a topic with this id no more, but keep all that is in them:
-        `set_partitions_aside`.
+        """Take these partitions out of service but keep their data: `set_partitions_aside`.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic.
-            StorageError: the disk refused; the next call goes on.
+            UnknownTopicOrPartition: no topic with this name and id.
+            StorageError: the disk failed; call again to continue.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -445,17 +440,17 @@ class LogManager:
             self._topics = MappingProxyType(topics)
 
     def registry_notes(self) -> list[RegistryNote]:
-        """What the data directories that work have noted of a cluster's registry. Raises `StorageError`."""
+        """Registry notes of the working data directories. Raises `StorageError`."""
         found = (read_note(directory) for directory in self._online())
         return [note for note in found if note is not None]
 
     def note_registry(self, note: RegistryNote) -> None:
-        """Note durably what is known of the cluster's registry. Raises `StorageError`."""
+        """Durably note the state of the cluster's registry. Raises `StorageError`."""
         for directory in self._online():
             write_note(directory, note)
 
     def flush_due(self) -> None:
-        """Flush what has waited for ``flush.ms``, and note how far each log is on the disk."""
+        """Flush logs after ``flush.ms``, and write the recovery points."""
         now = self._clock.monotonic()
         due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
         for_each_log(due, Log.flush_if_free)
@@ -463,11 +458,11 @@ class LogManager:
             self._note_recovery_points(directory)
 
     def remove_deleted(self) -> None:
-        """Remove the files of what was deleted ``file.delete.delay.ms`` ago."""
+        """Remove files deleted ``file.delete.delay.ms`` ago."""
         self._doomed.purge()
 
     def apply_retention(self) -> None:
-        """Delete the segments that their topics' policies let go."""
+        """Delete segments that their topics' policies allow."""
         kept: dict[TopicPartition, PolicyFailed] = {}
         for log in list(self._logs.values()):
             if not log.directory.online:
@@ -486,7 +481,7 @@ class LogManager:
         self._doomed.purge()
 
     def _say_policy_failed(self, kept: Mapping[TopicPartition, PolicyFailed]) -> None:
-        """Once, until it fails in another way, or has not failed in between."""
+        """Log a policy's failure once, until it changes or passes."""
         partition, failure = next(iter(kept.items()), (None, None))
         text = None if failure is None else str(failure)
         if text is not None and text != self._policy_failure:
@@ -497,21 +492,21 @@ class LogManager:
         self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Delete a partition's records below ``offset``, durably; returns where its log begins then.
-        Raises as `log` and `Log.delete_before`.
+        """Durably delete records below ``offset``; returns the log's new start. Raises as `log`,
+        `Log.delete_before`.
         """
         log = self.log(partition)
         self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
         return log.start_offset
 
     def expire_producers(self) -> None:
-        """Forget idempotent producers that have been silent for too long."""
+        """Forget idempotent producers that have been silent too long."""
         now_ms = self._clock.time_ms()
         for log in list(self._logs.values()):
             log.expire_producers(now_ms)
 
     def close(self) -> None:
-        """Put everything on the disk and let go of it. May be called again."""
+        """Flush and close everything. May be repeated."""
         with self._lock:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
@@ -540,7 +535,7 @@ class LogManager:
         return topic
 
     def _online(self) -> list[DataDirectory]:
-        """The directories that work, in their order."""
+        """Working directories, in order."""
         online = [directory for directory in self._directories if directory.held and directory.online]
         if not online:
             raise StorageError("none of log.dirs can be used")
@@ -554,7 +549,7 @@ class LogManager:
         config: LogConfig,
         starts: Mapping[int, int],
     ) -> dict[TopicPartition, Log]:
-        """Directories and logs of new partitions, each where the fewest are; all of them or none."""
+        """Create directories and logs of new partitions, each in the least loaded directory; all or none."""
         online = self._online()
         load = dict.fromkeys(online, 0)
         for log in list(self._logs.values()) if len(online) > 1 else ():
@@ -565,7 +560,7 @@ class LogManager:
     def _commit(
         self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
     ) -> None:
-        """Make the topic's record durable, which is what makes it so, and then show it."""
+        """Make the topic's record durable, then publish the topic."""
         store.check()
         try:
             TopicStore(store.path, self._files).put(name, topic)
@@ -579,11 +574,11 @@ class LogManager:
     def _rename_away(self, log: Log, delay_ms: int) -> None:
         log.drop()
         self._doom(log.path, delay_ms)
-        # Again: a reader may have opened a file between the first call and the new name.
+        # Again: a reader may have opened a file before the rename.
         log.drop()
 
     def _doom(self, path: Path, delay_ms: int) -> None:
-        """Take a partition's directory away; its files go later."""
+        """Rename a partition's directory; its files are removed later."""
         target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
         self._files.rename(path, target)
         self._doomed.add_tree(target, delay_ms)

@@ -1,4 +1,4 @@
-"""Directories and logs of new partitions, and how they go again where a topic is not made after all."""
+"""Creates directories and logs of new partitions, and removes them if the creation fails."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _logger = logging.getLogger(__name__)
 
 
 class NewPartitions:
-    """*Thread-safe: it keeps nothing.* Makes what a topic's record will name; its caller has reserved it."""
+    """*Thread-safe: stateless.* Creates a topic's partitions; the caller has reserved its name."""
 
     def __init__(self, files: FileSystem, tools: Mapping[str, LogTools]) -> None:
-        """``tools`` are those of each generation."""
+        """``tools`` by generation."""
         self._files = files
         self._tools = tools
 
@@ -38,9 +38,9 @@ class NewPartitions:
         starts: Mapping[int, int],
         load: dict[DataDirectory, int],
     ) -> dict[TopicPartition, Log]:
-        """Directories and logs, each in that of the directories with the least ``load``; all or none.
-        A log begins at the offset in ``starts``, or at 0.
-        Raises `StorageError`: a disk refused, or something else is in the way.
+        """Create directories and logs, each in the data directory with the least ``load``; all or none.
+        A log begins at its offset in ``starts``, or 0. Raises `StorageError`: a disk failed, or a path is
+        taken.
         """
         made: dict[TopicPartition, Log] = {}
         for number in numbers:
@@ -68,7 +68,7 @@ class NewPartitions:
         return made
 
     def undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
-        """Remove what was made for a topic that there will not be; the next start removes what stays."""
+        """Remove the partitions of a failed creation; the next start removes what remains."""
         for log in made.values():
             log.drop()
         for path in (*(log.path for log in made.values()), *more):
@@ -80,7 +80,7 @@ class NewPartitions:
             log.drop()
 
     def _clear_the_way(self, path: Path) -> None:
-        """A creation that failed may have left its directory; one with data in it is not ours to remove."""
+        """Remove an empty directory of a failed creation; refuse one with data."""
         try:
             empty = remove_if_empty(self._files, path)
         except FileNotFoundError:

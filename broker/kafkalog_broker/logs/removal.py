@@ -1,4 +1,4 @@
-"""How files of partitions go: those of deleted ones later, what a creation has left at once."""
+"""Removes files of deleted partitions after a delay, and remains of failed creations at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_broker.logs.topic_store import PARTITION_METADATA
 from pyspark_kafkalog.clock import Clock
 
 DELETED_PREFIX = ".deleted~"
-"""Directories of deleted partitions, until their files are removed too; no topic's name has a tilde."""
+"""Prefix of deleted partitions' directories until removed; topic names have no tilde."""
 
 _OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
 _OUR_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX, ".deleted", ".tmp")
@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 def remove_if_empty(files: FileSystem, path: Path) -> bool:
-    """Remove a partition's directory if no record is in it, and nothing that is not ours."""
+    """Remove a partition's directory if it holds no records and no foreign files."""
     for entry in files.scan(path):
         empty_segment = base_offset_of(entry.name) is not None and entry.size == 0
         ours = entry.name in _OUR_NAMES or entry.name.endswith(_OUR_SUFFIXES)
@@ -36,7 +36,7 @@ def remove_if_empty(files: FileSystem, path: Path) -> bool:
 
 
 class DelayedRemoval:
-    """*Thread-safe: ``_lock`` guards the list.* What a crash leaves of it, the next start removes."""
+    """*Thread-safe: ``_lock`` guards the list.* After a crash the next start removes the rest."""
 
     def __init__(self, files: FileSystem, clock: Clock) -> None:
         self._files = files
@@ -45,18 +45,15 @@ class DelayedRemoval:
         self._lock = threading.Lock()
 
     def add_files(self, paths: Iterable[Path], delay_ms: int) -> None:
-        """Remove files in ``delay_ms``."""
         due = self._clock.monotonic() + delay_ms / 1000
         with self._lock:
             self._doomed += [(due, path, False) for path in paths]
 
     def add_tree(self, path: Path, delay_ms: int) -> None:
-        """Remove a directory with all that is in it in ``delay_ms``."""
         with self._lock:
             self._doomed.append((self._clock.monotonic() + delay_ms / 1000, path, True))
 
     def purge(self) -> None:
-        """Remove what is due."""
         now = self._clock.monotonic()
         with self._lock:
             due = [(path, is_tree) for when, path, is_tree in self._doomed if when <= now]

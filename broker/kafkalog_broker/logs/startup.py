@@ -1,4 +1,4 @@
-"""What the data directories hold when the broker starts: topics, their logs, and what a crash has left."""
+"""Reads the data directories at the broker's start: topics, logs, and what a crash left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
-    """A partition with missing data: its directory, why, and its recovery point as noted."""
+    """A partition with missing data: its directory, the reason, and its stored recovery point."""
 
     directory: DataDirectory
     path: Path
@@ -42,7 +42,7 @@ class OfflineLog:
 
 @dataclass(slots=True)
 class StoredLogs:
-    """The topics, the directory of each one's record, and the logs."""
+    """Topics, the directory of each one's record, and logs."""
 
     topics: dict[str, StoredTopic] = field(default_factory=dict)
     stores: dict[str, DataDirectory] = field(default_factory=dict)
@@ -52,24 +52,24 @@ class StoredLogs:
 
 @dataclass(slots=True)
 class _Contents:
-    """What one data directory holds."""
+    """Content of one data directory."""
 
     clean: dict[str, tuple[int, ...]] | None
     points: dict[str, tuple[int, ...]]
     partitions: set[TopicPartition]
 
     def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
-        """What the last stop noted of a partition, and its recovery point."""
+        """A partition's state at the last clean stop, and its recovery point."""
         clean = self.clean.get(name, ()) if self.clean is not None else ()
         number, point = self.points.get(name, (0, 0))
-        # A number from before the topic was deleted and made again says nothing.
-        # Three numbers where no transaction was open, a fourth where one was.
+        # Ignore a recovery point of an earlier topic with this name.
+        # A clean state has three numbers, a fourth if a transaction was open.
         state = CleanState(clean[0], clean[1], clean[2], len(clean) == 4) if len(clean) in (3, 4) else None
         return state, point if number == topic.topic_id.int else 0
 
 
 class Startup:
-    """*Not thread-safe: runs once, before anybody knows of the logs.*"""
+    """*Not thread-safe: runs once, before the logs are published.*"""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Startup:
         *,
         truncate_missing: bool = False,
     ) -> None:
-        """``tools`` are those of each generation; ``truncate_missing``: as `load_segments` has it."""
+        """``tools`` by generation; ``truncate_missing`` as in `load_segments`."""
         self._directories = directories
         self._defaults = defaults
         self._tools = tools
@@ -89,7 +89,7 @@ class Startup:
         self._contents: dict[DataDirectory, _Contents] = {}
 
     def run(self, *, all_online: bool) -> StoredLogs:
-        """Open what is there. Unless ``all_online``, a partition that is not found may be elsewhere."""
+        """Open all logs. Unless ``all_online``, a partition that is not found may be on another disk."""
         found = StoredLogs()
         deleting: list[tuple[DataDirectory, str]] = []
         for directory in self._directories:
@@ -115,7 +115,7 @@ class Startup:
         return found
 
     def _read(self, directory: DataDirectory, found: StoredLogs) -> list[tuple[DataDirectory, str]]:
-        """Take in one directory; returns the deletions that were under way there. Raises `OSError`."""
+        """Read one directory; returns its unfinished deletions."""
         store = TopicStore(directory.path, self._files)
         store.open()
         clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
@@ -162,8 +162,8 @@ class Startup:
         all_online: bool,
         offline: dict[TopicPartition, OfflineLog],
     ) -> Log | None:
-        """The partition's log, created again where its directory was never durable; None when it is offline,
-        which is recorded in ``offline`` where something is missing.
+        """The partition's log, recreated if its directory was never durable; None if offline (with missing
+        data, also added to ``offline``).
         """
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
@@ -199,16 +199,14 @@ class Startup:
         return None
 
     def _place_for(self, name: str, topic: StoredTopic) -> DataDirectory:
-        """Where to make a partition whose directory is nowhere: where it was, else where the fewest are."""
+        """Directory for a partition without one: where it was, else the least loaded."""
         for directory, contents in self._contents.items():
             if contents.known_of(name, topic) != (None, 0):
                 return directory
         return min(self._contents, key=lambda directory: len(self._contents[directory].partitions))
 
     def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
-        """Let a partition be made whose directory is nowhere; not silently if it held something.
-        Raises `MissingSegments`: it did, and is not to go on without.
-        """
+        """Allow recreating a partition's directory. Raises `MissingSegments`: it held data."""
         path = directory.path / directory_name(partition)
         if known_end and not self._truncate_missing:
             raise MissingSegments(path, [Missing(0, known_end, f"the directory {path.name} is not there")])
@@ -216,7 +214,7 @@ class Startup:
         _logger.info("%s is made in %s", partition, directory.path)
 
     def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
-        """See that the directory is this topic's, and make what a crash has lost of it."""
+        """Check that the directory is this topic's, and recreate what a crash lost of it."""
         try:
             if is_partition_metadata(self._files, path, topic):
                 return
@@ -230,7 +228,7 @@ class Startup:
             raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
 
     def _clear_leftovers(self, found: StoredLogs) -> None:
-        """Remove what a creation made before the crash; what holds data is left alone, and not served."""
+        """Remove what a failed creation left; directories with data are kept, but not served."""
         known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
         for directory, contents in self._contents.items():
             for partition in contents.partitions:
@@ -254,7 +252,7 @@ def open_partition(
     recovery_point: int,
     truncate_missing: bool = False,
 ) -> Log:
-    """The log in a partition's directory, which is there."""
+    """Open the log in a partition's existing directory."""
     path = directory.path / directory_name(partition)
     loaded = load_segments(
         path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
@@ -266,6 +264,6 @@ def open_partition(
     if clean is None or clean.in_transaction:
         log.load_producers()
     if log.readable_end < log.end_offset:
-        # A reader that was here before the crash must find its place again.
+        # A reader from before the crash must find its position again.
         log.flush()
     return log

@@ -1,4 +1,4 @@
-"""A compacted topic that keeps a coordinator's state: read once, then written, and answered from memory."""
+"""A compacted topic with a coordinator's state: read once, then written, and served from memory."""
 
 from __future__ import annotations
 
@@ -33,70 +33,69 @@ from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _LOAD_BYTES = 1 << 20
-"""Read so much of the log at a time while loading."""
+"""Size of each read while loading."""
 
 _BATCH_BYTES = 512 << 10
-"""Records above this go into the log as several batches, each below the default ``max.message.bytes``."""
+"""Records above this are split into several batches, each below the default ``max.message.bytes``."""
 
 _RECORD_OVERHEAD = 32
-"""A bound of a record's own bytes beside its key and value."""
+"""Upper bound of a record's bytes besides key and value."""
 
 _log = logging.getLogger(__name__)
 
 
 class Placement(Protocol):
-    """Where the partitions of a state topic are that brokers share: one broker keeps the state of each."""
+    """Which broker keeps each partition of a state topic that brokers share."""
 
     def count(self) -> int | None:
-        """How many there are: 0 where the cluster has no such topic, None where that is not known yet."""
+        """Number of partitions: 0 if the cluster has no such topic, None if not known yet."""
 
     def refusal(self, number: int) -> KafkaError | None:
-        """Why this broker does not keep the state of a partition now; None where it does.
+        """Why this broker does not keep a partition's state now; None if it does.
 
-        The codes are those of a coordinator: NOT_COORDINATOR, another broker keeps it;
-        COORDINATOR_NOT_AVAILABLE, this one did and has lost its data; COORDINATOR_LOAD_IN_PROGRESS, it is
-        about to.
+        Codes: NOT_COORDINATOR, another broker keeps it; COORDINATOR_NOT_AVAILABLE, this one did and lost its
+        data; COORDINATOR_LOAD_IN_PROGRESS, it is about to.
         """
 
 
 Appended = Callable[[TopicPartition, int], None]
-"""Called with each append and its size in bytes, so that fetches of the topic wake up."""
+"""Called with each append and its size in bytes, to wake up fetches of the topic."""
 
 LastValues = dict[bytes, tuple[int, "bytes | None"]]
-"""The last record of each key: its offset, and its value or None where the key was deleted."""
+"""Offset and value of each key's last record; None for a deleted key."""
 
 S = TypeVar("S")
 
 
 @dataclass(slots=True)
 class Stored:
-    """What one partition holds once it is read. Values in open transactions are not in ``last``.
+    """Content of one partition. Values in open transactions are in ``open`` by producer id, not in ``last``.
 
-    ``open`` has them by producer id: a commit marker that comes later lets those count whose offset is above
-    that of the key in ``last`` (`settle`), an abort marker drops them.
+    A later commit marker applies those whose offset is above the key's in ``last`` (`settle`); an abort
+    marker drops them.
     """
 
     last: LastValues = field(default_factory=dict)
     open: dict[int, LastValues] = field(default_factory=dict)
 
     def values(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Offset, key and value of the keys that are not deleted."""
+        """Offset, key and value of the existing keys."""
         for key, (offset, value) in self.last.items():
             if value is not None:
                 yield offset, key, value
 
     def settle(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction of ``producer_id`` has ended."""
+        """End the transaction of ``producer_id``."""
         for key, found in self.open.pop(producer_id, {}).items():
             if committed and found[0] > self.last.get(key, (-1, None))[0]:
                 self.last[key] = found
 
 
 class Shard(Generic[S]):
-    """*Thread-safe: ``lock`` guards all.* One partition of the topic and the ``state`` that it keeps.
+    """*Thread-safe: ``lock`` guards all.* One partition of the topic and its ``state``.
 
-    The lock is held over append and state, so that the state has the order of the log. A shard that was
-    ``given_up`` is not used again: another one has its place in the topic.
+    The lock is held over append and state change, so that the state follows log order. A shard that was
+    ``given_up`` is replaced in the topic and not used again.
     """
 
     def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
@@ -106,11 +105,11 @@ class Shard(Generic[S]):
         self.given_up = False
         self.state = state
         self.begun = False
-        """Whether the reading of what is stored has begun."""
+        """Whether loading has started."""
         self._placement = placement
 
     def refusal(self) -> KafkaError | None:
-        """Why this broker does not keep the state: as `Placement.refusal`, for it may change at any time."""
+        """Why this broker does not keep the state, as `Placement.refusal`; may change at any time."""
         if self.given_up:
             return ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} was another broker's meanwhile")
         return None if self._placement is None else self._placement.refusal(self.partition.partition)
@@ -122,9 +121,7 @@ class Shard(Generic[S]):
         return refusal is not None and refusal.code is ErrorCode.NOT_COORDINATOR
 
     def check_loaded(self) -> None:
-        """Caller holds the lock.
-        Raises `CoordinatorLoading`: what earlier runs stored has not been read yet; and as `refusal` says.
-        """
+        """Raise `CoordinatorLoading` until loaded, or as `refusal`. Caller holds the lock."""
         refusal = self.refusal()
         if refusal is not None:
             raise refusal
@@ -133,10 +130,10 @@ class Shard(Generic[S]):
 
 
 class StateTopic(Generic[S]):
-    """*Thread-safe.* The partitions of one internal topic, each with its share of a coordinator's state.
+    """*Thread-safe.* An internal topic's partitions, each with its share of a coordinator's state.
 
-    ``_shards`` is replaced as a whole, under ``_opening``, when the topic is made or found, and where shards
-    are given up. One thread at a time reads what a shard has stored: who holds ``_reading``.
+    ``_shards`` is replaced under ``_opening`` when the topic is created, found, or partly given up.
+    ``_reading`` lets one thread load shards at a time.
     """
 
     def __init__(
@@ -150,10 +147,9 @@ class StateTopic(Generic[S]):
         appended: Appended,
         placement: Placement | None = None,
     ) -> None:
-        """``new`` makes a partition's state without anything in it; ``build`` fills it with what was stored,
-        without the lock: nobody else uses or appends to a shard before it is loaded. ``create`` makes the
-        topic; it is called on first need. ``placement``: where brokers share the topic; `look` and then
-        `load` are called when it has changed.
+        """``new`` creates a partition's empty state; ``build`` fills it from storage without the lock, since
+        nobody uses a shard before it is loaded. ``create`` creates the topic on first use. ``placement``: if
+        brokers share the topic; call `look`, then `load` when it changes.
         """
         self._logs = logs
         self._name = name
@@ -168,13 +164,12 @@ class StateTopic(Generic[S]):
 
     @property
     def shards(self) -> tuple[Shard[S], ...]:
-        """By partition; none while the topic has not been made, or found."""
+        """By partition; empty until the topic is created or found."""
         return self._shards
 
     def look(self) -> list[Shard[S]]:
-        """See whether there is a topic by now, and which of its partitions are still kept here.
-
-        Returns the shards that were given up: their state is the caller's to let go of.
+        """Check whether the topic exists and which partitions are still ours.
+        Returns the given-up shards, whose state the caller must drop.
         """
         self._find()
         with self._opening:
@@ -190,9 +185,7 @@ class StateTopic(Generic[S]):
         return given_up
 
     def load(self) -> list[Shard[S]]:
-        """Read those partitions of ours into memory that have not been; returns these, once they are loaded
-        or it is clear that they cannot be.
-        """
+        """Load our unloaded partitions; returns them, once loaded or failed."""
         with self._reading:
             found = []
             for shard in self._shards:
@@ -205,7 +198,7 @@ class StateTopic(Generic[S]):
         return found
 
     def check_found(self) -> None:
-        """Raises `CoordinatorLoading`: it is not known yet whether the cluster has the topic."""
+        """Raise `CoordinatorLoading` while it is unknown whether the cluster has the topic."""
         self._find()
         if not self._shards and self._placement is not None and self._placement.count() is None:
             raise CoordinatorLoading(
@@ -213,9 +206,7 @@ class StateTopic(Generic[S]):
             )
 
     def open(self) -> None:
-        """Make the topic if there is none yet; it may be that ZooKeeper has to be asked.
-        Raises `KafkaError`: it cannot be made.
-        """
+        """Create the topic if missing, possibly by asking ZooKeeper. Raises `KafkaError`."""
         self.check_found()
         if not self._shards:
             try:
@@ -224,17 +215,17 @@ class StateTopic(Generic[S]):
                 self._find()
             else:
                 self._find()
-                self.load()  # nothing is in it: others need not wait for the thread that reads
+                self.load()  # it is empty: no need to wait for the loading thread
         if not self._shards:
             raise CoordinatorLoading(f"{self._name} is being made")
 
     def shard_of(self, key: str) -> Shard[S]:
-        """The shard of a group or transactional id. Where this broker has the topic to itself it is made if
-        need be; in a cluster that is for `open`, as a thread that serves others must not wait for ZooKeeper.
+        """The shard of a group or transactional id. A single broker creates the topic if missing; in a
+        cluster only `open` does, as request threads must not wait for ZooKeeper.
 
         Raises:
             ServerError: NOT_COORDINATOR: the cluster has no such topic yet, so nobody coordinates the key.
-            KafkaError: the topic cannot be made, or it is not known where it is.
+            KafkaError: the topic cannot be created, or its placement is unknown.
         """
         if not self._shards:
             if self._placement is None:
@@ -247,17 +238,14 @@ class StateTopic(Generic[S]):
     def append(
         self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
     ) -> int:
-        """Append all of ``records``, or none. They are in the log, and so survive the process, when this
-        returns; the offset of the first. With a ``producer``, id and epoch, they are part of its transaction.
-        Caller holds the shard's lock.
-
-        Raises:
-            KafkaError: the log refused the append, or the shard is not, or no longer, one of ours.
+        """Append all ``records``, or none; returns the first offset. They survive the process once this
+        returns. With a ``producer`` (id, epoch) they are part of its transaction. Caller holds the shard's
+        lock. Raises `KafkaError`: the append failed, or the shard is not ours.
         """
         return self.append_encoded(shard, encode_records(records, producer))
 
     def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
-        """`append` of what `encode_records` made, which is changed in place."""
+        """`append` the result of `encode_records`, which is modified."""
         shard.check_loaded()
         log = self._logs.log(shard.partition)
         if not data:
@@ -267,9 +255,7 @@ class StateTopic(Generic[S]):
         return result.base_offset
 
     def end_transaction(self, shard: Shard[S], producer_id: int, epoch: int, *, commit: bool) -> int:
-        """Append the marker of a producer's transaction; its size in bytes. Caller holds the shard's lock.
-        Raises `KafkaError`: as `append`.
-        """
+        """Append a transaction marker; returns its size. Caller holds the lock. Raises as `append`."""
         shard.check_loaded()
         return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
 
@@ -284,7 +270,7 @@ class StateTopic(Generic[S]):
             _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
     def _find(self) -> None:
-        """Have a shard for each partition if there is a topic by now."""
+        """Create the shards once the topic exists."""
         if self._shards:
             return
         if self._placement is not None:
@@ -302,18 +288,18 @@ class StateTopic(Generic[S]):
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition that keeps a group or a transactional id: Java's ``hashCode`` modulo the count."""
+    """Partition of a group or transactional id: Java's ``hashCode`` modulo the count."""
     value = 0
     utf16 = key.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(utf16), 2):
         value = (value * 31 + (utf16[i] << 8) + utf16[i + 1]) & 0xFFFFFFFF
-    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka takes 0 for it
+    if value == 0x80000000:  # Java cannot negate its smallest int; Kafka uses 0
         return 0
     return (value if value < 0x80000000 else 0x100000000 - value) % partition_count
 
 
 def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> bytearray:
-    """The batches that `StateTopic.append` would write."""
+    """The batches that `StateTopic.append` writes."""
     data = bytearray()
     for batch in _batches(records):
         if producer is None:
@@ -327,7 +313,6 @@ def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | Non
 
 
 def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
-    """The records in pieces that fit a batch each."""
     batch: list[NewRecord] = []
     size = 0
     for record in records:
@@ -342,7 +327,7 @@ def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
 
 
 def read_stored(log: Log) -> Stored:
-    """What one partition of such a topic holds. Raises `KafkaError`: the log cannot be read."""
+    """Content of one partition. Raises `KafkaError`: the log is unreadable."""
     stored, offset = Stored(), log.start_offset
     while offset < log.end_offset:
         piece = log.read(offset, _LOAD_BYTES, at_least_one=True)
@@ -359,7 +344,7 @@ def read_stored(log: Log) -> Stored:
 
 
 def _take(data: memoryview, frame: Frame, stored: Stored) -> None:
-    """Note the records of one entry of the log, or the end of a transaction."""
+    """Add one log entry's records, or end a transaction."""
     largest, into, position = _LOAD_BYTES + len(data), stored.last, frame.position
     if magic_at(data, position) == MAGIC:
         header = read_header(data, position)
@@ -369,7 +354,7 @@ def _take(data: memoryview, frame: Frame, stored: Stored) -> None:
             return
         if header.is_transactional:
             into = stored.open.setdefault(header.producer_id, {})
-        # Most batches are one commit: without an object for each record a load takes a third less.
+        # Most batches are one commit: skipping record objects makes loading a third faster.
         verify_crc(data, position, header)
         block = bytes(record_block(data, position, header, largest))
         for _, delta, key, value, _ in read_fields(block, header.record_count):

@@ -1,10 +1,9 @@
-"""The records of topics, one file each: ``.topics/<name>.topic``.
+"""Topic records, one file each: ``.topics/<name>.topic``.
 
-A topic exists from the moment its record is durable until the record says that it is being deleted; its
-partition directories are made before and removed after. So whatever a crash leaves of a creation or a
-deletion is known for what it is at the next start. Properties: ``topic.id``, ``partitions``, their number
-at all brokers, ``partitions.here`` where others have some of them, ``generation``, ``deleting``, and the
-topic's own as ``config.<name>``.
+A topic exists from when its record is durable until the record says ``deleting``; partition directories are
+created before and removed after. So a start can tell what a crash left of a creation or deletion. Properties:
+``topic.id``, ``partitions`` (over all brokers), ``partitions.here`` if others have some, ``generation``,
+``deleting``, and the topic's own as ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _CONFIG = "config."
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic as it is kept, with the numbers of its partitions here, ascending; ``overrides`` are the
-    properties that it sets for itself, ``total`` is the number of its partitions at all brokers.
+    """A stored topic: its partitions here, ascending; its own properties ``overrides``; its ``total`` of
+    partitions over all brokers.
     """
 
     topic_id: UUID
@@ -45,12 +44,12 @@ class StoredTopic:
 
 
 def directory_name(partition: TopicPartition) -> str:
-    """``my_topic_0``: where a partition's files are."""
+    """Directory of a partition, such as ``my_topic_0``."""
     return f"{file_name(partition.topic)}_{partition.partition}"
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory this is; None when it is none's."""
+    """Partition with this directory name, or None."""
     stem, _, number = name.rpartition("_")
     topic = topic_of_file(stem)
     if topic is None or not (number.isascii() and number.isdigit()) or number != str(int(number)):
@@ -59,23 +58,20 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 class TopicStore:
-    """*Not thread-safe: under the manager's lock.* The topic records of one data directory."""
+    """*Not thread-safe: under the manager's lock.* Topic records of one data directory."""
 
     def __init__(self, data_directory: Path, files: FileSystem) -> None:
         self.path = data_directory / TOPICS_DIRECTORY
         self._files = files
 
     def open(self) -> None:
-        """Make the directory for the records. Raises `OSError`."""
+        """Create the directory. Raises `OSError`."""
         self._files.make_directory(self.path)
         self._files.sync_directory(self.path.parent)
 
     def load(self) -> tuple[dict[str, StoredTopic], list[str]]:
-        """All topics by name, and the names of those that were being deleted.
-
-        Raises:
-            StorageError: a record cannot be understood: its topic's logs must not be touched then.
-            OSError: the disk refused.
+        """All topics by name, and the names being deleted.
+        Raises `StorageError`: a record is unreadable, so its topic's logs must not be touched; `OSError`.
         """
         topics: dict[str, StoredTopic] = {}
         deleting = []
@@ -93,7 +89,7 @@ class TopicStore:
         return topics, deleting
 
     def put(self, name: str, topic: StoredTopic, *, deleting: bool = False) -> None:
-        """Write a topic's record, durably. Raises `OSError`."""
+        """Write a topic's record durably. Raises `OSError`."""
         fields = {
             "topic.id": encode_id(topic.topic_id),
             "partitions": str(topic.total),
@@ -108,12 +104,12 @@ class TopicStore:
         replace_file(self._files, self._record(name), data, durable=True)
 
     def remove(self, name: str) -> None:
-        """Forget a topic, durably. Raises `OSError`."""
+        """Remove a topic's record durably. Raises `OSError`."""
         self._files.remove(self._record(name))
         self._files.sync_directory(self.path)
 
     def set_aside(self, name: str, target: Path) -> None:
-        """Keep a copy of a topic's record in another directory. Raises `OSError`."""
+        """Copy a topic's record to another directory. Raises `OSError`."""
         data = read_file(self._files, self._record(name))
         replace_file(self._files, target / (file_name(name) + TOPIC_SUFFIX), data, durable=True)
 
@@ -122,18 +118,18 @@ class TopicStore:
 
 
 def topic_record(data_directory: Path, name: str) -> Path:
-    """Where the record of a topic is."""
+    """Path of a topic's record."""
     return data_directory / TOPICS_DIRECTORY / (file_name(name) + TOPIC_SUFFIX)
 
 
 def topic_of_record(name: str) -> str | None:
-    """The topic whose record has this file name; None when it is none's."""
+    """Topic whose record has this file name, or None."""
     stem = name.removesuffix(TOPIC_SUFFIX)
     return topic_of_file(stem) if stem != name else None
 
 
 def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> None:
-    """Say in a partition's directory whose it is. The record of the topic can always replace this file."""
+    """Write the owner into a partition's directory. The file can be recreated from the topic's record."""
     replace_file(
         files,
         directory / PARTITION_METADATA,
@@ -143,8 +139,8 @@ def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTo
 
 
 def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:
-    """Whether the file is there just as `write_partition_metadata` writes it: no need to parse it then.
-    Raises `OSError`: the disk refused; `NotADirectoryError` where the directory is none.
+    """Whether the file is exactly what `write_partition_metadata` writes, which saves parsing it.
+    Raises `OSError`; `NotADirectoryError`: the directory is a file.
     """
     try:
         data = read_file(files, directory / PARTITION_METADATA)
@@ -155,13 +151,13 @@ def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic
 
 @lru_cache(1)
 def _partition_metadata(topic_id: UUID, generation: str) -> bytes:
-    """The same for all partitions of a topic, which are made and opened one after the other."""
+    """Cached, as a topic's partitions are created and opened one after another."""
     fields = {"version": "1", "topic.id": encode_id(topic_id), "generation": generation}
     return format_properties(fields).encode("utf-8")
 
 
 def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, str] | None:
-    """Topic id and generation; None when the file is missing or torn. Raises `OSError`."""
+    """Topic id and generation; None if missing or torn. Raises `OSError`."""
     try:
         text = read_file(files, directory / PARTITION_METADATA).decode("utf-8")
         if not text.endswith("\n"):
@@ -173,8 +169,8 @@ def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, s
 
 
 def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
-    """A topic's record, and whether the topic is being deleted; ``path`` is for the errors.
-    Raises `StorageError`: it is no topic's record.
+    """Parse a topic's record; also returns whether it is being deleted. ``path`` is for errors.
+    Raises `StorageError`.
     """
     try:
         fields = parse_properties(data.decode("utf-8"))

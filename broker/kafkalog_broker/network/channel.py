@@ -1,5 +1,5 @@
-"""What one connection has received, has in hand and has still to send, without any I/O; and what all
-connections together may hold of requests: each is reserved whole before its body is read.
+"""Received, current and unsent data of one connection, without I/O; and the memory limit of all requests,
+each reserved before its body is read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
 FREE_BYTES = 4096
-"""Requests up to this size are not counted: they fit the buffer that every connection has."""
+"""Requests up to this size are not counted: they fit every connection's buffer."""
 
 SMALL_BYTES = 2 << 20
-"""Largest request for which a part of the memory is kept; most producers send at most 1 MiB at once."""
+"""Largest request that may use the reserved part; most producers send at most 1 MiB at once."""
 
 _KEPT_PARTS = 4
-"""The memory is cut into this many parts; one is kept for small requests."""
+"""One of this many parts of the memory is for small requests only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class Reservation:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """A part of the memory. One request always fits: it could never be read otherwise."""
+    """A part of the memory. One request always fits, else it could never be read."""
 
     limit_bytes: int
     used_bytes: int = 0
@@ -49,12 +49,12 @@ class _Lane:
 
 
 class RequestMemory:
-    """*Thread-safe: ``_lock`` guards the parts and the queues; no call is made while it is held.*
+    """*Thread-safe: ``_lock`` guards lanes and queues; callbacks run without it.*
 
-    A quarter of the memory is for requests of at most `SMALL_BYTES`, the rest for all. Those that do not fit
-    wait in the order they came in, the small ones in a queue of their own: neither kind can keep the other
-    from its part. A request with a reservation needs nothing more to be handled, so none waits forever.
-    The part for all has room for ``largest_bytes`` even if both parts together then exceed the limit.
+    A quarter of the memory is for requests up to `SMALL_BYTES`, the rest for all. Requests that do not fit
+    wait in order, small ones in their own queue, so neither kind blocks the other. A request with a
+    reservation needs nothing else, so none waits forever. The common part has room for ``largest_bytes`` even
+    if the limit is then exceeded.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, largest_bytes: int = 0) -> None:
@@ -64,21 +64,20 @@ class RequestMemory:
         self._large: deque[Reservation] = deque()
         self._small: deque[Reservation] = deque()
         self.waiting_count = 0
-        """Requests that wait for memory."""
+        """Number of waiting requests."""
         self._lock = threading.Lock()
 
     @property
     def reserved_bytes(self) -> int:
-        """Memory that is reserved now."""
         return self._all.used_bytes + self._kept.used_bytes
 
     @property
     def crowded(self) -> bool:
-        """Whether there may soon be too little: then no request is read before its part is reserved."""
+        """Whether memory may soon run out: then read no request before its memory is reserved."""
         return 2 * self._kept.used_bytes > self._kept.limit_bytes
 
     def reserve(self, size_bytes: int, wake: Callable[[], object]) -> Reservation:
-        """Memory for one request. Unless it is ``granted`` now, any thread calls ``wake`` when it is."""
+        """Reserve memory for a request. If not ``granted`` at once, any thread calls ``wake`` later."""
         wanted = Reservation(size_bytes, wake, self)
         with self._lock:
             (self._small if size_bytes <= SMALL_BYTES else self._large).append(wanted)
@@ -89,14 +88,14 @@ class RequestMemory:
         return wanted
 
     def take(self, size_bytes: int) -> Reservation:
-        """Count a request that is there already, whether it fits or not."""
+        """Count a request that has already been read, even if it does not fit."""
         taken = Reservation(size_bytes, lambda: None, self)
         with self._lock:
             self._give(taken, self._kept if size_bytes <= SMALL_BYTES else self._all)
         return taken
 
     def release(self, reservation: Reservation) -> None:
-        """The request is done or given up; whether it was granted yet or not."""
+        """Return or cancel a reservation."""
         with self._lock:
             if reservation.lane is not None:
                 reservation.lane.used_bytes -= reservation.size_bytes
@@ -141,31 +140,28 @@ def _first(queue: deque[Reservation]) -> Reservation | None:
 
 
 READ_AHEAD_BYTES = 65536
-"""While a request is in hand, reading goes on until this much waits: while a fetch is parked, that is how the
-end of its connection is noticed.
+"""Read-ahead limit while a request is in hand. Reading on detects a closed connection during a parked fetch.
 """
 
 HELD_BYTES = 16384
-"""Small answers wait for each other up to this many bytes."""
+"""Small answers are collected up to this size."""
 
 
 class Channel:
-    """One request at a time, in order: the state of a connection between two calls of the kernel.
+    """The state of a connection between system calls; handles one request at a time, in order.
 
-    *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the
-    answer to what was taken is given and, unless it is small, sent (or needs none). Requests that arrive
-    meanwhile wait, and above `READ_AHEAD_BYTES` the channel no longer asks to be read, so that a client
-    which sends without reading its answers is stopped by its own socket and costs no memory here.
+    *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the request is
+    answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` the
+    channel stops reading, so a client that does not read its answers is stopped by its own socket.
 
-    Small answers are **held**, so that one call sends those to several pipelined requests; the owner of
-    the channel calls `send_to` before it turns to anything else. A call that wakes the client costs
-    8-15 us, as much as the rest of the network's work on a request (benchmarks/broker.py).
+    Small answers are **held**, so that one call sends those to several pipelined requests; the owner calls
+    `send_to` before it turns to another connection. A call that wakes the client costs 8-15 us, as much as
+    all other network work on a request (benchmarks/broker.py).
 
-    Memory: the frame reader's buffer (4 KiB while idle), one request of at most ``max_request_bytes``
-    in hand, and the read-ahead. What is larger than `FREE_BYTES` is reserved once its size is known, and the
-    channel asks for no more bytes until that is granted; ``admitted`` is then called, by any thread. While
-    another request is in hand nothing larger than the read-ahead is reserved: a client that does not read its
-    answers holds no memory.
+    Memory: the frame reader's buffer (4 KiB while idle), one request of up to ``max_request_bytes``, and the
+    read-ahead. Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the
+    grant, when any thread calls ``admitted``. While a request is in hand nothing above the read-ahead is
+    reserved: a client that does not read its answers holds no memory.
     """
 
     __slots__ = (
@@ -195,21 +191,21 @@ class Channel:
         self._reader = FrameReader(max_request_bytes)
         self._memory = memory if memory is not None else RequestMemory()
         self._admitted = admitted
-        self._claim: Reservation | None = None  # for the request that comes in
-        self._reserved: deque[Reservation] = deque()  # for those that wait and are large, in their order
+        self._claim: Reservation | None = None  # for the incoming request
+        self._reserved: deque[Reservation] = deque()  # for large waiting requests, in order
         self._reserved_in_hand: Reservation | None = None
         self._received_count = 0
-        self._waiting: list[bytearray] = []  # last in, first element: taking from the end is cheap
-        self._ahead_bytes = 0  # received and not taken yet, whole frames or not
+        self._waiting: list[bytearray] = []  # newest first: popping from the end is cheap
+        self._ahead_bytes = 0  # received but not taken, including partial frames
         self._failure: FrameTooLarge | None = None
         self.in_hand = False
         """Whether a request waits for its answer."""
-        self._held: list[Part] = []  # small answers not sent yet; only bytes
-        self._outgoing: Transmission | None = None  # what is being sent; then nothing is held
+        self._held: list[Part] = []  # unsent small answers; bytes only
+        self._outgoing: Transmission | None = None  # being sent; nothing is held then
         self.unsent_bytes = 0
-        """Size of the answers that are not sent whole yet."""
+        """Size of answers not completely sent."""
         self.paused = False
-        """Whether other channels have their turn before the next request is taken: read ahead as if muted."""
+        """Whether other channels go first: read ahead as if muted."""
 
     @property
     def muted(self) -> bool:
@@ -218,24 +214,24 @@ class Channel:
 
     @property
     def wants_read(self) -> bool:
-        """Whether more bytes may come in now."""
+        """Whether to read more bytes now."""
         if self.waits_for_memory:
             return False
         return self._ahead_bytes < READ_AHEAD_BYTES or not (self.muted or self.paused)
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether a request cannot come in before others are done."""
+        """Whether the incoming request waits for memory."""
         return self._claim is not None and not self._claim.granted
 
     @property
     def coming_in(self) -> int:
-        """The number of the request that has come in only in part; 0 when there is none."""
+        """Number of the partly received request, or 0."""
         return self._received_count + 1 if self._reader.partial else 0
 
     @property
     def waits(self) -> bool:
-        """Whether a whole request waits to be taken."""
+        """Whether a complete request waits to be taken."""
         return bool(self._waiting)
 
     @property
@@ -249,17 +245,16 @@ class Channel:
         return bool(self._held)
 
     def buffer(self) -> memoryview:
-        """Where the next bytes may be put; never empty."""
+        """Buffer for the next bytes; never empty."""
         return self._reader.buffer(whole=not self._memory.crowded)
 
     def rest(self) -> None:
-        """Nothing more comes for now: memory that holds nothing is given up."""
+        """Release unused buffer memory while idle."""
         self._reader.rest()
 
     def received(self, count: int) -> None:
-        """Take note of ``count`` bytes put into `buffer`.
-        Raises `FrameTooLarge` for a size that is negative or above the limit. If whole requests came before
-        it, `take` raises this after the last of them.
+        """Process ``count`` bytes put into `buffer`.
+        Raises `FrameTooLarge`: invalid size; after complete requests before it, `take` raises it instead.
         """
         self._ahead_bytes += count
         frames = self._reader.received(count)
@@ -271,23 +266,22 @@ class Channel:
             self._failure = self._reader.failure
 
     def reserve(self) -> None:
-        """Reserve the memory for a request that comes in: to be called before `wants_read` is asked."""
+        """Reserve memory for the incoming request; call before `wants_read`."""
         if self._claim is None:
             claimed = self._reader.claimed
             if claimed > FREE_BYTES and (claimed <= READ_AHEAD_BYTES or not (self.muted or self.paused)):
                 self._claim = self._memory.reserve(claimed, self._admitted)
 
     def _count(self, frames: list[bytearray]) -> None:
-        """Large requests are whole: the first has the reservation, if there is one; others came at once."""
+        """Assign reservations to large frames: the first has the claim, if any; others came at once."""
         for frame in frames:
             if len(frame) > FREE_BYTES:
                 claim, self._claim = self._claim, None
                 self._reserved.append(claim if claim is not None else self._memory.take(len(frame)))
 
     def take(self) -> bytearray | None:
-        """The next request, which mutes the channel; None while it is muted or nothing waits.
-
-        Raises `FrameTooLarge` after the last request that came before a size that is not allowed.
+        """The next request, which mutes the channel; None if muted or none waits.
+        Raises `FrameTooLarge` after the last request before an invalid size.
         """
         if self.in_hand or self._outgoing is not None:
             return None
@@ -303,7 +297,7 @@ class Channel:
         return frame
 
     def answer(self, parts: Sequence[Part] | None) -> None:
-        """The request in hand is done: its answer goes out next, or it needs none (None)."""
+        """Finish the request in hand with this answer, or None."""
         self.in_hand = False
         if self._reserved_in_hand is not None:
             self._reserved_in_hand.memory.release(self._reserved_in_hand)
@@ -320,12 +314,12 @@ class Channel:
             self._outgoing, self._held = Transmission(self._held), []
 
     def admit(self, max_request_bytes: int, memory: RequestMemory) -> None:
-        """From now on requests may be this large, and their memory is counted there."""
+        """Raise the request limit, and count memory in ``memory``, once the client is admitted."""
         self._reader.max_frame_bytes = max_request_bytes
         self._memory = memory
 
     def send_to(self, sock: socket.socket, tls: ServerTls | None = None) -> bool:
-        """Send what ``sock`` takes now, held answers too; True once nothing is left. Raises as `Region`."""
+        """Send what ``sock`` takes now, held answers too; True once all is sent. Raises as `Region`."""
         outgoing = self._outgoing
         if outgoing is None:
             if not self._held:
@@ -339,7 +333,7 @@ class Channel:
         return True
 
     def close(self) -> None:
-        """Drop what waits and what has not been sent."""
+        """Drop waiting requests and unsent answers."""
         for reservation in (self._reserved_in_hand, self._claim, *self._reserved):
             if reservation is not None:
                 reservation.memory.release(reservation)

@@ -26,52 +26,51 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 RequestHandler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
-"""Gets a request without its size prefix, which it may keep and change, and the reply it owes.
+"""Gets a request without its size prefix, which it may keep and modify, and its reply.
 
-What it returns, unless None, is the answer, and the reply is then not for use: that costs less than
-`Reply.send`, which any thread may call. What takes more than some ms goes to `Reply.work_on`.
+A non-None result is the answer, and the reply must not be used then; this is cheaper than `Reply.send`, which
+any thread may call later. Work of more than a few ms goes to `Reply.work_on`.
 """
 
 _READS_PER_TURN = 8
-"""Reads of one connection before the others have their turn, while it keeps filling its buffer."""
+"""Reads of a connection that keeps filling its buffer, before others get their turn."""
 
 SLICE_SECONDS = 0.002
-"""How long the requests that wait in one connection are served before the others have their turn."""
+"""Time for one connection's waiting requests before others get their turn."""
 
 _ADDRESSES_COMPLAINED_OF = 1000
 _TLS_SIZES = range(0x16030000, 0x16030400)
-"""What the first bytes of a TLS handshake are as a size."""
+"""First bytes of a TLS handshake, read as a size."""
 
 _TICK_SECONDS = 0.5
-"""How often idle connections are looked for and metrics are brought up to date."""
+"""Interval for closing idle connections and updating metrics."""
 
 
 class _CloseRequested(Exception):
-    """A reply asked for the end of its connection."""
+    """A reply asked to close its connection."""
 
 
 class Processor:
-    """Runs one selector loop over its connections; the handler is called in the same thread.
+    """Runs one selector loop over its connections and calls the handler in the same thread.
 
-    *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* All else,
-    the connections and their channels among it, belongs to the thread. ``reply_lock`` guards the state
-    of replies and nothing more; no call is made while it is held.
+    *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* Everything
+    else, including connections and channels, belongs to the thread. ``reply_lock`` guards only the state of
+    replies; no call is made while it is held.
 
-    An answer that the handler gives before it returns is sent in the same turn, without another round of
-    the selector; answers to requests that came together go out together. Any other answer goes through a
-    queue.
+    An answer returned by the handler is sent in the same turn, without another selector round; answers to
+    requests that came together go out together. Other answers go through a queue.
 
-    A request that takes long runs in one of the ``workers`` (`Reply.work_on`), which all processors share;
-    its connection waits, the others do not. Connections with many requests take turns of `SLICE_SECONDS`: one
-    that has more waiting then goes to the end of ``_turns``, and the selector is asked for what is new.
+    Slow requests run in the ``workers`` shared by all processors (`Reply.work_on`); only their connection
+    waits. Connections with many requests take turns of `SLICE_SECONDS`: one with more waiting goes to the end
+    of ``_turns``, and the selector is polled.
 
-    A client that has left is served to the end of what it sent, unless an answer cannot be sent: producers
-    without acknowledgements send and leave. A request that waits for something else is given up then, and
-    so is one whose connection is closed before a worker has begun it.
+    If a client closes, its sent requests are still handled, since producers without acknowledgements send and
+    leave, unless an answer cannot be sent. Requests that wait for something else, or for a worker, are
+    dropped.
 
-    A request may take ``max_receive_seconds`` from its first byte to its last. ``memory`` is shared with the
-    other processors; None for no limit. With an ``entrance`` sessions are `Guarded`: its limits
-    hold until a session is admitted.
+    A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
+    processors; None for no limit. With an ``entrance`` sessions are `Guarded`, and its limits hold until they
+    are admitted.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Processor:
     ) -> None:
         self.reply_lock = threading.Lock()
         self.closed_count = 0
-        """Connections this processor has closed since its start; written by its thread alone."""
+        """Connections closed since the start; written only by this thread."""
         self._handler = handler
         self._metrics = metrics
         self._max_request_bytes = max_request_bytes
@@ -118,14 +117,13 @@ class Processor:
         self._bytes_in = 0
         self._bytes_out = 0
         self._thread_id = -1
-        self._deadline: float | None = None  # set once, by begin_stop
+        self._deadline: float | None = None  # set by begin_stop
         self._wakeup = Wakeup()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._name = f"kafkalog-network-{number}"
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
     def start(self) -> None:
-        """Begin to serve."""
         self._thread.start()
 
     def adopt(
@@ -135,7 +133,7 @@ class Processor:
         session: object = None,
         on_close: Callable[[], object] | None = None,
     ) -> None:
-        """Take over a connected, non-blocking socket; its requests' replies have the ``session``."""
+        """Take over a connected, non-blocking socket; its replies carry ``session``."""
         self._adopted.append((sock, peer, session, on_close))
         self._wakeup.wake()
 
@@ -145,9 +143,9 @@ class Processor:
             self._answered.append(reply)
             self._wakeup.wake()
         elif reply is self._serving:
-            self._serving = None  # `_serve` sees it when the handler returns
+            self._serving = None  # seen by `_serve` when the handler returns
         else:
-            self._answered.append(reply)  # looked at before the selector is
+            self._answered.append(reply)  # checked before the next select
 
     def work_on(self, reply: Reply) -> None:
         """Have ``reply.work`` done by a worker. Called by any thread."""
@@ -157,7 +155,7 @@ class Processor:
         with self.reply_lock:
             work = reply.work
         if work is None:
-            return  # its connection was closed
+            return  # the connection was closed
         try:
             work()
         except Exception:
@@ -173,8 +171,8 @@ class Processor:
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
-        """Begin no further request, let those in hand be answered until ``deadline`` (a time of the clock's
-        `monotonic`), then close all. The acceptor must have been stopped before.
+        """Start no more requests, allow those in hand until ``deadline`` (monotonic), then close everything.
+        The acceptor must be stopped before.
         """
         self._deadline = deadline
         self._wakeup.wake()
@@ -189,14 +187,14 @@ class Processor:
             try:
                 self._turn()
             except Exception:
-                # Nothing is known that leads here; ending the thread would leave a broker that is
-                # up and deaf, so it goes on, slowly enough not to flood the log.
+                # Unexpected. Ending the thread would leave a broker that is up and deaf, so continue,
+                # slowly enough not to flood the log.
                 _log.exception("thread %s: a round failed", self._thread.name)
                 self._clock.sleep(_TICK_SECONDS)
         self._shut_down()
 
     def _turn(self) -> None:
-        """One round: wait, read and write what is ready, take in what was queued, give one turn."""
+        """One round: wait, read and write what is ready, process the queues, give one turn."""
         events = self._selector.select(self._wait_seconds())
         self._now = self._clock.monotonic()
         for key, mask in events:
@@ -230,7 +228,7 @@ class Processor:
         return max(0.0, min(self._tick_seconds, self._deadline - self._now))
 
     def _guarded(self, work: Callable[[Connection, _T], None], connection: Connection, argument: _T) -> None:
-        """Do some work for one connection; whatever fails, only that connection is closed."""
+        """Do some work for one connection; a failure closes only that connection."""
         self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
         try:
             work(connection, argument)
@@ -266,12 +264,12 @@ class Processor:
         self._settle(connection)
 
     def _secured(self, connection: Connection, tls: ServerTls) -> bool:
-        """Go on with the handshake, if it is not done, and with ciphertext that waits; whether it is done."""
+        """Continue the handshake, or send waiting ciphertext; whether the handshake is done."""
         if tls.established:
             tls.flush(connection.sock)
         elif tls.handshake(connection.sock):
             connection.session.secured(tls.tls)
-            self._read(connection)  # what came with the end of the handshake
+            self._read(connection)  # data that came with the end of the handshake
         return tls.established
 
     def _read_on(self, connection: Connection, _: None) -> None:
@@ -281,7 +279,7 @@ class Processor:
             self._settle(connection)
 
     def _read(self, connection: Connection) -> None:
-        """Read until the socket is empty or the channel has enough for now; handle what came whole."""
+        """Read until the socket is empty or the channel has enough; handle complete requests."""
         channel, sock, tls = connection.channel, connection.sock, connection.tls
         for _ in range(_READS_PER_TURN):
             buffer = channel.buffer()
@@ -292,9 +290,9 @@ class Processor:
                 channel.rest()
                 return
             except ConnectionResetError:
-                count = 0  # it has left without reading its answers; what it sent before that counts
+                count = 0  # closed with unread answers; what it sent before still counts
             finally:
-                del buffer  # the frame reader cannot change the length of what is still lent out
+                del buffer  # the frame reader cannot resize a buffer that is exported
             if count == 0:
                 _log.debug("connection from %s ended", connection.peer)
                 connection.ended = True
@@ -309,7 +307,7 @@ class Processor:
                 return
 
     def _serve(self, connection: Connection) -> None:
-        """Handle the waiting requests until one is not answered at once or the slice is over."""
+        """Handle waiting requests until one is not answered at once or the slice is over."""
         if connection.queued:
             return
         channel = connection.channel
@@ -324,7 +322,7 @@ class Processor:
                 answered = self._serving is None
             finally:
                 self._serving = None
-            del request  # it may be large, and sending takes its time
+            del request  # may be large, and sending takes time
             if parts is not None:
                 reply.returned(parts)
                 connection.reply = None
@@ -340,7 +338,6 @@ class Processor:
                 return
 
     def _queue(self, connection: Connection) -> None:
-        """Let other connections go first."""
         connection.queued = connection.channel.paused = True
         self._turns.append(connection)
 
@@ -363,7 +360,6 @@ class Processor:
         self._settle(connection)
 
     def _finish(self, connection: Connection, reply: Reply) -> None:
-        """Act on the outcome of the request in hand."""
         if reply.outcome is Outcome.CLOSE:
             raise _CloseRequested
         connection.reply = None
@@ -372,7 +368,7 @@ class Processor:
             raise _CloseRequested
 
     def _send(self, connection: Connection) -> bool:
-        """Send what the socket takes now; True once nothing is left to send."""
+        """Send what the socket takes now; True once all is sent."""
         channel = connection.channel
         size = channel.unsent_bytes
         if not channel.send_to(connection.sock, connection.tls):
@@ -381,7 +377,7 @@ class Processor:
         return True
 
     def _settle(self, connection: Connection) -> None:
-        """Before the thread turns elsewhere: send what is held, and tell the selector what to watch."""
+        """Send held answers and update the selector, before turning to another connection."""
         if not connection.open:
             return
         channel = connection.channel
@@ -429,7 +425,7 @@ class Processor:
         self._settle(connection)
 
     def _admit(self, connection: Connection) -> None:
-        """There is memory for its request now. Called in any processor's thread."""
+        """Called in any processor's thread once its request has memory."""
         self._unsettled.append(connection)
         self._wakeup.wake()
 
@@ -438,9 +434,8 @@ class Processor:
         self._settle(connection)
 
     def _close(self, connection: Connection, *, last_words: bool = False) -> None:
-        """Close the socket, drop what it still had to send, end the request in hand.
-
-        ``last_words``: first send what is held for requests that were carried out, if the socket takes it.
+        """Close the socket, drop unsent data, end the request in hand.
+        ``last_words``: first send held answers, if the socket takes them.
         """
         if not connection.open:
             return
@@ -467,7 +462,7 @@ class Processor:
         self._metrics.connections.dec()
 
     def _complain(self, connection: Connection, text: str) -> None:
-        """One warning for an address: who cannot get in tries again."""
+        """Warn once per address: rejected clients retry."""
         host = connection.peer.rpartition(":")[0]
         level = logging.DEBUG if host in self._complained else logging.WARNING
         if len(self._complained) < _ADDRESSES_COMPLAINED_OF:
@@ -475,7 +470,7 @@ class Processor:
         _log.log(level, "%s", text)
 
     def _tick(self) -> None:
-        """Close connections that are idle or too slow; hand the sums to the metrics."""
+        """Close idle and slow connections; update the metrics."""
         self._next_tick = self._now + self._tick_seconds
         self._publish()
         for connection in list(self._connections):
@@ -486,11 +481,10 @@ class Processor:
                 self._close(connection)
 
     def _overdue(self, connection: Connection) -> str | None:
-        """Why the connection is to be closed; None where it is not.
+        """Why the connection must be closed, or None.
 
-        A request in hand, or one that waits for memory, may take its time. A client that stops reading its
-        answer may not: it keeps a file open. Nor one that stops sending a request while we read: it keeps
-        memory.
+        A request in hand or waiting for memory may take its time. A client that stops reading its answer
+        (which keeps a file open) or stops sending a request (which keeps memory) may not.
         """
         channel = connection.channel
         entrance = self._entrance if connection.entering else None
@@ -513,7 +507,7 @@ class Processor:
         self._bytes_in = self._bytes_out = 0
 
     def _drained(self) -> bool:
-        """While stopping, close what has nothing in hand; True once the thread may end."""
+        """While stopping, close connections with nothing in hand; True once the thread may end."""
         if self._deadline is None:
             return False
         for connection in [c for c in self._connections if not c.channel.muted]:

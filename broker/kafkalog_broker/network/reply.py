@@ -1,4 +1,4 @@
-"""The one answer that a request is owed, and how it goes to its socket, resumable at every byte."""
+"""The answer to one request, and how it is sent, resumable at every byte."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """What the handler decided."""
+    """The handler's decision."""
 
     PENDING = 0
-    """Nothing yet."""
     ANSWER = 1
-    """The parts go out."""
+    """Send the parts."""
     NO_ANSWER = 2
-    """The request has none (a produce request with acks 0); the next one is due."""
+    """No answer (produce with acks 0); continue with the next request."""
     CLOSE = 3
-    """The connection ends."""
+    """Close the connection."""
     LAST_ANSWER = 4
-    """The parts go out, as far as the socket takes them at once, and the connection ends."""
+    """Send what the socket takes of the parts at once, then close."""
 
 
 class ReplyOwner(Protocol):
     """What a reply needs of the processor, which imports this module."""
 
     reply_lock: Lock
-    """Guards the state of all replies of this owner."""
+    """Guards the state of all its replies."""
 
     def work_on(self, reply: Reply) -> None:
-        """Have a worker call ``reply.work``; called by the thread that gave it."""
+        """Run ``reply.work`` in a worker."""
 
     def settled(self, reply: Reply) -> None:
-        """The outcome of ``reply`` is decided; called once, by the thread that gave it."""
+        """The outcome of ``reply`` is decided; called once, by the thread that decided it."""
 
 
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
-    *Thread-safe: its state is guarded by the owning processor's ``reply_lock``.* Exactly one of `send`,
-    `send_last`, `no_answer` and `close` is called, once; a second call raises RuntimeError. When the peer
-    vanishes first, the answer is dropped and its regions are closed.
+    *Thread-safe: guarded by the owning processor's ``reply_lock``.* Call exactly one of `send`, `send_last`,
+    `no_answer` and `close`, once; a second call raises RuntimeError. If the client is gone, the answer is
+    dropped and its regions are closed.
     """
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
@@ -53,22 +52,22 @@ class Reply:
     def __init__(self, owner: ReplyOwner, token: object, peer: str, session: Any = None) -> None:
         self._owner = owner
         self.closed = False
-        """Whether the connection is gone, so that no answer is wanted."""
+        """Whether the connection is closed."""
         self._on_close: Callable[[], None] | None = None
         self.token = token
-        """The owner's name for the connection."""
+        """The owner's reference to the connection."""
         self.peer = peer
-        """``host:port`` of the client."""
+        """Client as ``host:port``."""
         self.session = session
-        """What the server's ``sessions`` made for the connection."""
+        """The connection's session, from the server's ``sessions``."""
         self.outcome = Outcome.PENDING
         self.parts: Sequence[Part] | None = None
-        """The answer; it owns its regions until the channel does."""
+        """The answer; owns its regions until the channel takes over."""
         self.work: Callable[[], object] | None = None
-        """What a worker does or will do for the request; None again once it is done."""
+        """Worker's task for the request; None once done."""
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Answer with ``parts``, whose size prefix is the first of them. Takes over the regions."""
+        """Answer with ``parts``, size prefix first. Takes over the regions."""
         try:
             self._settle(Outcome.ANSWER, parts)
         except RuntimeError:
@@ -76,9 +75,8 @@ class Reply:
             raise
 
     def returned(self, parts: Sequence[Part]) -> None:
-        """The handler gave ``parts`` back as the answer: called by the owner only, in its thread.
-
-        No other thread has an unsettled reply whose handler has returned an answer, so it takes no lock.
+        """Set the handler's returned answer; called by the owner, in its thread.
+        Needs no lock: no other thread uses a reply whose handler returned an answer.
         """
         if self.outcome is not Outcome.PENDING:
             close_regions(parts)
@@ -87,11 +85,11 @@ class Reply:
         self.parts = parts
 
     def work_on(self, work: Callable[[], object]) -> None:
-        """Have ``work`` called by a worker's thread, which may take its time.
+        """Run ``work`` in a worker thread, where it may take long.
 
-        Called by the handler, or later by any thread that would have settled the reply. ``work`` settles it
-        as its last act, or leaves that to another thread; what it raises closes the connection. It is not
-        begun if the connection is closed first.
+        Called by the handler, or later by any thread instead of settling the reply. ``work`` settles the
+        reply last, or leaves that to another thread; an exception closes the connection. It is not started
+        once the connection is closed.
         """
         with self._owner.reply_lock:
             if self.closed:
@@ -100,11 +98,11 @@ class Reply:
         self._owner.work_on(self)
 
     def send_last(self, parts: Sequence[Part]) -> None:
-        """Answer with ``parts``, which are small, and close the connection. Takes over the regions."""
+        """Answer with small ``parts`` and close the connection. Takes over the regions."""
         self._settle(Outcome.LAST_ANSWER, parts)
 
     def no_answer(self) -> None:
-        """The request needs no answer."""
+        """Finish without an answer."""
         self._settle(Outcome.NO_ANSWER, None)
 
     def close(self) -> None:
@@ -112,10 +110,10 @@ class Reply:
         self._settle(Outcome.CLOSE, None)
 
     def on_close(self, fn: Callable[[], None]) -> None:
-        """Call ``fn`` if the connection ends before the answer is given.
+        """Call ``fn`` if the connection ends before the answer.
 
-        Called once, in the processor's thread, or at once in the caller's if the connection is gone
-        already. It must not block. A later call replaces an earlier one.
+        Called once, in the processor's thread, or immediately if the connection is already closed. It must
+        not block. Replaces an earlier ``fn``.
         """
         with self._owner.reply_lock:
             if not self.closed:
@@ -125,10 +123,10 @@ class Reply:
         fn()
 
     def peer_gone(self) -> None:
-        """The connection is closed: called by the owner only."""
+        """The connection is closed; called by the owner."""
         with self._owner.reply_lock:
             self.closed = True
-            self.work = None  # it holds the request
+            self.work = None  # references the request
             fn, self._on_close = self._on_close, None
         if fn is not None:
             try:
@@ -137,7 +135,7 @@ class Reply:
                 _log.exception("on_close of a request from %s failed", self.peer)
 
     def drop(self) -> None:
-        """Close the files of an answer whose client is gone: called by the owner only."""
+        """Close the files of an unsent answer; called by the owner."""
         if self.parts is not None:
             close_regions(self.parts)
 
@@ -157,58 +155,55 @@ class Reply:
 
 
 _GATHER_LIMIT = 1024
-"""Buffers per system call; Linux refuses more (``IOV_MAX``)."""
+"""Buffers per system call, Linux's ``IOV_MAX``."""
 
 _JOIN_BYTES = 16384
-"""Below this size copying several buffers into one is cheaper than handing all of them to the kernel."""
+"""Below this size joining buffers is cheaper than passing them all to the kernel."""
 
 _READ_BYTES = 8192
-"""Regions up to this size are read and sent with the bytes around them: one packet instead of three."""
+"""Smaller regions are read and sent with the surrounding bytes: one packet instead of three."""
 
 _READ_AHEAD_BYTES = 65536
-"""No further region is read into a group that has this much: a slow peer would make us hold it."""
+"""Limit for reading regions into a group, which a slow client would make us hold."""
 
 _MORE = getattr(socket, "MSG_MORE", 0)
-"""More follows: a header does not leave in a packet of its own."""
+"""More follows: do not send a header in its own packet."""
 
 
 class Region(Protocol):
-    """Bytes of a file that go to a socket without passing through Python."""
+    """Part of a file that goes to a socket without passing through Python."""
 
     def __len__(self) -> int:
-        """Size in bytes when the region was made."""
+        """Size in bytes when created."""
 
     def send_to(self, sock: socket.socket) -> bool:
         """Send what the socket takes now; True once all is sent.
-
-        Raises:
-            OSError: the peer is gone, or the file cannot be read.
-            EOFError: the file became shorter than the region.
+        Raises `OSError`: the client is gone or the file unreadable; `EOFError`: the file became too short.
         """
 
     def read(self) -> bytes:
-        """All of its bytes, for a small region that has not been sent yet. Raises as `send_to`."""
+        """All bytes of a small, unsent region. Raises as `send_to`."""
 
     def read_into(self, buffer: memoryview) -> int:
-        """Put the next bytes into ``buffer``, in place of sending them; 0 at the end. Raises as `send_to`."""
+        """Read the next bytes instead of sending them; 0 at the end. Raises as `send_to`."""
 
     def close(self) -> None:
-        """Give the file up; may be called more than once."""
+        """Release the file; may be repeated."""
 
 
 Part = bytes | bytearray | memoryview | Region
-"""A piece of a response. A memoryview must be one of bytes."""
+"""Part of a response. A memoryview must be of bytes."""
 
 _Bytes = bytes | bytearray | memoryview
 BUFFERS = (bytes, bytearray, memoryview)
-"""The kinds of parts that are no region."""
+"""Types of parts that are not regions."""
 
 
 class Transmission:
-    """The parts of one response and how far they have been sent.
+    """The parts of a response and how far they are sent.
 
-    *Not thread-safe: owned by the processor thread of its connection.* It owns its regions: each is
-    closed as soon as it has been sent, the others by `close`.
+    *Not thread-safe: owned by its connection's processor thread.* Closes each region once it is sent, the
+    rest in `close`.
     """
 
     __slots__ = ("_next", "_parts")
@@ -218,9 +213,8 @@ class Transmission:
         self._next = 0
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what ``sock`` takes now without waiting; True once everything is sent.
-
-        After an error, as of `Region.send_to`, the response is cut, and the connection cannot go on.
+        """Send what ``sock`` takes now; True once everything is sent.
+        After an error, as of `Region.send_to`, the response is incomplete and the connection unusable.
         """
         parts = self._parts
         while self._next < len(parts):
@@ -236,9 +230,7 @@ class Transmission:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        """Put what comes next into ``buffer``, in place of sending it; 0 once there is nothing more.
-        Raises as `send_to`.
-        """
+        """Read the next bytes instead of sending them; 0 at the end. Raises as `send_to`."""
         parts, filled, room = self._parts, 0, len(buffer)
         while filled < room and self._next < len(parts):
             part = parts[self._next]
@@ -257,13 +249,13 @@ class Transmission:
         return filled
 
     def close(self) -> None:
-        """Give up what has not been sent, and the files that held it."""
+        """Drop the unsent parts and close their files."""
         left = self._parts[self._next :]
         self._next = len(self._parts)
         close_regions(left)
 
     def _send_buffers(self, sock: socket.socket) -> bool:
-        """Send the buffers up to the next region with one call where they fit; False if some are left."""
+        """Send the buffers up to the next region, in one call if possible; False if some are left."""
         group, following = self._gather()
         size = sum(map(len, group))
         if not size:
@@ -286,7 +278,7 @@ class Transmission:
         return False
 
     def _gather(self) -> tuple[list[_Bytes], int]:
-        """The buffers that one call may send, and the number of the part that follows them."""
+        """Buffers for one call, and the index of the part after them."""
         parts, end, size = self._parts, self._next, 0
         group: list[_Bytes] = []
         while end < len(parts) and len(group) < _GATHER_LIMIT:
@@ -303,7 +295,7 @@ class Transmission:
         return group, end
 
     def _skip(self, sent: int) -> None:
-        """Step over ``sent`` bytes of buffers; cuts the one that was sent in part."""
+        """Skip ``sent`` bytes of buffers, cutting a partly sent one."""
         while sent:
             part = cast("_Bytes", self._parts[self._next])
             if sent < len(part):
@@ -314,7 +306,7 @@ class Transmission:
 
 
 def close_regions(parts: Iterable[Part]) -> None:
-    """Close the regions among parts that will not be sent."""
+    """Close the regions of unsent parts."""
     for part in parts:
         if not isinstance(part, BUFFERS):
             part.close()

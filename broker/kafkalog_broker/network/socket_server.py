@@ -1,4 +1,4 @@
-"""The socket server: the acceptor thread, which listens and accepts, and N processor threads."""
+"""The socket server: an acceptor thread and N processor threads."""
 
 from __future__ import annotations
 
@@ -27,26 +27,24 @@ _log = logging.getLogger(__name__)
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_SECONDS = 0.25
-"""How long accepting rests when the process is out of descriptors: clients wait in the backlog."""
+"""Pause when out of descriptors: clients wait in the backlog."""
 
 _LOG_EVERY_SECONDS = 5.0
-"""Refused connections are logged at most this often: clients retry many times a second."""
+"""Minimum interval between log lines about refused connections, as clients retry many times a second."""
 
 
 _SWITCH_SECONDS = 0.0005
 
 
 Sessions = Callable[[Any], object]
-"""Makes what replies have as ``session``, from the socket's address of a connection that was accepted."""
+"""Creates the ``session`` of an accepted connection from its socket address."""
 
 
 class AddressLimits:
-    """*Thread-safe: ``_lock`` guards the counts.* How many connections one address may have, on all listeners
-    together.
-    """
+    """*Thread-safe: ``_lock`` guards the counts.* Limits connections per address, over all listeners."""
 
     def __init__(self, limit: int | None = None, overrides: Mapping[str, int] | None = None) -> None:
-        """``overrides`` are limits of single addresses, as a socket has them."""
+        """``overrides``: limits of single addresses, as sockets write them."""
         self._limit = limit
         self._overrides = dict(overrides or {})
         self.limited = limit is not None or bool(overrides)
@@ -55,7 +53,7 @@ class AddressLimits:
         self._lock = threading.Lock()
 
     def take(self, host: str) -> bool:
-        """Count a connection from ``host``; False if it has as many as it may."""
+        """Count a connection from ``host``; False if it is at its limit."""
         if not self.limited:
             return True
         host = _plain(host)
@@ -67,7 +65,7 @@ class AddressLimits:
             return True
 
     def release(self, host: str) -> None:
-        """A connection that was counted has ended."""
+        """Uncount an ended connection."""
         if not self.limited:
             return
         host = _plain(host)
@@ -78,15 +76,15 @@ class AddressLimits:
 
 
 def _plain(host: str) -> str:
-    """An IPv4 address as one of IPv6 is the same client."""
+    """IPv4-mapped IPv6 addresses count as IPv4."""
     return host.removeprefix("::ffff:")
 
 
 class Acceptor:
-    """*Thread-safe: `start` and `stop` are called by the server, everything else runs in the thread.*
+    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.*
 
-    Accepts connections and gives them to the processors in turn. It owns the listening socket and the count
-    of connections it has handed out; a processor owns a connection from `Processor.adopt` on.
+    Accepts connections and distributes them round-robin. Owns the listening socket and the count of accepted
+    connections; processors own connections from `Processor.adopt` on.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Acceptor:
         self._refused_count = 0
         self._next_complaint = 0.0
         self._wakeup = Wakeup()
-        # Made here and not in the thread, which would end unseen where descriptors are short.
+        # Created here: in the thread a lack of descriptors would go unnoticed.
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
@@ -120,15 +118,14 @@ class Acceptor:
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open. Each number in it has one writer, so no lock is needed."""
+        """Open connections. Each counter has one writer, so no lock is needed."""
         return self._accepted_count - sum(p.closed_count for p in self._processors)
 
     def start(self) -> None:
-        """Begin to accept."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop accepting and close the port; connections in the backlog are reset by the kernel."""
+        """Stop accepting and close the port; the kernel resets connections in the backlog."""
         self._stopping.set()
         self._wakeup.wake()
         self._thread.join()
@@ -144,7 +141,7 @@ class Acceptor:
             except OSError as e:
                 self._accept_failed(e)
             except Exception:
-                # A failure with one connection must not end the thread: no client could connect again.
+                # A failed connection must not end the thread: no client could connect again.
                 _log.exception("could not take up a connection")
 
     def _accept_all(self) -> None:
@@ -169,7 +166,7 @@ class Acceptor:
             try:
                 self._prepare(sock)
             except OSError:
-                sock.close()  # the client was gone before we looked
+                sock.close()  # the client is already gone
                 self._addresses.release(host)
                 continue
             turn = self._processors[self._accepted_count % len(self._processors)]
@@ -185,7 +182,7 @@ class Acceptor:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
     def _accept_failed(self, error: OSError) -> None:
-        """A connection that was aborted before it was accepted is nothing; lack of descriptors is."""
+        """Ignore aborted connections; pause when out of descriptors."""
         if error.errno in _EXHAUSTED:
             self._refused_count += 1
             self._complain(f"cannot accept now: {error.strerror}; trying again")
@@ -201,11 +198,10 @@ class Acceptor:
 
 
 def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
-    """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: a free one).
+    """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: any free one).
 
-    ``receive_buffer_bytes`` above 0 is set here: accepted sockets inherit it before they announce a window.
-
-    Raises `InvalidConfig`: the address cannot be used; the text names it and says why.
+    ``receive_buffer_bytes`` above 0 is set here, as accepted sockets must inherit it before they announce a
+    window. Raises `InvalidConfig`: the address cannot be used.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -215,7 +211,7 @@ def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -
         raise InvalidConfig(f"listeners: cannot find the address of {host!r}: {e.strerror}") from e
     sock = socket.socket(family, kind, protocol)
     try:
-        # A restarted broker must get its port back while old connections linger in TIME_WAIT.
+        # A restarted broker must get its port back while old connections are in TIME_WAIT.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -229,7 +225,7 @@ def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -
 
 
 def peer_name(address: object) -> str:
-    """``host:port`` of a socket address, for log lines."""
+    """A socket address as ``host:port``, for log lines."""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[0], address[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
@@ -247,51 +243,50 @@ def _reason(error: OSError) -> str:
 
 
 def share_the_interpreter() -> None:
-    """Set the interpreter's switch interval to half a millisecond; for the owner of the process to call.
+    """Set the process's thread switch interval to 0.5 ms; to be called by the owner of the process.
 
-    A thread that waits for the interpreter's lock demands it after the switch interval. So a short request is
-    not kept waiting by a worker that is busy, nor one listener by another.
+    So a short request does not wait long for a busy worker, nor one listener for another.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """What the socket server must know; the broker's configuration has the properties for it."""
+    """Settings of the socket server; see the broker's properties."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; empty means all interfaces."""
+    """Address to listen on; empty for all interfaces."""
     port: int = 9092
-    """0 means a free port, which `SocketServer.port` then names."""
+    """0 for a free port, then shown by `SocketServer.port`."""
     processors: int = 1
     """Threads that read, handle and answer. With the GIL one is best; see `Processor`."""
     max_request_bytes: int = 104_857_600
-    """A request that claims more closes its connection before memory is taken for it."""
+    """A larger request closes its connection before memory is taken for it."""
     send_buffer_bytes: int = -1
-    """``SO_SNDBUF``; -1 leaves it to the kernel."""
+    """``SO_SNDBUF``; -1 for the kernel's default."""
     receive_buffer_bytes: int = -1
-    """``SO_RCVBUF``; -1 leaves it to the kernel."""
+    """``SO_RCVBUF``; -1 for the kernel's default."""
     max_connections: int = 2**31 - 1
-    """Further connections are accepted and closed at once, so that the client sees why."""
+    """Further connections are accepted and closed at once, so that clients see why."""
     max_idle_ms: int = 600_000
-    """A connection without traffic for this time, and with no request in hand, is closed; -1 means never."""
+    """A connection idle for this time, with no request in hand, is closed; -1 means never."""
     max_receive_ms: int = 60_000
-    """A request that is not whole this long after its first byte closes its connection."""
+    """A request incomplete this long after its first byte closes its connection."""
     backlog: int = 1024
-    """Connections that may wait to be accepted; the kernel has a limit of its own."""
+    """Connections waiting to be accepted; the kernel has its own limit."""
 
 
 class SocketServer:
-    """Accepts connections, cuts their bytes into requests, and sends the handler's answers.
+    """Accepts connections, splits their bytes into requests, and sends the handler's answers.
 
-    It knows sizes and bytes, not Kafka. Requests of one connection are handled one at a time and
-    answered in order; connections do not wait for each other except for the time a handler computes.
+    Knows sizes and bytes, not Kafka. Handles one request of a connection at a time, in order; connections
+    wait for each other only while a handler computes.
 
-    *Thread-safe: `start` and `stop` are called by the server's owner, in this order and once.* The
-    acceptor thread owns the listening socket, each processor thread its own connections; they share
-    nothing but queues with a wake-up pipe, and the ``memory``, which may be shared with other servers. The
-    handler runs in a processor thread and must not block: what takes long goes to a worker
-    (`Reply.work_on`), what has to wait keeps its `Reply` and answers later from another thread.
+    *Thread-safe: the owner calls `start` and `stop` once, in this order.* The acceptor thread owns the
+    listening socket, each processor thread its connections; they share only queues with a wake-up pipe, and
+    the ``memory``, possibly with other servers. The handler runs in a processor thread and must not block:
+    slow work goes to a worker (`Reply.work_on`), waiting requests keep their `Reply` and answer later from
+    another thread.
     """
 
     def __init__(
@@ -307,9 +302,7 @@ class SocketServer:
         *,
         workers: Executor,
     ) -> None:
-        """With an ``entrance`` sessions are `kafkalog_broker.network.connection.Guarded`. The ``workers`` are
-        its owner's, who ends them after `stop`.
-        """
+        """With an ``entrance`` sessions are `Guarded`. The owner shuts down ``workers`` after `stop`."""
         self._workers = workers
         self._entrance = entrance
         self._addresses = addresses if addresses is not None else AddressLimits()
@@ -322,15 +315,14 @@ class SocketServer:
         self._processors: list[Processor] = []
         self._acceptor: Acceptor | None = None
         self.host, self.port = config.host, config.port
-        """Where it listens; after `start` the port is never 0."""
+        """Listening address; the port is not 0 after `start`."""
 
     @property
     def connection_count(self) -> int:
-        """Connections that are open now."""
         return 0 if self._acceptor is None else self._acceptor.connection_count
 
     def start(self) -> None:
-        """Listen and serve; connections are answered when this returns. Raises as `listen`."""
+        """Listen and serve; connections are answered once this returns. Raises as `listen`."""
         config = self._config
         listener = listen(config.host, config.port, config.backlog, config.receive_buffer_bytes)
         self.host, self.port = listener.getsockname()[:2]
@@ -364,9 +356,8 @@ class SocketServer:
         _log.info("listening on %s", peer_name((self.host, self.port)))
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """Stop accepting, let requests in hand be answered for up to ``grace_seconds``, close everything.
-
-        Requests that wait after one in hand are not begun.
+        """Stop accepting, wait up to ``grace_seconds`` for requests in hand, close everything.
+        Waiting requests are not started.
         """
         if self._acceptor is None:
             return

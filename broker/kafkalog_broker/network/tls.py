@@ -1,4 +1,4 @@
-"""The server's end of TLS on one connection: limits, turns, and what a failed handshake means."""
+"""Server side of TLS on one connection: limits, turns, and handshake errors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.security.tls_stream import TlsStream
 
 STAGE_BYTES = 65536
-"""Ciphertext of one read of the socket, and plaintext that is encrypted at once: four records."""
+"""Ciphertext per socket read, and plaintext encrypted at once: four records."""
 
 HANDSHAKE_BYTES = 65536
-"""What a client may send before its handshake is done. Certificate chains have some KiB."""
+"""Limit of a client's handshake. Certificate chains have some KiB."""
 
 _HANDSHAKE_STEP_BYTES = 4096
 _READ_BYTES = 262_144
-"""Decrypted in one call: some 0.3 ms."""
+"""Decrypted per call, about 0.3 ms."""
 
 _SENT_BYTES = 1 << 20
-"""Encrypted before other connections have their turn, some 1 ms: a usual answer is sent in one turn, and the
-selector is not asked. With a quarter of it fetches of 1 MiB cost a twentieth more.
+"""Encrypted per turn, about 1 ms: usual answers go out in one turn, without the selector. With a quarter of
+this, 1 MiB fetches took 5% longer.
 """
 
 _HANDSHAKE_RECORD = 0x16
@@ -36,25 +36,25 @@ _ADVICE = {
     "UNSUPPORTED_PROTOCOL": "it speaks none of ssl.enabled.protocols",
     "VERSION_TOO_LOW": "it speaks none of ssl.enabled.protocols",
 }
-"""What the reasons of OpenSSL mean for who runs the broker."""
+"""Explanations of OpenSSL's reasons for the operator."""
 
 
 class HandshakeFailed(KafkaError):
-    """No TLS with this client; the message says why."""
+    """The TLS handshake failed; the message says why."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class ServerTls(TlsStream):
-    """*Not thread-safe: owned by the processor thread of its connection.*
+    """*Not thread-safe: owned by its connection's processor thread.*
 
-    Memory: at most ``STAGE_BYTES`` of ciphertext in each direction beside OpenSSL's own.
+    Memory: up to ``STAGE_BYTES`` of ciphertext in each direction, besides OpenSSL's.
     """
 
     __slots__ = ("_handshake_bytes", "established")
 
     def __init__(self, context: ssl.SSLContext, stage: memoryview) -> None:
-        """``stage`` has `STAGE_BYTES` and is the thread's."""
+        """``stage``: a buffer of `STAGE_BYTES`, shared by the thread."""
         super().__init__(context, stage, server_side=True)
         self._handshake_bytes = 0
         self.established = False
@@ -62,14 +62,14 @@ class ServerTls(TlsStream):
 
     @property
     def readable(self) -> bool:
-        """Whether there may be bytes to decrypt that the selector knows nothing of."""
+        """Whether there may be data to decrypt that the selector does not see."""
         return self.established and not self.dry
 
     def handshake(self, sock: socket.socket) -> bool:
-        """Go on with the handshake as far as the client has sent it; True once it is done.
+        """Continue the handshake with what the client has sent; True once done.
 
         Raises:
-            HandshakeFailed: it cannot succeed any more; the client is told by an alert, if it listens.
+            HandshakeFailed: it cannot succeed; an alert was sent if possible.
             OSError: the connection broke.
         """
         while not self.established:
@@ -99,10 +99,8 @@ class ServerTls(TlsStream):
         return True
 
     def recv_into(self, sock: socket.socket, buffer: memoryview) -> int:
-        """Like that of a non-blocking socket: bytes put into ``buffer``, 0 at the end of the stream.
-
-        More than one record is read where there are more. Raises `BlockingIOError` where there is nothing,
-        and `OSError`, `ssl.SSLError` among it, where the connection cannot go on.
+        """As a non-blocking socket's: bytes put into ``buffer``, 0 at end of stream; may read several
+        records. Raises `BlockingIOError`: no data; `OSError` (`ssl.SSLError`): the connection is broken.
         """
         filled, room, empty = 0, min(len(buffer), _READ_BYTES), False
         while filled < room and not self.ended:
@@ -117,7 +115,7 @@ class ServerTls(TlsStream):
         return filled
 
     def _receive_more(self, sock: socket.socket) -> bool:
-        """Take in what the socket has; True once it has nothing more."""
+        """Read from the socket; True once it is empty."""
         try:
             count = self.receive(sock)
         except BlockingIOError:
@@ -128,8 +126,8 @@ class ServerTls(TlsStream):
     def send(self, sock: socket.socket, transmission: Transmission) -> bool:
         """Encrypt and send what ``sock`` takes now; True once everything is sent. Raises as `Transmission`.
 
-        Encrypts nothing while ciphertext is unsent, and no more in one call than what gives others a turn:
-        a socket that takes more is writable at once.
+        Encrypts nothing while ciphertext is unsent, and limits each call so that other connections get their
+        turn.
         """
         stage = self.stage
         for _ in range(_SENT_BYTES // STAGE_BYTES + 1):
@@ -143,7 +141,7 @@ class ServerTls(TlsStream):
         return False
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send the ciphertext that the socket takes now; True once none is left. Raises `OSError`."""
+        """Send pending ciphertext; True once all is sent. Raises `OSError`."""
         try:
             while self._unsent is not None or self._outgoing.pending:
                 self.send_some(sock)
@@ -152,14 +150,14 @@ class ServerTls(TlsStream):
         return True
 
     def end(self, sock: socket.socket) -> None:
-        """Tell the client that nothing was cut off, if that costs no wait."""
+        """Send a close notification unless it would block."""
         if not self.established or self.unsent:
             return
         try:
             self.tls.unwrap()
         except OSError:
-            pass  # its own goodbye is not waited for
+            pass  # do not wait for its close notification
         try:
             self.flush(sock)
         except OSError:
-            pass  # it is gone
+            pass  # the client is gone

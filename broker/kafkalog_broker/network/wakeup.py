@@ -1,4 +1,4 @@
-"""How one thread wakes another that waits in a selector."""
+"""Wakes a thread that waits in a selector."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import threading
 
 
 class Wakeup:
-    """A pipe whose reading end sits in a selector.
+    """A pipe whose reading end is in a selector.
 
-    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps
-    a late `wake` from writing into a file that was given the pipe's number after `close`.
+    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps a
+    late `wake` from writing to a file that reused the descriptor after `close`.
 
-    The order of three steps keeps a wake-up from being lost. A waker first queues its work, then calls
-    `wake`; the waiting thread first calls `clear`, then looks at the queue. `clear` drains the pipe
-    before it forgets that it was woken: the other way round, a byte written in between would be drained
-    with the flag left set, and no later wake would write.
+    To lose no wake-up, a waker queues its work before `wake`; the waiting thread calls `clear` before it
+    looks at the queue. `clear` drains the pipe before it resets the flag: otherwise a byte written in between
+    would be drained with the flag set, and no later wake would write.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
@@ -29,11 +28,11 @@ class Wakeup:
         self._closed = False
 
     def fileno(self) -> int:
-        """The end that becomes readable."""
+        """The reading end."""
         return self._read_fd
 
     def wake(self) -> None:
-        """Make the reading end readable. Wake-ups that were not yet noticed count as one."""
+        """Make the reading end readable. Unnoticed wake-ups count as one."""
         if self._woken:
             return
         with self._lock:
@@ -43,10 +42,10 @@ class Wakeup:
             try:
                 os.write(self._write_fd, b"\0")
             except BlockingIOError:
-                pass  # a full pipe wakes as well as one byte
+                pass  # a full pipe wakes too
 
     def clear(self) -> None:
-        """Forget past wake-ups; look at the queue only after this."""
+        """Reset; look at the queue only afterwards."""
         try:
             while len(os.read(self._read_fd, 512)) == 512:
                 pass
@@ -55,7 +54,7 @@ class Wakeup:
         self._woken = False
 
     def close(self) -> None:
-        """Give the pipe up; later wake-ups do nothing."""
+        """Close the pipe; later wake-ups do nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True

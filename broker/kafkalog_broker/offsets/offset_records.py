@@ -1,16 +1,15 @@
-"""Keys and values of ``__consumer_offsets``, byte for byte as Kafka lays them out. Pure.
+"""Keys and values of ``__consumer_offsets``, in Kafka's layout. Pure.
 
-Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; later ones are those
-of groups and their members.
-Value: ``version:2 offset:8``, then by version
+Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; later versions are for groups and
+members. Value: ``version:2 offset:8``, then by version
 
 * 0, 2: ``metadata:string commit_timestamp:8``
 * 1: ``metadata:string commit_timestamp:8 expire_timestamp:8``
 * 3: ``leader_epoch:4 metadata:string commit_timestamp:8``
 * 4: the same with compact strings, and tagged fields
 
-A string is ``length:2`` and UTF-8 bytes; a null value deletes the key. We write version 1 where the commit
-names its own retention, else 3. Source: Kafka's ``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
+A string is ``length:2`` and UTF-8 bytes; a null value deletes the key. We write version 1 if the commit has
+its own retention, else 3. Source: Kafka's ``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has stored for one partition: the next offset to read.
+    """A group's stored offset for one partition: the next one to read.
 
-    Times are in milliseconds since the epoch; ``expire_timestamp_ms`` is `NO_EXPIRY` where the broker's own
-    ``offsets.retention.minutes`` counts.
+    Times are in ms since the epoch; `NO_EXPIRY`: the broker's ``offsets.retention.minutes`` applies.
     """
 
     offset: int
@@ -49,8 +47,8 @@ class CommittedOffset:
     expire_timestamp_ms: int = NO_EXPIRY
 
     def is_expired(self, now_ms: int, retention_ms: int, since_ms: int) -> bool:
-        """Whether it is ``retention_ms`` old, counted from the commit or ``since_ms``, the later of them.
-        A commit's own expiry goes before both.
+        """Whether its own expiry has passed; without one, ``retention_ms`` after the commit or ``since_ms``,
+        if later.
         """
         if self.expire_timestamp_ms != NO_EXPIRY:
             return self.expire_timestamp_ms <= now_ms
@@ -58,20 +56,20 @@ class CommittedOffset:
 
 
 class OffsetKey(NamedTuple):
-    """Which partition of which group a stored offset belongs to."""
+    """Group and partition of a stored offset."""
 
     group: str
     partition: TopicPartition
 
 
 def encode_key(key: OffsetKey) -> bytes:
-    """Key version 1. Raises `CorruptMessage`: the group or topic is longer than 32767 bytes."""
+    """Encode key version 1. Raises `CorruptMessage`: group or topic above 32767 bytes."""
     topic, number = key.partition.topic, key.partition.partition
     return _INT16.pack(1) + _string(key.group) + _string(topic) + _INT32.pack(number)
 
 
 def encode_value(value: CommittedOffset) -> bytes:
-    """Value version 1 where the commit has an expiry of its own, else version 3."""
+    """Encode value version 1 if the commit has its own expiry, else 3."""
     offset, committed = _INT64.pack(value.offset), _INT64.pack(value.commit_timestamp_ms)
     metadata = _string(value.metadata)
     if value.expire_timestamp_ms != NO_EXPIRY:
@@ -80,9 +78,7 @@ def encode_value(value: CommittedOffset) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | None:
-    """The key, or None for a kind that is not an offset (version 2 and later: group metadata).
-    Raises `CorruptMessage`: the bytes are cut.
-    """
+    """Decode a key; None if it is group metadata (version 2 and later). Raises `CorruptMessage`."""
     try:
         (version,) = _INT16.unpack_from(data)
         if version not in (0, 1):
@@ -96,9 +92,7 @@ def decode_key(data: bytes) -> OffsetKey | None:
 
 
 def decode_value(data: bytes) -> CommittedOffset:
-    """The value of any version up to 4.
-    Raises `CorruptMessage`: the bytes are cut or of a version we do not know.
-    """
+    """Decode a value of version 0 to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
     try:
         (version,) = _INT16.unpack_from(data)
         if not 0 <= version <= 4:

@@ -1,4 +1,4 @@
-"""Offsets that a transaction has stored and not yet committed. Pure; the shard that owns it has the lock."""
+"""Offsets stored in open transactions. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey
 
 
 class PendingOffsets:
-    """*Not thread-safe: its shard's lock guards it.* By producer, until the marker of its transaction.
+    """*Not thread-safe: its shard's lock guards it.* Offsets by producer, until its transaction ends.
 
-    Of several records for one key that come last in the log counts, whenever its transaction is committed:
-    what comes later overtakes what is pending.
+    The record latest in the log counts, whenever its transaction commits: later records supersede pending
+    ones.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, dict[OffsetKey, tuple[int, CommittedOffset] | None]] = {}
-        """By producer id: the place of the record in the log, and its value; None once it is overtaken."""
+        """By producer id: the record's place in the log and its value; None once superseded."""
 
     def add(self, producer_id: int, place: int, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
-        """The producer's transaction has stored these; ``place`` rises with each call, as the log does."""
+        """Add offsets stored by the producer's transaction; ``place`` rises with each call."""
         found = self._open.setdefault(producer_id, {})
         found.update({key: (place, value) for key, value in offsets.items()})
 
     def overtake(self, keys: Iterable[OffsetKey], place: int) -> None:
-        """At ``place`` there are records of these keys that count, or are deletions."""
+        """Mark pending records before ``place`` as superseded by committed records or deletions."""
         for found in self._open.values():
             for key in keys:
                 pending = found.get(key)
@@ -32,7 +32,7 @@ class PendingOffsets:
                     found[key] = None
 
     def end(self, producer_id: int, *, commit: bool) -> dict[OffsetKey, CommittedOffset]:
-        """The producer's transaction has ended: what counts from now on."""
+        """End the producer's transaction; returns the offsets that now count."""
         found = self._open.pop(producer_id, {})
         if not commit:
             return {}
@@ -42,5 +42,5 @@ class PendingOffsets:
         return {key: value for key, (_, value) in valid.items()}
 
     def has(self, key: OffsetKey) -> bool:
-        """Whether an open transaction has stored an offset for this key."""
+        """Whether an open transaction has an offset for this key."""
         return any(key in found for found in self._open.values())

@@ -1,9 +1,9 @@
-"""What the message sets of 0.7, v0 and v1 must be before anything of them is appended. Pure.
+"""Checks and numbers message sets of 0.7, v0 and v1 before an append. Pure.
 
-0.7's are stored as they came, and so are those of v0 and v1 that need not change. For these Kafka's rules
-hold (2.8 ``LogValidator``, ``UnifiedLog``): one bad message refuses the whole request. Unlike record
-batches, which are walked by their headers, every message is looked at, inner ones too: old producers do not
-number them, and compressed sets hold the offsets.
+0.7 sets are stored as received, and so are v0 and v1 sets that need no change. The rules for v0 and v1 are
+Kafka's (2.8 ``LogValidator``, ``UnifiedLog``): one bad message rejects the whole request. Unlike v2 batches,
+every message is read, inner ones too: old producers do not number them, and compressed sets contain the
+offsets.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
-"""In one append, compressed ones too: each is looked at in Python, which takes some us, and a few hundred KiB
-may hold more than a million, compressed. librdkafka sends 10,000 by default, others some KiB.
+"""Limit per append, inner messages included: each takes some us in Python, and a few hundred KiB may
+decompress to over a million. librdkafka sends 10,000 by default, others some KiB.
 """
 
 SHORT_SET_BYTES = 16 << 10
-"""Messages of up to so many bytes in all, not compressed, are checked and converted within some ms."""
+"""Uncompressed messages up to this total size are checked and converted within a few ms."""
 
 
 def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
-    """The entries in ``data``, all of them whole, of one format, and fit to be appended.
+    """Check the entries in ``data``: whole, of one format, and fit to append.
 
-    What is compressed may have `MAX_DECOMPRESSED_BYTES` in all. ``internal``: timestamps and size are not
-    bounded.
+    They may decompress to `MAX_DECOMPRESSED_BYTES` in total. ``internal``: no limits on timestamps and size.
     """
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
@@ -75,7 +74,7 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
 
 
 def check_count(count: int) -> None:
-    """Raises `MessageTooLarge` for more messages than are checked one by one."""
+    """Raise `MessageTooLarge` above `MOST_MESSAGES`."""
     if count > MOST_MESSAGES:
         raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
@@ -83,16 +82,14 @@ def check_count(count: int) -> None:
 def number_sets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Checked:
-    """Number the entries from ``base_offset`` on: in place, and where that cannot be done in new bytes.
+    """Number the entries from ``base_offset``, in place where possible, else in new bytes.
 
-    What comes back can be numbered once more, from another offset on. Only compressed sets of v0 are
-    rewritten then: in v1 their inner offsets are relative.
-
-    Raises `MessageTooLarge`: a set that was compressed again is larger than it may be.
+    The result can be numbered again from another offset; then only compressed v0 sets are rewritten, since v1
+    inner offsets are relative. Raises `MessageTooLarge`: a recompressed set exceeds its limit.
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()
-    position = taken = 0  # what comes before `taken` is in `made`, or was rewritten
+    position = taken = 0  # bytes before `taken` are in `made`, or were rewritten
     for checked in batches:
         batch = checked
         if log_append_time_ms is not None and batch.magic:
@@ -129,7 +126,7 @@ def _check_wrapper(
     *,
     needs_key: bool,
 ) -> CheckedBatch:
-    """Check a compressed set's messages; in v1 it stays as it is if its offsets count from 0."""
+    """Check a compressed set's messages; a v1 set whose offsets count from 0 needs no rewriting."""
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
     for position, header in inner_entries(block, wrapper):
         check_count(count_before + count + 1)
@@ -154,8 +151,8 @@ def _check_wrapper(
 def _assign(
     data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
 ) -> None:
-    """Number the entry at ``position`` in place. A v1 entry costs a new checksum only where its time changes:
-    to the broker's, or in a compressed set to the largest in it, which not all producers write.
+    """Number the entry at ``position`` in place. A v1 entry needs a new checksum only if its time changes: to
+    the log append time, or in a compressed set to its largest inner time, which some producers do not write.
     """
     offset = base_offset + batch.named_delta
     if log_append_time_ms is not None:
@@ -174,7 +171,7 @@ def _rewritten(
     base_offset: int,
     log_append_time_ms: int | None,
 ) -> bytes:
-    """The compressed set with offsets that follow each other: absolute ones in v0, in v1 counted from 0."""
+    """The compressed set with consecutive offsets: absolute in v0, counted from 0 in v1."""
     block = bytearray(inner.block)
     assign_in_order(block, 0 if batch.magic else base_offset)
     kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
@@ -195,7 +192,7 @@ def _rewritten(
 
 
 class _Times:
-    """*Thread-safe: it never changes.* The times that a topic allows its producers, in ms; v0 has none."""
+    """*Thread-safe: immutable.* A topic's bounds on producer timestamps, in ms; v0 has none."""
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
         self._unbounded = config.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -203,12 +200,10 @@ class _Times:
         self._latest = now_ms + config.message_timestamp_after_max_ms
 
     def check_type(self, header: EntryHeader) -> None:
-        """Raises `InvalidTimestamp` where a producer gives its time out as the broker's."""
         if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer may not set the log append time")
 
     def check(self, header: EntryHeader) -> None:
-        """Raises `InvalidTimestamp` where a message's time is out of bounds."""
         timestamp = header.timestamp
         if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
             return
@@ -216,7 +211,7 @@ class _Times:
 
 
 def takes_long_v07(data: memoryview, _config: LogConfig | None = None, /) -> bool:
-    """Whether ``data`` has many messages, or compressed ones."""
+    """Whether ``data`` is large or compressed."""
     if len(data) > SHORT_SET_BYTES:
         return True
     pos = 0
@@ -233,11 +228,10 @@ def check_v07(
     now_ms: int,  # noqa: ARG001 - these messages have no time
     *,
     internal: bool,
-    at_once: bool = False,  # noqa: ARG001 - what is not many takes no time
+    at_once: bool = False,  # noqa: ARG001 - large sets are refused by `takes_long_v07`
 ) -> Checked:
-    """The whole entries of ``data``, as one batch; an incomplete one at the end is left out.
-
-    No entry at all is allowed, and so is one without messages in it. ``internal`` lifts the limit on size.
+    """The whole entries of ``data`` as one batch, without an incomplete last one; may be empty.
+    ``internal`` lifts the size limit.
     """
     found = check_produced(
         data,
@@ -251,5 +245,5 @@ def check_v07(
 def leave_as_they_are(
     data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
 ) -> Checked:
-    """Messages of 0.7 hold neither an offset nor a time: their bytes stay those of their producer."""
+    """0.7 messages hold neither offset nor time, so their bytes stay unchanged."""
     return data, batches

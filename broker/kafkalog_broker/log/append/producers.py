@@ -1,14 +1,14 @@
-"""What a log knows of its idempotent producers and their transactions: asked before an append, loaded when
-first needed, saved when a segment is full.
+"""A log's idempotent producers and their transactions: checked before each append, loaded on first use,
+saved when a segment is full.
 
-The rules are Kafka's (KIP-98, KIP-360): a batch follows its producer's last one without a gap, a batch that
-is one of the last five is answered with its old offsets, an older epoch is refused, a newer epoch begins at
-sequence 0. A producer of whom nothing is known (new, expired, or its records deleted) may begin anywhere.
-A producer's first transactional batch opens a transaction in the partition; the marker closes it, and raises
-the producer's epoch to its own. A producer with an open transaction is never forgotten.
+The rules are Kafka's (KIP-98, KIP-360). A batch must follow its producer's last one without a gap; a repeat
+of one of the last five is answered with its old offsets; an older epoch is refused; a newer epoch starts at
+sequence 0. An unknown producer (new, expired, or its records deleted) may start anywhere. A producer's first
+transactional batch opens a transaction in the partition; the marker closes it and sets the producer's epoch
+to its own. A producer with an open transaction is never forgotten.
 
-``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of the rest and of the fields before, then what
-`ProducerState.dump` gave. It is a shortcut: when it is missing or damaged the log itself is read.
+``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of all other bytes, then `ProducerState.dump`. If it
+is missing or damaged the log is read instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REMEMBERED_BATCHES = 5
 """A producer may have five batches in flight, so a retry is one of the last five."""
 
 MAX_SEQUENCE = (1 << 31) - 1
-"""After this sequence comes 0."""
+"""Sequences wrap to 0 after this."""
 
 _NONE_OPEN = -1
 _SNAPSHOT_VERSION = 2
@@ -48,7 +48,7 @@ _SNAPSHOT_BATCH = struct.Struct(">iiqq")
 
 
 class _Batch(NamedTuple):
-    """One remembered batch: its sequences and the offsets it was given, all inclusive."""
+    """Sequences and offsets of a remembered batch, all inclusive."""
 
     base_sequence: int
     last_sequence: int
@@ -57,7 +57,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """*Not thread-safe: owned by its `ProducerState`.* One producer id's epoch and last batches."""
+    """*Not thread-safe: owned by its `ProducerState`.* Epoch and last batches of a producer id."""
 
     __slots__ = ("batches", "epoch", "last_timestamp_ms")
 
@@ -77,23 +77,23 @@ class ProducerState:
         self._expiration_ms = expiration_ms
         self._producers: dict[int, _Producer] = {}
         self._open: dict[int, int] = {}
-        """First offset of each open transaction by producer id, in the order of the offsets."""
+        """First offset of each open transaction by producer id, in offset order."""
 
     @property
     def first_open(self) -> int | None:
-        """The smallest first offset of an open transaction; None when none is open."""
+        """Lowest first offset of an open transaction, or None."""
         return next(iter(self._open.values()), None)
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> tuple[int, int] | None:
-        """First and last offset of the batch this one repeats; None where it may be appended.
+        """Offsets of the earlier batch that this one repeats; None if it may be appended.
 
         Raises:
-            InvalidProducerEpoch: a newer instance of the producer has written already.
+            InvalidProducerEpoch: a newer instance of the producer has written.
             OutOfOrderSequence: the batch does not follow the producer's last one.
-            InvalidTxnState: a batch outside the transaction that its producer has open here.
+            InvalidTxnState: a non-transactional batch while the producer has a transaction open here.
         """
         if header.producer_id < 0 or header.is_control:
             return None
@@ -118,7 +118,7 @@ class ProducerState:
         for batch in known.batches:
             if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
                 return batch.base_offset, batch.last_offset
-        # After a marker that raised its epoch a producer has no batches: it begins at 0 there too.
+        # After a marker that raised the epoch a producer has no batches and also starts at 0.
         expected = next_sequence(known.batches[-1].last_sequence) if known.batches else 0
         if header.base_sequence != expected:
             raise OutOfOrderSequence(
@@ -128,15 +128,14 @@ class ProducerState:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Raises `InvalidProducerEpoch`: a newer instance of the producer has written already."""
+        """Raise `InvalidProducerEpoch` if a newer instance of the producer has written."""
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             raise InvalidProducerEpoch(f"producer {producer_id}: epoch {known.epoch}; the batch has {epoch}")
 
     def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """Remember an appended batch of data. ``timestamp`` in ms decides when the producer is forgotten.
-
-        Also called for every batch when a log is recovered, so it takes what the log holds, unchecked.
+        """Remember an appended data batch. ``timestamp`` in ms decides when the producer expires.
+        Also called during recovery, so it does not check sequences.
         """
         if header.producer_id < 0 or header.is_control:
             return
@@ -151,9 +150,10 @@ class ProducerState:
     def end(
         self, header: BatchHeader, kind: ControlType, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Close the transaction that the marker at ``offset`` ends; what readers must know if that aborts it.
+        """Close the transaction that the marker at ``offset`` ends; returns it if aborted.
 
-        A marker of a later epoch forgets the producer's sequences. One that ends nothing is harmless.
+        A marker of a later epoch clears the producer's sequences. A marker without a transaction has no
+        effect.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch < header.producer_epoch:
@@ -180,7 +180,7 @@ class ProducerState:
         ]
 
     def newest(self) -> dict[int, NewestBatch]:
-        """The last batch of each producer, by id."""
+        """Last batch of each producer, by id."""
         return {
             producer_id: NewestBatch(
                 producer.batches[-1].last_offset if producer.batches else None, producer.epoch
@@ -189,14 +189,12 @@ class ProducerState:
         }
 
     def clear(self) -> None:
-        """Forget everything: the log is about to replay its batches."""
+        """Forget everything, before a replay."""
         self._producers.clear()
         self._open.clear()
 
     def forget_before(self, now_ms: int) -> None:
-        """Forget the producers whose last append is ``expiration_ms`` or more before ``now_ms``, unless they
-        have a transaction open.
-        """
+        """Forget producers silent for ``expiration_ms`` or longer, unless they have a transaction open."""
         limit = now_ms - self._expiration_ms
         expired = [
             producer_id
@@ -207,11 +205,12 @@ class ProducerState:
             del self._producers[producer_id]
 
     def dump(self) -> bytes:
-        """The state as bytes for `restore`: ``version:1 count:4`` then each producer; empty for no producers.
+        """The state as bytes for `restore`: ``version:1 count:4``, then each producer; empty without
+        producers.
 
-        A producer is ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first,
-        each ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``; ``open`` is the first offset of
-        its open transaction, else -1. The log adds a checksum.
+        Producer: ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8``, then its batches, oldest first:
+        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. ``open`` is the first offset of its
+        open transaction, else -1.
         """
         if not self._producers:
             return b""
@@ -229,9 +228,7 @@ class ProducerState:
         return bytes(out)
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by what `dump` wrote.
-        Raises `CorruptMessage`: the bytes are cut or of another version; the state is then empty.
-        """
+        """Load what `dump` wrote. Raises `CorruptMessage`, with the state then empty."""
         self.clear()
         if data:
             try:
@@ -241,7 +238,7 @@ class ProducerState:
 
 
 def next_sequence(sequence: int) -> int:
-    """The sequence after ``sequence``; 2^31-1 wraps to 0."""
+    """The following sequence; 2^31-1 wraps to 0."""
     return 0 if sequence == MAX_SEQUENCE else sequence + 1
 
 
@@ -276,13 +273,13 @@ _logger = logging.getLogger(__name__)
 
 
 class NoProducers:
-    """For messages that name none. *Thread-safe: it holds nothing.*"""
+    """Producer state of logs whose messages name no producer. *Thread-safe: holds nothing.*"""
 
     loaded = True
     first_open: int | None = None
 
     def check(self, batches: Sequence[CheckedBatch]) -> None:
-        """No batch repeats an earlier one."""
+        """Return None: no batch is a repeat."""
 
     def record(
         self,
@@ -291,24 +288,22 @@ class NoProducers:
         now_ms: int,
         marker: ControlType | None = None,
     ) -> None:
-        """Nothing to learn."""
+        """Do nothing."""
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """No producer is known."""
+        """Do nothing."""
 
     def known(self) -> list[KnownProducer]:
-        """None."""
         return []
 
     def newest(self) -> dict[int, NewestBatch]:
-        """None."""
         return {}
 
     def forget_before(self, now_ms: int) -> None:
-        """No producer to forget."""
+        """Do nothing."""
 
     def restore(self, end_offset: int) -> int:
-        """Nothing was saved, and nothing is missing."""
+        """Nothing to load or replay."""
         return end_offset
 
     def replay(
@@ -316,15 +311,14 @@ class NoProducers:
         heads: Iterable[tuple[Frame, bytes]],  # noqa: ARG002
         now_ms: int,  # noqa: ARG002
     ) -> list[AbortedTransaction]:
-        """No producer to find."""
         return []
 
     def save(self, end_offset: int) -> None:
-        """No producer to save."""
+        """Do nothing."""
 
 
 class GuardedProducers:
-    """*Not thread-safe: the log's lock guards it.*"""
+    """*Not thread-safe: the log's lock guards it.* Producer state of 0.8 and later logs."""
 
     def __init__(self, directory: Path, files: FileSystem, expiration_ms: int) -> None:
         self._state = ProducerState(expiration_ms)
@@ -332,12 +326,12 @@ class GuardedProducers:
         self._files = files
         self.loaded = False
         self._noted: tuple[int, int] | None = None
-        """Offset and checksum of what was saved last."""
+        """Offset and checksum of the last saved snapshot."""
 
     def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
-        """First and last offset of the batch that is repeated; None when all are new."""
+        """Offsets of the earlier batch that is repeated; None if all are new."""
         if batches[0].magic != MAGIC:
-            return None  # message sets of v0 and v1 name no producer
+            return None  # v0 and v1 sets name no producer
         for batch in batches:
             if batch.header is not None and batch.header.producer_id >= 0:
                 duplicate = self._state.check(batch.header)
@@ -346,20 +340,16 @@ class GuardedProducers:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """As `ProducerState.check_epoch`."""
         self._state.check_epoch(producer_id, epoch)
 
     @property
     def first_open(self) -> int | None:
-        """The smallest first offset of an open transaction; None when none is open."""
         return self._state.first_open
 
     def known(self) -> list[KnownProducer]:
-        """All producers, by id."""
         return self._state.known()
 
     def newest(self) -> dict[int, NewestBatch]:
-        """The last batch of each, by id."""
         return self._state.newest()
 
     def record(
@@ -369,7 +359,9 @@ class GuardedProducers:
         now_ms: int,
         marker: ControlType | None = None,
     ) -> AbortedTransaction | None:
-        """The batches were appended from ``base_offset`` on; a ``marker`` is alone. What it aborts."""
+        """Record batches appended from ``base_offset``; a ``marker`` is alone. Returns the transaction it
+        aborts.
+        """
         if batches[0].magic != MAGIC:
             return None
         if marker is not None and batches[0].header is not None:
@@ -382,19 +374,17 @@ class GuardedProducers:
         return None
 
     def forget_before(self, now_ms: int) -> None:
-        """Forget those who have been silent for too long."""
         if self.loaded:
             self._state.forget_before(now_ms)
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
-        """Learn the producers of these batches from their headers, and of markers which ones abort.
-
-        They count as seen at ``now_ms``, so that none is forgotten because its records are old.
+        """Rebuild producers from batch headers; returns the transactions that markers abort.
+        All count as seen at ``now_ms``, so that none expires because its records are old.
         """
         aborted = []
         for frame, head in heads:
             if magic_at(head, 0) != MAGIC:
-                continue  # message sets of v0 and v1 name no producer
+                continue  # v0 and v1 sets name no producer
             header = read_header(head)
             if header.producer_id < 0:
                 continue
@@ -409,9 +399,8 @@ class GuardedProducers:
         return aborted
 
     def save(self, end_offset: int) -> None:
-        """Note what is known of everything before ``end_offset``.
-
-        A disk that refuses costs a longer replay after a crash, and nothing else: it is only logged.
+        """Save the state before ``end_offset``. A failure is only logged: it costs a longer replay after a
+        crash.
         """
         if not self.loaded:
             return
@@ -427,7 +416,7 @@ class GuardedProducers:
             self._noted = noted
 
     def restore(self, end_offset: int) -> int:
-        """Take over what was saved; returns the offset to replay the log from. Raises `OSError`."""
+        """Load the snapshot; returns the offset to replay from. Raises `OSError`."""
         self._state.clear()
         noted = read_snapshot(self._files, self._directory)
         if noted is None or noted[0] > end_offset:
@@ -443,14 +432,14 @@ class GuardedProducers:
 
 
 def write_snapshot(files: FileSystem, directory: Path, offset: int, dump: bytes) -> None:
-    """Write down what was known of everything before ``offset``. Raises `OSError`."""
+    """Save the dump of the state before ``offset``. Raises `OSError`."""
     head = _HEAD.pack(_VERSION, offset)
     crc = _CRC.pack(crc32c(dump, crc32c(head)))
     replace_file(files, directory / SNAPSHOT_NAME, head + crc + dump, durable=False)
 
 
 def read_snapshot(files: FileSystem, directory: Path) -> tuple[int, bytes] | None:
-    """The offset and what was dumped there; None when there is no whole snapshot. Raises `OSError`."""
+    """Snapshot offset and dump; None if missing or damaged. Raises `OSError`."""
     try:
         data = read_file(files, directory / SNAPSHOT_NAME)
     except FileNotFoundError:

@@ -1,11 +1,10 @@
-"""What an append to a log of 0.8 onwards must be before anything of it is written. Pure.
+"""Checks, converts and numbers appends to a log of 0.8 or later, before anything is written. Pure.
 
-Entries are checked by the rules of their own format (`message_sets` has those of v0 and v1), converted where
-the topic wants another one (``message.format.version``), and numbered.
+Entries are checked by the rules of their format (v0 and v1 in `message_sets`), converted if the topic wants
+another (``message.format.version``), and numbered.
 
-The rules are Kafka's for batches that a client sends (``LogValidator``, ``UnifiedLog``): one bad batch
-refuses the whole request. Where Kafka reads every record, this reads less: docs/formats.md says
-what that leaves to readers.
+The rules are Kafka's for client batches (``LogValidator``, ``UnifiedLog``): one bad batch rejects the
+request. Where Kafka reads every record, this reads fewer; docs/formats.md says what that leaves to readers.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, che
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 LEADER_EPOCH = 0
-"""Written into every batch: without replicas there is only one leader, and one epoch."""
+"""Written into every batch: without replicas the leader never changes."""
 
 
 _LAST_CODEC = int(max(Codec))
@@ -52,22 +51,22 @@ _SMALLEST_RECORD = 7
 """Bytes of an uncompressed record without key, value and headers."""
 
 _LOOKED_AT = 16
-"""Records of an uncompressed batch whose lengths are followed, in 2 us at most. All of them would cost as
-much as everything else that the broker does for a batch of 64 KiB in records of 100 bytes.
+"""Records of an uncompressed batch whose lengths are checked, in at most 2 us. Checking all would double the
+cost of a 64 KiB batch of 100-byte records.
 """
 
 _MANY_KEYS_BYTES = 32 << 10
-"""A batch up to this has so few records that all of their keys are looked at within 2 ms."""
+"""The keys of a batch up to this size are checked within 2 ms."""
 
 _AT_ONCE_PACKED_BYTES, _AT_ONCE_BYTES = 64 << 10, 1 << 20
-"""Up to this size a compressed batch, and what it unfolds to, are looked at within 2 ms, of gzip within 4."""
+"""A compressed batch up to these packed and unpacked sizes is checked within 2 ms, with gzip 4."""
 
 _AT_ONCE_RECORDS = 4000
-"""Their lengths are followed in 0.1 us each, and their keys in a compacted topic in 0.5 us."""
+"""Checking lengths takes 0.1 us per record, and keys of a compacted topic 0.5 us."""
 
 
 class _Closed(NamedTuple):
-    """A batch whose records must be looked at one by one, and perhaps decompressed for that."""
+    """A batch whose records must be checked one by one, after decompression if ``codec`` is set."""
 
     data: memoryview
     codec: Codec
@@ -75,8 +74,8 @@ class _Closed(NamedTuple):
 
 
 def opens_records(data: memoryview, config: LogConfig) -> bool:
-    """Whether it may take long to check the first batch in ``data``: it is compressed, and a few bytes may
-    unfold to megabytes, or it has many records and each must have a key.
+    """Whether checking the first batch may take long: it is compressed, or large and every record needs a
+    key.
     """
     if len(data) < HEADER_SIZE:
         return False
@@ -88,16 +87,16 @@ def opens_records(data: memoryview, config: LogConfig) -> bool:
 def check_batches(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> list[CheckedBatch]:
-    """The batches in ``data``, all of them whole and fit to be appended.
+    """Check the batches in ``data``: whole and fit to append.
 
-    ``internal`` is for what the broker itself appends: control and transactional batches are then allowed,
-    timestamps and size are not bounded, and the records are not looked at. ``at_once``: see `TakesLong`.
+    ``internal``: the broker's own batches; allows control and transactional batches, does not limit
+    timestamps and size, and skips the records. ``at_once``: see `TakesLong`.
 
     Raises:
-        CorruptMessage: a batch is cut short, has a wrong checksum, or its header is impossible.
-        MessageTooLarge: a batch is larger than ``max.message.bytes``, or decompresses to too much.
-        InvalidRecord: it is well formed, but nothing that a client may send; its records are not.
-        InvalidTimestamp: its times are outside what the topic allows.
+        CorruptMessage: a batch is truncated, has a bad checksum or an impossible header.
+        MessageTooLarge: a batch exceeds ``max.message.bytes``, or decompresses to too much.
+        InvalidRecord: a batch is well formed but not allowed from clients, or its records are malformed.
+        InvalidTimestamp: its times are outside the topic's bounds.
         UnsupportedCompression: its codec is unknown.
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
@@ -109,7 +108,7 @@ def check_batches(
 def _check_headers(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
 ) -> tuple[list[CheckedBatch], list[_Closed]]:
-    """The batches in ``data``, by all that can be said of them at once; and those that must be opened."""
+    """Check headers; returns the batches, and those whose records must be opened."""
     largest = len(data) if internal else config.max_message_bytes
     each = "compact" in config.cleanup_policy
     batches: list[CheckedBatch] = []
@@ -126,7 +125,7 @@ def _check_headers(
         if crc32c(data[position + ATTRIBUTES_POSITION : position + size]) != crc:
             raise CorruptMessage(f"the batch at byte {position} does not have the checksum {crc:#010x}")
         header = None
-        # Most batches are plain enough to pass all rules at one glance, which takes a tenth of the time.
+        # Fast path: most batches satisfy all rules here, in a tenth of the time.
         if not (
             0 <= attributes <= _LAST_CODEC
             and record_count == last_delta + 1
@@ -151,7 +150,7 @@ def _check_headers(
                         data, position + HEADER_SIZE, position + size, record_count, _LOOKED_AT
                     )
                 except CorruptMessage as e:
-                    # The checksum was right: to send the same again would not help.
+                    # The checksum was right, so a retry would not help: not CorruptMessage.
                     raise InvalidRecord(str(e)) from None
         batches.append(CheckedBatch(size, record_count, record_count, newest_time, header))
         position += size
@@ -179,7 +178,7 @@ def _open_all(closed: Sequence[_Closed], config: LogConfig, *, at_once: bool) ->
 
 
 def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
-    """Look at the records of one batch; how many bytes were decompressed."""
+    """Check the records of one batch; returns the number of decompressed bytes."""
     data, codec, count = closed
     try:
         block = memoryview(decompress(codec, data, max_bytes)) if codec else data
@@ -198,9 +197,8 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
 def assign_offsets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> list[CheckedBatch]:
-    """Number the batches in place from ``base_offset`` on; returns them with the times they then have.
-
-    Only a ``log_append_time_ms`` costs a new checksum.
+    """Number the batches in place from ``base_offset``; returns them with their resulting times.
+    Only ``log_append_time_ms`` requires a new checksum.
     """
     position = 0
     for batch in batches:
@@ -216,7 +214,7 @@ def assign_offsets(
 
 
 def _check_contents(header: BatchHeader) -> None:
-    """The header agrees with itself."""
+    """Check that the header is consistent."""
     if header.record_count < 1:
         raise InvalidRecord("a record batch without records")
     if header.record_count != header.last_offset_delta + 1:
@@ -227,7 +225,7 @@ def _check_contents(header: BatchHeader) -> None:
     if header.size - HEADER_SIZE < floor:
         raise InvalidRecord(f"{header.record_count} records cannot be in {header.size - HEADER_SIZE} bytes")
     if header.attributes & CODEC_BITS > _LAST_CODEC:
-        _ = header.codec  # raises: there is no such codec
+        _ = header.codec  # raises UnsupportedCompression
 
 
 def _check_sender(header: BatchHeader) -> None:
@@ -244,7 +242,7 @@ def _check_sender(header: BatchHeader) -> None:
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Kafka's bounds, applied to the two times in the header: those of the first and of the newest record."""
+    """Apply Kafka's bounds to the header's two times: the first and the largest."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestamp("a producer may not set the log append time")
     if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -257,8 +255,8 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
 
 
 def takes_long(data: memoryview, config: LogConfig) -> bool:
-    """Whether ``data`` has many or compressed messages that must be looked at one by one: v0 or v1, what
-    is to become that, or a batch v2 that must be opened.
+    """Whether ``data`` has many or compressed messages to check one by one: v0 or v1, data to be converted to
+    those, or a v2 batch that must be opened.
     """
     if config.magic in (None, MAGIC) and (len(data) <= MAGIC_POSITION or data[MAGIC_POSITION] == MAGIC):
         return opens_records(data, config)
@@ -267,21 +265,20 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
     try:
         return any(codec_at(data, frame.position) for frame in frames(data, start_offset=-(1 << 63)))
     except KafkaError:
-        return False  # `check_entries` says what is wrong
+        return False  # `check_entries` reports the error
 
 
 def check_entries(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> Checked:
-    """``data`` and the entries in it, or what was made of it for a topic that wants another format.
-
-    What the broker itself appends (``internal``) stays as it is: it is read by the broker alone.
+    """Check ``data``; returns it and its entries, converted if the topic wants another format.
+    The broker's own appends (``internal``) are not converted: only the broker reads them.
 
     Raises:
-        KafkaError: as `check_batches`; or the data has no equivalent in the topic's
-            format: ServerError UNSUPPORTED_FOR_MESSAGE_FORMAT for an idempotent producer's batch and for
-            headers, UnsupportedCompression for zstd, MessageTooLarge for what becomes larger than is allowed
-            or has too many messages to be converted one by one.
+        KafkaError: as `check_batches`; or conversion is impossible: ServerError
+        UNSUPPORTED_FOR_MESSAGE_FORMAT
+            for an idempotent producer's batch and for headers, UnsupportedCompression for zstd,
+            MessageTooLarge if the result is too large or has too many messages.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):
@@ -300,19 +297,17 @@ def check_entries(
 def number_entries(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Checked:
-    """Number the entries from ``base_offset`` on; record batches and v1 in place, v0 unless it is compressed.
-    Raises `MessageTooLarge`: as `number_sets`.
-    """
+    """Number the entries from ``base_offset``, in place except compressed v0. Raises as `number_sets`."""
     if batches[0].magic == MAGIC:
         return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
     return number_sets(data, batches, base_offset, log_append_time_ms)
 
 
 def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Checked:
-    """What was checked, in format ``magic``; it is checked again, for what numbering wants to know."""
+    """The checked data in format ``magic``, checked again for the facts that numbering needs."""
     largest = config.max_message_bytes
     piece_bytes = max(1, min(PIECE_BYTES, largest))
-    joined = bytearray()  # which can be written: numbering changes it in place
+    joined = bytearray()  # writable: numbering changes it in place
 
     for piece in for_topic(data, magic, max_bytes=MAX_DECOMPRESSED_BYTES, piece_bytes=piece_bytes):
         joined.extend(piece.data)

@@ -1,16 +1,19 @@
-"""What is kept of an entry of a compacted log: `BatchFilter`. Pure.
+"""Decides what stays of each entry of a compacted log: `BatchFilter`. Pure.
 
 The rules are Kafka's (3.9 ``Cleaner``, ``CleanedTransactionMetadata``, ``MemoryRecords.filterTo``):
 
-* a record stays if it is beyond the map, or the last of its key and not a tombstone that is due. One without
-  a key goes;
-* a tombstone of v2 is due at the delete horizon of its batch, which the first cleaning sets that sees it: the
-  batch's base timestamp is then that time. One of v0 or v1 is due by its file's time;
-* data of an aborted transaction goes at once. A marker gets a delete horizon in the first cleaning that finds
-  no batch of its transaction any more, and goes when that has passed;
-* a live producer's last batch stays, and the last batch of what is cleaned: without records, if need be.
+* A record stays if it is beyond the map, or the last of its key and not an expired tombstone. Records without
+key
+  are removed.
+* A v2 tombstone expires at its batch's delete horizon, which the first cleaning that sees it stores as the
+batch's
+  base timestamp. A v0 or v1 tombstone expires by its file's time.
+* Data of an aborted transaction is removed at once. A marker gets a delete horizon in the first cleaning that
+finds
+  no batch of its transaction, and is removed after that.
+* A live producer's last batch and the last cleaned batch stay, without records if need be.
 
-A batch that changes keeps offsets, sequences, epochs, codec and kind of time.
+A changed batch keeps its offsets, sequences, epochs, codec and timestamp type.
 """
 
 from __future__ import annotations
@@ -46,11 +49,11 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
 _NULL = 1
 _LONGER = 2 * (LONGEST_PLAIN + 1)
 _HALF = 1 << 63
-"""Times are 64 bits: a difference that is too large wraps around, and back for those who read it."""
+"""Time differences wrap around at 64 bits, for readers too."""
 
 
 class AbortedRanges:
-    """*Thread-safe: it never changes.* Where the data of aborted transactions is, by producer."""
+    """*Thread-safe: immutable.* Offset ranges of aborted transactions, by producer."""
 
     def __init__(self, rows: Iterable[AbortedTransaction]) -> None:
         self._rows: dict[int, list[AbortedTransaction]] = {}
@@ -58,7 +61,7 @@ class AbortedRanges:
             self._rows.setdefault(row.producer_id, []).append(row)
 
     def of(self, producer_id: int, offset: int) -> AbortedTransaction | None:
-        """The aborted transaction that a producer's data at ``offset`` is in, or that ends there."""
+        """The aborted transaction that contains a producer's data or marker at ``offset``."""
         rows = self._rows.get(producer_id)
         if not rows:
             return None
@@ -68,11 +71,11 @@ class AbortedRanges:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """*Not thread-safe: one cleaning.* Entries come in the log's order, from its first on.
+    """*Not thread-safe: one cleaning.* Takes entries in log order, from the log's first.
 
-    ``newest`` is complete. ``now_ms`` is the time of the cleaning; ``keep_legacy`` whether the tombstones
-    of v0 and v1 in the present segment are not due yet. ``aborted_rows`` are those of the markers that stay
-    because batches of their transactions were seen.
+    ``newest`` is complete. ``now_ms`` is the time of the cleaning. ``keep_legacy``: v0 and v1 tombstones of
+    the current segment have not expired. ``aborted_rows`` collects rows of markers that stay because batches
+    of their transactions were seen.
     """
 
     newest: KeyOffsets
@@ -83,10 +86,10 @@ class BatchFilter:
     keep_legacy: bool = True
     aborted_rows: list[AbortedTransaction] = field(default_factory=list)
     _in_transaction: set[int] = field(default_factory=set)
-    """Producers with a batch in a transaction whose marker has not come yet."""
+    """Producers with a transaction whose marker has not come yet."""
 
     def clean(self, data: bytes) -> bytes | None:
-        """What stays of the entry that is ``data``: itself if all of it; None if nothing.
+        """What stays of entry ``data``: itself if unchanged; None if nothing.
         Raises `CorruptMessage`, `MessageTooLarge`: it is damaged, or decompresses to too much.
         """
         if magic_at(data, 0) != MAGIC:
@@ -99,13 +102,13 @@ class BatchFilter:
         return kept
 
     def takes_keys_of(self, header: BatchHeader) -> bool:
-        """Whether the keys of a v2 batch count: it is data, and no transaction that was aborted."""
+        """Whether a v2 batch's keys count: data, not of an aborted transaction."""
         return not header.is_control and not (
             header.is_transactional and self.aborted.of(header.producer_id, header.base_offset)
         )
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether a batch stays even without records."""
+        """Whether a batch stays even if emptied."""
         if header.next_offset == self.newest.end_offset:
             return True
         newest = self.producers.get(header.producer_id)
@@ -189,12 +192,12 @@ class BatchFilter:
     def _with_horizon(
         self, header: BatchHeader, block: bytes, count: int, newest_time: int | None = None
     ) -> bytes:
-        """The batch with these records, and a delete horizon: as the base of their times it changes them."""
+        """Encode the batch with a delete horizon as base timestamp; all time deltas change with it."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         shift = header.base_timestamp - horizon_ms
         made: list[bytes] = []
         for _, at, time, _, _, end in walk_records(block, count, header.base_offset):
-            # The length of the record changes with that of its time.
+            # The record's length changes with its time delta.
             fields = varlong_bytes(((time >> 1 ^ -(time & 1)) + shift + _HALF) % (2 * _HALF) - _HALF)
             delta_at = _after_varint(block, at)
             body = b"".join((block[at - 1 : at], fields, block[delta_at:end]))
@@ -205,7 +208,7 @@ class BatchFilter:
         )  # fmt: skip
 
     def _clean_set(self, data: bytes) -> bytes | None:
-        """The same of an entry of v0 or v1."""
+        """As `clean`, for v0 and v1."""
         header = read_entry(data)
         found = list(messages(data, max_bytes=MAX_BATCH_BYTES))
         kept = [message for message in found if self._stays(message)]
@@ -259,7 +262,7 @@ def _sealed(
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The header alone, as Kafka writes it: no codec, no base time."""
+    """The header alone, as Kafka writes it: no codec, no base timestamp."""
     return seal_batch(
         b"",
         base_offset=header.base_offset,

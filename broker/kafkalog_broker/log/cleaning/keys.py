@@ -1,4 +1,4 @@
-"""The last offset of each key in the part of a log that is cleaned for the first time: bounded memory."""
+"""Last offset of each key in the dirty part of a log, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.formats.varint import read_uvarlong
 
 BYTES_PER_KEY = 160
-"""Memory for a key in the map: its bytes or digest, its offset, and its share of the table (measured)."""
+"""Measured memory per key in the map: its bytes or digest, its offset, and its share of the table."""
 
 LONGEST_PLAIN = 15
-"""Keys up to this are in the map themselves, longer ones by a digest of 16 bytes: so no two can be mixed up
-by chance, as with Kafka's MD5 of each key."""
+"""Longer keys are stored as 16-byte MD5 digests, as Kafka does for all keys; their length tells them from
+plain keys.
+"""
 
 digest = partial(md5, usedforsecurity=False)
 
 _NULL = 1
-"""-1 in zigzag coding."""
+"""-1, zigzag-coded."""
 
 _LONGER = 2 * (LONGEST_PLAIN + 1)
-"""The length from which on a key is digested, in zigzag coding."""
+"""Zigzag-coded length from which keys are digested."""
 
 
 class KeyOffsets:
-    """*Not thread-safe: one cleaning.* The last offset of each key in the offsets ``[start, end_offset)``.
-
-    Keys are taken in the log's order, a batch at a time, while there is room (`has_room`).
+    """*Not thread-safe: one cleaning.* Last offset of each key in offsets ``[start, end_offset)``.
+    Keys are added in log order, a batch at a time, while `has_room`.
     """
 
     __slots__ = ("_most", "end_offset", "newest")
 
     def __init__(self, memory_bytes: int, start_offset: int) -> None:
-        """``memory_bytes``: what the map may take; one batch always fits."""
+        """``memory_bytes``: limit of the map; one batch always fits."""
         self._most = max(1, memory_bytes // BYTES_PER_KEY)
         self.end_offset = start_offset
-        """Nothing is known of this offset and later ones."""
+        """Keys from this offset on are unknown."""
         self.newest: dict[bytes, int] = {}
-        """By `name_of` the key."""
+        """Offset by `name_of` the key."""
 
     def has_room(self, record_count: int) -> bool:
-        """Whether a batch of so many records may be added."""
+        """Whether a batch of ``record_count`` records still fits."""
         return not self.newest or len(self.newest) + record_count <= self._most
 
     def add_records(self, block: bytes, count: int, base_offset: int, start_offset: int) -> None:
-        """Take the keys of the ``count`` records of a v2 batch that fill ``block``, those from
-        ``start_offset`` on. Raises `CorruptMessage`: the records do not fill the block.
+        """Add the keys of a v2 batch's ``count`` records in ``block``, from ``start_offset`` on.
+        Raises `CorruptMessage`: the records do not fill the block.
         """
         newest, pos = self.newest, 0
         if count * MIN_RECORD_BYTES > len(block):
@@ -63,7 +63,7 @@ class KeyOffsets:
                 else:
                     size, pos = read_uvarlong(block, pos)
                 end = pos + (size >> 1)
-                pos += 1  # the attributes, which are unused
+                pos += 1  # attributes, unused
                 if block[pos] < 128:
                     pos += 1
                 elif block[pos + 1] < 128:
@@ -91,22 +91,21 @@ class KeyOffsets:
             raise CorruptMessage(f"the batch at offset {base_offset}: the lengths of its records are wrong")
 
     def add(self, key: bytes, offset: int) -> None:
-        """Take one key."""
         self.newest[name_of(key)] = offset
 
     def newest_of(self, key: bytes) -> int:
-        """The last offset that has this key, -1 where none has."""
+        """Last offset of this key, or -1."""
         return self.newest.get(name_of(key), -1)
 
 
 def name_of(key: bytes) -> bytes:
-    """What stands for a key in the map."""
+    """The key itself, or its digest if it is long."""
     return key if len(key) <= LONGEST_PLAIN else digest(key).digest()
 
 
 def walk_records(block: bytes, count: int, base_offset: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Start, position of the time, zigzag coded time delta, offset, position of the key's length, and end of
-    each record in a v2 batch's decompressed ``block``. Raises `CorruptMessage`.
+    """For each record in a v2 batch's decompressed ``block``: start, position of the time delta, zigzag time
+    delta, offset, position of the key length, end. Raises `CorruptMessage`.
     """
     pos = 0
     try:

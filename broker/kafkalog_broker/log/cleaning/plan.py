@@ -1,6 +1,6 @@
-"""Which log is cleaned next, which part of it, and which of its segments become one. Pure.
+"""Plans cleaning: which log is due, which part of it, and which segments are merged. Pure.
 
-SourceSegment: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
+Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pyspark_kafkalog.types import NO_TIMESTAMP
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """What the plan may know of a segment that takes no more: offsets ``[base_offset, next_offset)``.
+    """A full segment with offsets ``[base_offset, next_offset)``, as the plan sees it.
 
-    ``largest_timestamp`` and ``first_timestamp``, that of its first batch, are in ms and read when they are
-    asked for, `NO_TIMESTAMP` where its records have none; ``modified_ms`` is the file's last change.
+    ``largest_timestamp`` and ``first_timestamp`` (its first batch's), in ms or `NO_TIMESTAMP`, are read on
+    demand; ``modified_ms`` is the file's.
     """
 
     base_offset: int
@@ -33,8 +33,8 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """How much of a log a cleaning would go over: all segments up to ``end_offset``; what is before
-    ``first_dirty`` has been cleaned. ``overdue``: a dirty batch is older than ``max.compaction.lag.ms``.
+    """Extent of a possible cleaning: segments up to ``end_offset``, cleaned already below ``first_dirty``.
+    ``overdue``: a dirty batch is older than ``max.compaction.lag.ms``.
     """
 
     first_dirty: int
@@ -45,19 +45,17 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """The share that has not been cleaned yet, 0 to 1."""
+        """Dirty share, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether a cleaning is worth its while, or must be."""
+        """Whether a cleaning is worthwhile or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
 class SourceSegment(NamedTuple):
-    """A full segment: offsets ``[base_offset, next_offset)`` in the first ``size`` bytes of its file, which
-    was changed last at ``modified_ms``.
-    """
+    """A full segment: offsets ``[base_offset, next_offset)`` in the first ``size`` bytes of its file."""
 
     path: Path
     base_offset: int
@@ -69,10 +67,10 @@ class SourceSegment(NamedTuple):
 def dirt_of(
     segments: Sequence[SegmentState], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
 ) -> Dirt:
-    """What there is to clean in a log whose full segments these are.
+    """What to clean in a log with these full segments.
 
-    Not cleaned are the segment that grows, those with an open transaction (``stable_offset``), and from the
-    first one on that has a record younger than ``min.compaction.lag.ms``.
+    Stops at the first segment with an open transaction (``stable_offset``) or with a record younger than
+    ``min.compaction.lag.ms``.
     """
     clean_bytes = dirty_bytes = 0
     end_offset = first_dirty
@@ -98,8 +96,8 @@ def dirt_of(
 
 
 def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tuple[int, int]]:
-    """Which of ``sources`` become one: numbers of the first and after the last, in order. Together they have
-    at most ``segment_bytes``, and offsets that an index can hold.
+    """Index ranges ``[first, after)`` of ``sources`` to merge, in order. Each has at most ``segment_bytes``,
+    and offsets that one index can hold.
     """
     groups: list[tuple[int, int]] = []
     first = size = 0
@@ -115,8 +113,8 @@ def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tupl
 
 
 def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete_retention_ms: int) -> int:
-    """Tombstones of v0 and v1 go from segments whose files are not newer than this: they were written that
-    long before the last one that was cleaned. 0 where none was.
+    """v0 and v1 tombstones are removed from segments modified up to this time: ``delete_retention_ms`` before
+    the last cleaned one. 0 if nothing was cleaned.
     """
     cleaned = [source for source in sources if source.base_offset < first_dirty]
     return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0

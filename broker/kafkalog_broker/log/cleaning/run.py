@@ -1,4 +1,4 @@
-"""One cleaning: reads a log's full segments twice, for the map and to write what stays. Changes none."""
+"""One cleaning: reads a log's full segments twice, for the key map and to write what stays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyspark_kafkalog.formats.legacy import messages
 from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES
 
 CLEANED_SUFFIX = ".cleaned"
-"""Of a file that is being written; a start removes it."""
+"""Suffix of a file being written; a start removes it."""
 
 _CHUNK_BYTES = 1 << 20
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -31,8 +31,8 @@ _ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """What a cleaning must know. ``sources`` are all segments from the log's first on, those from
-    ``first_dirty`` on dirty; ``legacy_horizon_ms`` as in `plan`. ``memory_bytes`` are for the map.
+    """Input of a cleaning. ``sources`` are all full segments from the log's first, dirty from
+    ``first_dirty``; ``legacy_horizon_ms`` as in `plan`; ``memory_bytes`` limits the key map.
     """
 
     sources: tuple[SourceSegment, ...]
@@ -47,8 +47,8 @@ class CleanJob:
 
 
 class CleanedFile(NamedTuple):
-    """What was made of segments ``[first, after)`` of the job: a synced file. ``end_offset``: when all files
-    have taken their places the log is clean below it.
+    """A synced file that replaces segments ``[first, after)`` of the job. Once all files are in place the log
+    is clean below ``end_offset``.
     """
 
     first: int
@@ -60,15 +60,15 @@ class CleanedFile(NamedTuple):
 
 
 Pace = Callable[[int], object]
-"""Called with each number of bytes that were read or written: it may wait, or raise to end the cleaning."""
+"""Called with each number of bytes read or written; may wait, or raise to stop the cleaning."""
 
 
 def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile, None, None]:
-    """Write what stays of the job's segments; the caller puts each file in the place of its segments.
+    """Write what stays of the job's segments; the caller replaces them by each file. Changes no segment.
 
     Raises:
         CorruptMessage, MessageTooLarge: a segment is damaged.
-        OSError: the disk refused, `FileNotFoundError` when the log has changed meanwhile.
+        OSError: the disk failed; `FileNotFoundError` if the log changed meanwhile.
     """
     aborted = AbortedRanges(job.aborted)
     newest = KeyOffsets(job.memory_bytes, job.first_dirty)
@@ -80,7 +80,7 @@ def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile
 
 
 def _fill(newest: KeyOffsets, job: CleanJob, files: FileSystem, aborted: AbortedRanges, pace: Pace) -> None:
-    """Take the keys of the dirty segments, as far as they fit."""
+    """Add the keys of the dirty segments, as far as they fit."""
     rules = BatchFilter(newest, {}, aborted, job.now_ms, job.delete_retention_ms)
     for source in job.sources:
         if source.next_offset <= job.first_dirty:
@@ -95,7 +95,7 @@ def _fill(newest: KeyOffsets, job: CleanJob, files: FileSystem, aborted: Aborted
 
 
 def _take_keys(newest: KeyOffsets, rules: BatchFilter, data: bytes, first_dirty: int) -> bool:
-    """Whether there was room for the keys of an entry."""
+    """Add an entry's keys; False if there is no room."""
     if data[_MAGIC_AT] == MAGIC:
         header = read_header(data)
         verify_crc(data, 0, header)
@@ -125,7 +125,7 @@ def _clean_group(
     file = files.open(path, create=True)
     try:
         try:
-            file.truncate(0)  # of an earlier cleaning that could not remove it
+            file.truncate(0)  # left by an earlier cleaning that could not remove it
             size = _write(sources, job, files, rules, pace, file)
             file.set_modified(sources[-1].modified_ms)
             file.sync()
@@ -146,7 +146,7 @@ def _write(
     pace: Pace,
     file: File,
 ) -> int:
-    """Write what stays of ``sources``; returns the bytes."""
+    """Write what stays of ``sources``; returns its size."""
     parts: list[bytes] = []
     waiting = written = 0
     for source in sources:
@@ -170,8 +170,8 @@ def _write(
 def _entries(
     files: FileSystem, source: SourceSegment, pace: Pace
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Each entry of a segment with the offset after it. Raises `CorruptMessage`: it is cut short, or its
-    offset is not one of the segment's after those before it: no checksum covers that.
+    """Each entry of a segment with its next offset. Raises `CorruptMessage`: truncated, or offsets are not in
+    order (no checksum covers them).
     """
     file = files.open(source.path)
     name, size, lowest = source.path.name, source.size, source.base_offset

@@ -1,14 +1,14 @@
-"""A cleaned file takes the place of segments, whole or not at all, whatever call a crash comes between.
+"""Replaces segments by a cleaned file atomically, even if a crash interrupts it.
 
 ::
 
-    <base>-<end>.cleaned     is written; a start removes it
-    <base>-<end>.txnindex    the aborted transactions that stay, written before it is decided
-    <base>-<end>.swap        decided, once the directory is synced: a start finishes it
+    <base>-<end>.cleaned     being written; a start removes it
+    <base>-<end>.txnindex    the remaining aborted transactions, written before the decision
+    <base>-<end>.swap        decided, once the directory is synced: a start completes it
 
-It has offsets ``[base, end)``, wherever its last entry ends. After the decision the list of segments is
-replaced, then the old files go, then the ``.swap`` gets the name of the first segment. Readers of the old
-segments keep their files open.
+The file covers offsets ``[base, end)``, wherever its last entry ends. After the decision the segment list is
+replaced, the old files are removed, and ``.swap`` gets the first segment's name. Readers of the old segments
+keep their files open.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _NAME = re.compile(r"([0-9]{11,})-([0-9]{11,})(\.[a-z]+)")
 
 
 def swap_path(directory: Path, base_offset: int, end_offset: int, suffix: str = SWAP_SUFFIX) -> Path:
-    """Where a file for these offsets lies until it has its name."""
+    """Temporary path of a file for these offsets."""
     return directory / f"{base_offset:011d}-{end_offset:011d}{suffix}"
 
 
 class Swap:
-    """*Not thread-safe: the log's ``_maintenance`` guards it.* One cleaned file and what it replaces."""
+    """*Not thread-safe: guarded by the log's ``_maintenance``.* A cleaned file replacing segments."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Swap:
         aborted: Sequence[AbortedTransaction],
         tools: LogTools,
     ) -> None:
-        """``new`` has the name of the first of ``old``; its bytes are in the synced file ``cleaned``."""
+        """``new`` has the name of the first of ``old``; its data is in the synced file ``cleaned``."""
         self._old = old
         self._new = new
         self._cleaned = cleaned
@@ -62,13 +62,13 @@ class Swap:
         self._held: OpenFile | None = None
 
     def decide(self) -> None:
-        """Make sure that it can be done, and say that it will be. Raises `OSError`, `CorruptMessage`."""
+        """Prepare the swap, then commit to it durably. Raises `OSError`, `CorruptMessage`."""
         self._new.place(self._cleaned)
         self._new.build_index()
         for segment in self._old:
             segment.detach()
             self._has_index = self._has_index or bool(segment.aborted.rows())
-        if self._has_index:  # with no rows too: it takes the place of the one with rows
+        if self._has_index:  # even without rows: it replaces the old one
             replace_file(self._files, self._index, aborted_bytes(self._aborted), durable=True)
         self._files.rename(self._cleaned, self._swap)
         self._new.place(self._swap)
@@ -76,7 +76,7 @@ class Swap:
         self._files.sync_directory(self._directory)
 
     def undo(self) -> None:
-        """Nothing was decided. Raises `OSError`: then nobody knows."""
+        """Abandon the swap. On `OSError` its state is unknown."""
         for path in (self._swap, self._cleaned, self._index):
             with suppress(FileNotFoundError):
                 self._files.remove(path)
@@ -84,7 +84,7 @@ class Swap:
         self._files.sync_directory(self._directory)
 
     def finish(self) -> None:
-        """The list of segments has it. Raises `OSError`: the next start goes on with it."""
+        """Complete it, once the segment list is written. After `OSError` the next start completes it."""
         first = self._old[0]
         for segment in self._old:
             names = segment.index_files()
@@ -94,7 +94,7 @@ class Swap:
                 self._pool.forget(path)
                 with suppress(FileNotFoundError):
                     self._files.remove(path)
-        # Before the new file has its name: it could be taken for the one that an index was made for.
+        # Sync before renaming: the new file must not be paired with an old index.
         self._files.sync_directory(self._directory)
         if self._has_index:
             self._files.rename(self._index, first.aborted.path)
@@ -112,7 +112,7 @@ class Swap:
 
 
 class Decided(NamedTuple):
-    """A swap that a crash has interrupted: offsets ``[base_offset, end_offset)``, and its file."""
+    """A decided swap that a crash interrupted: offsets ``[base_offset, end_offset)`` and its file."""
 
     base_offset: int
     end_offset: int
@@ -120,7 +120,7 @@ class Decided(NamedTuple):
 
 
 def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
-    """The swaps that were decided, by offset."""
+    """Decided swaps, by offset."""
     found = []
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
@@ -130,7 +130,7 @@ def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
 
 
 def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
-    """Names of files of cleanings that were not decided."""
+    """Files of undecided cleanings."""
     wanted = {(swap.base_offset, swap.end_offset) for swap in decided_in(entries)}
     found = []
     for entry in entries:
@@ -144,7 +144,7 @@ def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
 
 
 def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
-    """The list as it is when the swaps are done."""
+    """The list after these swaps."""
     for swap in swaps:
         rows = [row for row in listed.full if not swap.base_offset <= row.base_offset < swap.end_offset]
         rows.append(FullSegment(swap.base_offset, swap.end_offset, swap.file.size))
@@ -157,8 +157,8 @@ def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
 def finish_decided(
     files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, DirectoryEntry]]
 ) -> list[tuple[int, DirectoryEntry]]:
-    """Do the rest of one; the list has it already. Returns the segments that there are then, as ``found``:
-    base offsets and files. Raises `OSError`.
+    """Complete a swap that the list already contains. Returns the resulting segments, as ``found``: base
+    offsets and files. Raises `OSError`.
     """
     kept: list[tuple[int, DirectoryEntry]] = []
     target = directory / segment_name(swap.base_offset)
