@@ -46,9 +46,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic; ``owners`` by partition number. ``pending`` partitions are not created yet; ``starts`` has
-    their first offsets where they are not 0.
-    """
+    """A topic. ``pending`` partitions are not created yet; ``starts`` has first offsets other than 0."""
 
     topic_id: UUID
     owners: tuple[int, ...]
