@@ -1,4 +1,4 @@
-"""The znodes that the brokers of a cluster share on today's wire: topics, producer ids. Pure.
+"""The znodes that the brokers of a cluster share with today's protocol: topics, producer ids. Pure.
 
 Below the prefix of `JsonLayout`, all persistent:
 

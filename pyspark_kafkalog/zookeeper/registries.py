@@ -41,7 +41,7 @@ class BrokerIdInUse(KafkaError):
 
 
 class RegistryWatch:
-    """*Not thread-safe: lives on its session's thread, except `cancel`.* Watches a node's children and values.
+    """*Not thread-safe: lives on its session's thread, except `cancel`.* Watches a node's children and data.
 
     ``changed`` is called on that thread when a child appears, disappears or changes, and sometimes without a
     change. A child that was replaced has the same name but another value: a broker's address and time.
