@@ -454,7 +454,10 @@ class ZooKeeperSession:
     def _do(
         self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
     ) -> Any:
-        """Run ``ask`` and convert kazoo's errors. ``once``: no retry, for watches, which must not block."""
+        """Run ``ask`` and convert kazoo's errors; asks again after ``again_s`` without a response.
+
+        ``once``: no retry, for watches, which must not block.
+        """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
         while True:
