@@ -43,10 +43,7 @@ NO_BROKER = -1
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; printed as ``topic-partition``, in 0.7 as ``topic-broker-partition``.
-
-    In 0.7 each broker has its own partitions; since 0.8 ``broker`` is `NO_BROKER`.
-    """
+    """A partition of a topic; printed as ``topic-partition``, in 0.7 as ``topic-broker-partition``."""
 
     topic: str
     partition: int

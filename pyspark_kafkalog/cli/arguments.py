@@ -117,10 +117,7 @@ def old_brokers() -> dict[str, str]:
 
 
 def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
-    """Configuration of a client of ``server``; ``source`` names the ``given`` properties in errors.
-
-    Raises `InvalidConfig` with the option or variable that the user set.
-    """
+    """Configuration of a client of ``server``. `InvalidConfig` names the option or variable that was set."""
     option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
     try:
         parse_addresses(server)
@@ -246,10 +243,7 @@ def parse_position(text: str, option: str) -> Position:
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds since the epoch of ``timestamp:MS`` or an ISO 8601 time; None for other text.
-
-    Also None before 1970, because brokers give negative times other meanings.
-    """
+    """Milliseconds of ``timestamp:MS`` or an ISO 8601 time; None for others and before 1970."""
     if text.startswith(_TIMESTAMP):
         digits = text.removeprefix(_TIMESTAMP)
         plain = digits.isascii() and digits.isdecimal() and int(digits) <= _MAX_INT64
@@ -270,10 +264,7 @@ def resolve(
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """The offset of ``position`` in each partition; the end if no record is that late.
-
-    For a time, brokers before 0.10.1 may return an earlier offset: see `list_offsets`.
-    """
+    """The offset of ``position`` per partition; the end if no record is that late. See `list_offsets`."""
     if isinstance(position, Offset):
         return dict.fromkeys(partitions, position.offset)
 

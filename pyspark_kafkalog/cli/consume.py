@@ -1,7 +1,4 @@
-"""``kafkalog consume``: write records of a topic, or of a group member's partitions, to standard output.
-
-`read_ranges` reads and decodes ranges of offsets without Spark.
-"""
+"""``kafkalog consume``: write records of a topic or group member to standard output, without Spark."""
 
 from __future__ import annotations
 
@@ -289,10 +286,7 @@ class _Reader:
         self.partitions = chosen_partitions(cluster, topic, wanted)
 
     def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
-        """The ranges to read, at most up to the current end.
-
-        Raises `OffsetOutOfRange` if they start before the first offset or, with ``follow``, after the end.
-        """
+        """The ranges to read, at most up to the current end. Raises `OffsetOutOfRange`."""
         begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
         for tp in self.partitions:
             if not isinstance(start, Offset):
@@ -318,10 +312,7 @@ class _Reader:
                     show(done)
 
     def follow(self, reached: dict[TopicPartition, int], output: RecordOutput) -> None:
-        """Write records after ``reached`` until the output is full.
-
-        Raises `OffsetOutOfRange` if a log now ends before that: it was truncated or recreated.
-        """
+        """Write later records until the output is full. Raises `OffsetOutOfRange` if a log was truncated."""
         look = time.monotonic() + _NEW_PARTITIONS_SECONDS
         while not output.full:
             output.flush()
@@ -340,7 +331,6 @@ class _Reader:
             reached.update({tp: end for tp, (_, end) in news.items()})
 
     def _new_partitions(self) -> dict[TopicPartition, int]:
-        """Start offsets of partitions added to the topic since."""
         now = found_topic(self._cluster, self._topic, refresh=True).partitions
         new = [tp for number in now if (tp := TopicPartition(self._topic, number)) not in self.partitions]
         self.partitions += new

@@ -1,7 +1,4 @@
-"""``kafkalog dashboard`` and ``top``: state of a cluster and of loads, as a page and in the terminal.
-
-Uses Kafka's protocol.
-"""
+"""``kafkalog dashboard`` and ``top``: state of a cluster and of loads, as a page and in the terminal."""
 
 from __future__ import annotations
 
@@ -160,10 +157,7 @@ def _client_errors_only() -> Iterator[None]:
 
 
 def lines_of(now: Snapshot, rates: Rates, *, rows: int, columns: int = 100, failure: str = "") -> list[str]:
-    """The screen in about ``rows`` lines: the busiest topics and the groups with the largest lag.
-
-    ``failure`` is why there is no newer snapshot. Lines have no control characters; tables fit 80 columns.
-    """
+    """The screen in about ``rows`` lines; ``failure`` is why there is no newer snapshot. Fits 80 columns."""
     at = datetime.fromtimestamp(now.at_ms / 1000).astimezone().strftime("%H:%M:%S")
     width = min(max(columns - _NUMBERS_WIDTH, 16), 40)
     lines = [
@@ -229,10 +223,7 @@ Known = Mapping[TopicPartition, PartitionStatus]
 
 
 class ClusterSnapshots:
-    """*Not thread-safe.* Snapshots of a cluster, and of the ledgers at ``place`` if given.
-
-    A part that fails is listed in the snapshot's problems.
-    """
+    """*Not thread-safe.* Snapshots of a cluster and of ledgers; failed parts become problems."""
 
     def __init__(self, cluster: Cluster, place: str | None = None) -> None:
         """Raises `KafkaError` if ``place`` cannot hold ledgers."""

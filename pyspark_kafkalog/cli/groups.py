@@ -371,7 +371,6 @@ def _shifted(
 
 
 def _duration_ms(text: str) -> int:
-    """Milliseconds of ``P1DT2H30M5S``, with any parts left out."""
     found = _DURATION.fullmatch(text.strip().upper())
     if found is None or not any(found.groups()):
         raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")

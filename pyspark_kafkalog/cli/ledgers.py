@@ -431,10 +431,7 @@ def _target(text: str) -> int:
 
 
 def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[TopicPartition, int]:
-    """The offsets of a time in the loaded partitions that still exist.
-
-    A partition without so late a record keeps its position.
-    """
+    """Offsets of a time in the loaded partitions that still exist; unchanged without so late a record."""
     time_ms = parse_time(text.strip())
     if time_ms is None:
         raise typer.BadParameter(

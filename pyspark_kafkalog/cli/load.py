@@ -1,7 +1,4 @@
-"""``kafkalog load``: plan, start Spark, show progress and the result.
-
-Only the command itself imports what it needs, so that help is fast.
-"""
+"""``kafkalog load``: plan, start Spark, show progress and the result. Imports late, so that help is fast."""
 
 from __future__ import annotations
 
@@ -182,10 +179,7 @@ def target_of(to: str, table: str | None, file_format: str, by_time: str | None,
 def run(
     name: str, offsets: str, to: Target, on_pending: str, options: Mapping[str, str], master: str
 ) -> None:
-    """Run one load from plan to commit. Raises `InvalidConfig` or `LoadError`.
-
-    Unless a `LoadError` says otherwise, the next load replays its plan.
-    """
+    """Run one load. Raises `InvalidConfig`, or `LoadError`; the next load usually replays the plan then."""
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.loads.load import load as begin_load
     from pyspark_kafkalog.loads.manifest import write_manifests
@@ -242,9 +236,8 @@ def spark_log() -> Iterator[int]:
 
 
 def name_interpreter(master: str) -> None:
-    """Make local Spark use this interpreter instead of any ``python3`` on PATH.
-
-    PYSPARK_PYTHON has precedence. On a cluster, executors would look for this machine's path.
+    """Make local Spark use this interpreter instead of any ``python3`` on PATH, unless PYSPARK_PYTHON is set.
+    On a cluster, executors would look for this machine's path.
     """
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -145,7 +145,6 @@ def _at(
 
 
 def _shown(timestamp: int) -> str | None:
-    """Milliseconds as ISO 8601; None if negative or beyond the calendar."""
     try:
         time = datetime.fromtimestamp(timestamp // 1000, timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -285,11 +284,7 @@ def _rows_07(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> list[dict[str, Any]]:
-    """A row for each partition of ``topics``, or of the load's topics.
-
-    Partitions of brokers that are down have no end offset. ``committed`` and ``load_next`` are the positions
-    of group and load, or None.
-    """
+    """A row per partition of ``topics`` or of the load; no end offset if its broker is down."""
     named = set(topics) or {partition.topic for partition in positions}
     if not named:
         raise InvalidConfig(
@@ -385,10 +380,7 @@ def end_rows(
 def show_positions(
     rows: Rows, more: Sequence[str] = (), *, of_group: bool = True, as_json: bool = False
 ) -> None:
-    """Print the table of `offsets --group`, `lag` and `groups describe`.
-
-    Columns: ends of the partition, the group's committed offset and lag, and ``more``; with sums of the lags.
-    """
+    """Print the table of `offsets --group`, `lag` and `groups describe`, with the sums of the lags."""
     columns = ["topic", "partition", "earliest", "latest", *(("committed", "lag") if of_group else ()), *more]
     lags = [column for column in ("lag", "load_lag") if column in columns]
     total = {"topic": "total", **{lag: sum(row[lag] or 0 for row in rows) for lag in lags}}

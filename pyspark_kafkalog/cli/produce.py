@@ -133,10 +133,8 @@ Drafts = Iterator[tuple[InputLine, int, Draft]]
 
 
 class _Run:
-    """The records of one command, and their outcome.
-
-    *Not thread-safe*, except `_settled`, which only the callback thread calls, and which alone changes
-    ``delivered``, ``bytes``, ``failed`` and ``failures``.
+    """The records of one command, and their outcome. *Not thread-safe*, except `_settled`, which only the
+    callback thread calls, and which alone changes ``delivered``, ``bytes``, ``failed`` and ``failures``.
     """
 
     def __init__(
@@ -151,7 +149,6 @@ class _Run:
         self._began = time.monotonic()
 
     def send(self, read: Callable[[str, BinaryIO, int], Drafts]) -> None:
-        """Send the input; returns when every record is settled."""
         total, done, next_done = self._input_bytes(), 0, 0
         # A progress bar would disturb typing.
         quiet = self._quiet or (total is None and sys.stdin.isatty())
@@ -173,7 +170,6 @@ class _Run:
         self._producer.flush()
 
     def report(self) -> None:
-        """Print the outcome; exit with code 1 unless all records were delivered."""
         for failure in self.failures:
             typer.echo(f"kafkalog: not delivered: {failure}", err=True)
         if self.failed > len(self.failures):
@@ -237,7 +233,6 @@ class _Run:
 
 
 def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | None, repartition: bool) -> None:
-    """Raise for options that cannot be combined."""
     forms = {"--json": as_json, "--whole": whole, "--key-separator": key_separator is not None}
     chosen = [name for name, used in forms.items() if used]
     if len(chosen) > 1:

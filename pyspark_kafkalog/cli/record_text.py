@@ -181,6 +181,5 @@ def _headers(given: Any) -> list[Header]:
 
 
 def _kind(given: Any) -> str:
-    """The JSON, shortened for errors."""
     text = json.dumps(given)
     return text if len(text) <= 40 else f"{text[:37]}..."

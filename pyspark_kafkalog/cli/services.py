@@ -85,7 +85,6 @@ class _Rate:
         self._seen: list[tuple[float, int]] = []
 
     def of(self, count: int) -> float:
-        """The rate, with ``count`` messages in all so far."""
         now = time.monotonic()
         self._seen = [(at, had) for at, had in self._seen if at > now - _RATE_SECONDS]
         self._seen.append((now, count))

@@ -131,10 +131,7 @@ def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: R
 
 
 def _print(columns: Sequence[str], lines: list[list[str]], foot: list[str] | None, width: int | None) -> None:
-    """Print a table, without a border if ``width`` is too small, else each row as a block of lines.
-
-    Cells are never cut or wrapped, so that they can be copied.
-    """
+    """A table; if too narrow without borders, then as blocks of lines. Cells are never cut or wrapped."""
     from rich import box
     from rich.console import Console
 
@@ -175,7 +172,6 @@ def _table(
 
 
 def _width() -> int | None:
-    """The terminal's width; None if standard output is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,7 +1,6 @@
-"""List, add and remove ACLs of a cluster.
+"""List, add and remove ACLs of a cluster. Without an authorizer: `ServerError` (SECURITY_DISABLED).
 
-Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. If the brokers have no authorizer,
-they raise `ServerError` (SECURITY_DISABLED).
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations

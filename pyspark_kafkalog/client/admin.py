@@ -162,10 +162,7 @@ def alter_topic_configs(
     delete: Iterable[str] = (),
     timeout_ms: int = 30_000,
 ) -> None:
-    """Set properties of a topic, and reset others to the broker's. Needs Kafka 2.3.
-
-    Raises `UnknownTopicOrPartition` or `InvalidConfig`.
-    """
+    """Set or reset properties of a topic (Kafka 2.3). Raises `UnknownTopicOrPartition` or `InvalidConfig`."""
     changes = [
         IncrementalAlterableConfig(key, ConfigOperation.SET, value) for key, value in (set or {}).items()
     ]
@@ -272,7 +269,6 @@ def _ask_controller(
 
 
 def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
-    """Raise the first failure, with the text of all."""
     failed = [result for result in results if result.error_code != ErrorCode.NONE]
     if not failed:
         return

@@ -83,9 +83,8 @@ class Ticket:
 class Connection:
     """*Not thread-safe.* One broker, the negotiated versions, and the requests in flight.
 
-    A broker responds in order, but responses may be received in any order. After a failure the connection is
-    closed and `broken`; open another one. If a login expires, a request near its end starts the next login,
-    and requests wait until that is done.
+    Responses may be received in any order. After a failure the connection is closed and `broken`. A login
+    that expires is renewed by a request near its end; requests wait for that.
     """
 
     def __init__(
@@ -226,10 +225,7 @@ class Connection:
             raise
 
     def receive_now(self) -> list[tuple[Ticket, Any]]:
-        """The responses that have arrived, in order, without waiting.
-
-        If valid responses precede a failure, returns them; the next call raises.
-        """
+        """The responses that have arrived, in order. If a failure follows some, the next call raises it."""
         answers: list[tuple[Ticket, Any]] = []
         try:
             if self._failure is not None:

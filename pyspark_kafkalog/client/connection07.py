@@ -53,11 +53,7 @@ class Ticket07:
 
 
 class Connection07:
-    """*Not thread-safe.* One Kafka 0.7 broker, and the requests in flight.
-
-    Responses may be received in any order. After a failure the connection is closed and `broken`; open
-    another one.
-    """
+    """*Not thread-safe.* One Kafka 0.7 broker and the requests in flight; closed and `broken` on failure."""
 
     def __init__(
         self,

@@ -36,7 +36,6 @@ CORRUPT = (CorruptMessage, MessageTooLarge)
 
 Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, int], tuple[Iterable[T], int]]
 """Decodes one entry: returns its records in ``[start, end)`` and the next offset; raises `CORRUPT`.
-
 Arguments: bytes, start, end, aborted transactions, expected offsets, broker id.
 """
 
@@ -124,10 +123,7 @@ class Detour(Generic[T]):
     def _after_corrupt(
         self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
-        """Where to continue after the corrupt entry at byte ``at``, and the entry there if in the response.
-
-        Returns ``position`` if the corrupt entry has no offset from there on.
-        """
+        """Where to continue after the corrupt entry at byte ``at``, and that entry if in the response."""
         data, somewhere = fetched.data, _from_lowest(expected, position)
         frame = entry_at(data, at)
         if frame is not None and is_sound(data, frame, expected):

@@ -109,10 +109,7 @@ class _Outage:
 
 
 class Cluster:
-    """*Not thread-safe.* A cluster's cached metadata, and one connection per broker.
-
-    Without a ``deadline`` argument ``request.timeout.ms`` applies.
-    """
+    """*Not thread-safe.* Metadata, and a connection per broker. Deadlines default to request.timeout.ms."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config, self.clock = config, clock
@@ -337,10 +334,7 @@ def _describe(failures: Mapping[Address, KafkaError]) -> str:
 def metadata_request(
     topics: Iterable[str] | None, version: int, *, allow_auto_creation: bool
 ) -> MetadataRequest:
-    """The request for these topics, or all (None).
-
-    Requests all in versions that cannot forbid topic creation, so that reading never creates one.
-    """
+    """A request for these topics; for all if None, or if naming them could create topics (old versions)."""
     wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
     if version >= _CREATION_ASKED_SINCE:
         return MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_creation)

@@ -124,7 +124,6 @@ class GroupMetadata:
 
 
 DEAD = "Dead"
-"""State of a group that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +197,7 @@ def describe_group(where: Where, group: str, *, deadline: Deadline | None = None
 
 
 def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
-    """Delete groups without members, with their offsets.
-
-    Raises `ServerError` for the first failure: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
-    """
+    """Delete groups without members. Raises `ServerError`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
     for group in groups:
 
         def ask(connection: Connection, limit: Deadline, group: str = group) -> None:

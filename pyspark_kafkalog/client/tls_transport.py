@@ -35,16 +35,11 @@ _NOT_VALID_NOW = {9: "is not yet valid", 10: "has expired"}
 
 
 class TlsTransport(Transport):
-    """*Not thread-safe.* As `Transport`; call `start` first.
-
-    A refusal by either side is `AuthenticationFailed`, because retrying would not help.
-    """
+    """*Not thread-safe.* A `Transport`; `start` first. A refusal is `AuthenticationFailed`, not retried."""
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
-        """Shake hands.
-
-        Raises `AuthenticationFailed` if a side refuses the other, with the property to check;
-        `ConnectionLost`; `InvalidConfig` if a store cannot be read.
+        """Shake hands. Raises `AuthenticationFailed` with the property to check, `ConnectionLost`, or
+        `InvalidConfig` if a store cannot be read.
         """
         self._config = config
         context = client_context(config, config.option_name)
@@ -93,10 +88,7 @@ class TlsTransport(Transport):
         self._first = self._first or bytes(self._stream.stage[:1])
 
     def _not_tls(self, what: str) -> CannotConnect:
-        """For a connection that ended in the handshake: a plain port, or a stopping broker.
-
-        As `CannotConnect` it is not retried for long on first contact.
-        """
+        """The connection ended in the handshake: a plain port or a stopping broker. Not retried for long."""
         option = self._option("security.protocol")
         reason = (
             f"the broker ended the TLS handshake: {what}. If this port does not speak TLS, set {option} to "

@@ -1,6 +1,6 @@
-"""Transactions from outside: list and describe them, and abort one whose producer is gone.
+"""List and describe transactions, and abort one whose producer is gone. Needs Apache Kafka 3.0.
 
-Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. They need Apache Kafka 3.0.
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsReque
 from pyspark_kafkalog.types import TopicPartition
 
 ONGOING = "Ongoing"
-"""State of an id with an open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +68,10 @@ def describe_transaction(
 def abort_transaction(
     where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
-    """Abort the id's open transaction, as its next producer would, and return its description.
+    """Abort the id's open transaction and return its description.
 
-    Fences the producer, whose next call fails with `ProducerFenced`. Returns when the markers are written, so
-    readers of committed records can continue. Raises `InvalidTxnState` if no transaction is open, and
-    `ServerError` (TRANSACTIONAL_ID_NOT_FOUND).
+    Fences the producer. Returns when the markers are written, so readers of committed records can continue.
+    Raises `InvalidTxnState` if no transaction is open, `ServerError` (TRANSACTIONAL_ID_NOT_FOUND).
     """
     with cluster_at(where) as cluster:
         found = describe_transaction(cluster, transactional_id, deadline=deadline)

@@ -78,10 +78,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class TransactionCoordinator:
-    """*Not thread-safe.* The coordinator of one transactional id, looked up again when it moves.
-
-    Calls retry until their deadline, and raise `ProducerFenced` if the epoch is not the newest.
-    """
+    """*Not thread-safe.* One id's coordinator. Calls retry; `ProducerFenced`: the epoch is not the newest."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -91,10 +88,7 @@ class TransactionCoordinator:
     def init_producer(
         self, timeout_ms: int, deadline: Deadline, *, keep: ProducerEpoch | None = None
     ) -> ProducerEpoch:
-        """Start a producer of the id; aborts a transaction left open by an earlier one.
-
-        ``keep`` is the producer's own epoch; it is increased unless another producer has taken over.
-        """
+        """Start a producer of the id and abort its open transaction; ``keep`` is its epoch, to increase."""
 
         def ask(connection: Connection) -> ProducerEpoch:
             if keep is not None and connection.version(ApiKey.INIT_PRODUCER_ID) < _KEEPING_VERSION:
@@ -236,9 +230,8 @@ def end_transaction(
     """Commit or abort a transaction prepared by `Producer.prepare_transaction`, perhaps in another process.
 
     May be repeated. Raises `InvalidTxnState` if it ended the other way, `InvalidProducerIdMapping` after days
-    without use. After `ProducerFenced` (another producer began, or ``transaction.timeout.ms`` passed) it has
-    ended, but the coordinator does not say how; offsets committed with it show that (`committed_offsets` with
-    ``stable``).
+    without use. `ProducerFenced` (another producer began, or ``transaction.timeout.ms`` passed) does not say
+    how it ended; offsets committed with it do (`committed_offsets` with ``stable``).
     """
     if prepared.empty:
         return

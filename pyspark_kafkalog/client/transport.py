@@ -1,7 +1,7 @@
 """Bytes to and from one broker; only this and ``tls_transport`` use sockets in the connector.
 
-Every wait has a deadline. Failures raise `ConnectionLost` with ``host:port``, after which the transport
-cannot be used; `FrameTooLarge` means that the peer is not a Kafka broker.
+Every wait has a deadline. `ConnectionLost` makes the transport unusable; `FrameTooLarge` means that the peer
+is not a Kafka broker.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ def peer_name(host: str, port: int) -> str:
 
 
 class Transport:
-    """*Not thread-safe.* One TCP connection that carries size-prefixed frames.
-
-    Calls wait until their deadline; those named ``..._now`` do what is possible at once.
-    """
+    """*Not thread-safe.* One TCP connection with size-prefixed frames. ``..._now`` calls do not wait."""
 
     def __init__(self, sock: socket.socket, peer: str, *, max_frame_bytes: int) -> None:
         self.peer = peer
@@ -88,10 +85,9 @@ class Transport:
         raise CannotConnect(peer, reason_of(failure), silent=silent) from failure
 
     def end_if_silent(self, seconds: int) -> None:
-        """Let the system end the connection once the peer's system has been silent for ``seconds``.
+        """Let the system end the connection after ``seconds`` of silence, where it has such limits.
 
-        That detects a lost host or network, not a stopped process, whose system still responds. Where such
-        limits do not exist, the system's defaults apply, often hours.
+        That detects a lost host or network, not a stopped process, whose system still responds.
         """
         limits = {
             "TCP_KEEPIDLE": seconds // 3, "TCP_KEEPALIVE": seconds // 3, "TCP_KEEPINTVL": seconds // 6,

@@ -27,7 +27,6 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import IsolationLevel
 
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
-"""Where a group's offsets are stored."""
 
 SMALLEST, LARGEST, NONE = "smallest", "largest", "none"
 """Where to start if the group has no valid offset."""

@@ -94,8 +94,8 @@ not_empty = Check("not empty", lambda value: len(value) > 0)
 class Property:
     """One property as its users see it.
 
-    ``kind`` is int, float, bool, str, tuple (words separated by commas), or a function from text to the value
-    that raises ValueError, or `InvalidConfig` with its own text.
+    ``kind`` is int, float, bool, str, tuple (words separated by commas), or a function from text to the
+    value that raises ValueError, or `InvalidConfig` with its own text.
     """
 
     field: str
@@ -231,7 +231,6 @@ _described: dict[type[Config], tuple[Property, ...]] = {}
 
 
 def describe(cls: type[Config]) -> tuple[Property, ...]:
-    """Properties of a configuration, in the order of definition."""
     if cls in _described:
         return _described[cls]
     found = []
@@ -251,7 +250,7 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
     """A configuration from names and values (text or typed; None is unset). Raises `InvalidConfig`.
 
-    ``source`` is for errors. Unknown names are ignored, with a warning that suggests the nearest known one.
+    Unknown names are ignored, with a warning that suggests the nearest known one.
     """
     return parse_layers(cls, [(source, mapping)])
 
@@ -283,10 +282,7 @@ def checked_properties(given: Mapping[str, object], source: str) -> Mapping[str,
 
 
 def with_families(cls: type[Config], mapping: Mapping[str, object], prefix: str = "") -> Mapping[str, object]:
-    """Join the properties of each family into one value, as lines of ``name=value``.
-
-    A family is a property of ``cls`` whose name ends in ``.*``. ``prefix`` begins the user's names.
-    """
+    """Join properties of a family (``NAME.*``) into one value with lines ``name=value``."""
     families = [prefix + item.name for item in describe(cls) if item.name.endswith(".*")]
     if not families:
         return mapping

@@ -9,10 +9,8 @@ from pyspark_kafkalog.config.definition import INT_MAX, Check, between, not_empt
 from pyspark_kafkalog.errors import InvalidConfig
 
 CLASSIC, CONSUMER = "classic", "consumer"
-"""Values of ``group.protocol``."""
 
 EARLIEST, LATEST, NONE = "earliest", "latest", "none"
-"""Values of ``auto.offset.reset``."""
 
 RANGE, ROUNDROBIN, STICKY, COOPERATIVE = "range", "roundrobin", "sticky", "cooperative-sticky"
 """How the members of a classic group share partitions."""

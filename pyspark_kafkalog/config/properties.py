@@ -77,7 +77,6 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """End of the name, and start of the value."""
     pos = 0
     while pos < len(line) and line[pos] not in "=:" and line[pos] not in _BLANK:
         pos += 2 if line[pos] == "\\" else 1

@@ -41,10 +41,9 @@ class ProducerIdentity(NamedTuple):
 class PartitionQueue:
     """*Guarded by its accumulator's lock.* Keeps a partition's records in order through all failures.
 
-    A failed batch is retried alone, before any later one. A batch gets its sequence numbers when it is first
-    taken, and keeps them; only `_restart` assigns new ones. Until the broker has stored a batch of an
-    identity only one is in flight: a broker accepts any first number from an unknown producer, so a later
-    batch could overtake a failed one.
+    A failed batch is retried alone, before later ones. A batch keeps the sequence numbers of its first
+    sending, unless `_restart` assigns new ones. Until the broker has stored a batch of an identity, only one
+    is in flight: it accepts any first number from an unknown producer, so a later one could overtake it.
     """
 
     __slots__ = (
@@ -147,7 +146,6 @@ class PartitionQueue:
         return heads + ([self.open] if self.open is not None else [])
 
     def every(self) -> list[ProducerBatch]:
-        """All unsettled batches, in order."""
         growing = [self.open] if self.open is not None else []
         return sorted((*self.in_flight, *self.retrying, *self.waiting, *growing), key=_order)
 
@@ -276,10 +274,7 @@ class Accumulator:
         watcher: Callable[[], object] | None = None,
         deadline: Deadline | None = None,
     ) -> tuple[ProducerBatch, int, int]:
-        """Add as many of ``rows[start:stop]`` as fit the current batch, at least one.
-
-        Returns the batch, the index of its first new row, and their number.
-        """
+        """Add as many rows as fit the open batch, at least one; returns batch, first index and number."""
         with self._lock:
             first = rows.size(start, start + 1)
             kind = BlockBatch if isinstance(rows, ArrowRows) else ProducerBatch
@@ -338,10 +333,10 @@ class Accumulator:
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
         """Retry a batch whose sequence numbers the broker refused. True if it gets new ones.
 
-        An earlier batch that will be retried explains the refusal. Otherwise the broker misses a batch that
-        failed for good, or has forgotten the producer, and would refuse the old numbers for ever. New numbers
-        are safe then: the broker has stored neither this batch nor a later one. (For an earlier batch whose
-        response was lost this would be unknown.) ``new_id`` requests another producer id instead of the next
+        The refusal may be explained by an earlier batch that will be retried. Otherwise the broker misses a
+        batch that failed for good, or has forgotten the producer, and would refuse the old numbers for ever.
+        New ones are safe then, as the broker has stored neither this batch nor a later one (unknown for an
+        earlier batch whose response was lost). ``new_id`` requests another producer id instead of the next
         epoch.
         """
         with self._lock:
@@ -374,10 +369,7 @@ class Accumulator:
             self._settle(batch, base_offset, append_time, error)
 
     def discard(self, error: KafkaError, *, numbered: bool) -> None:
-        """Fail everything that was never sent; with ``numbered`` also what was.
-
-        A batch with sequence numbers may have been stored; only a response can tell.
-        """
+        """Fail what was never sent; with ``numbered`` also batches that may have been stored."""
         with self._lock:
             for batch in [batch for queue in self._active for batch in queue.every()]:
                 if numbered or batch.base_sequence < 0:
@@ -423,7 +415,6 @@ class Accumulator:
 
     @property
     def drained(self) -> bool:
-        """Whether closed, with every record settled."""
         with self._lock:
             return self._closed and not self._active
 

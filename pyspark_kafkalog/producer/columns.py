@@ -176,7 +176,6 @@ class ArrowRows:
         return times
 
     def lists(self) -> tuple[list[bytes | None], list[bytes | None] | None]:
-        """Values and keys as Python objects."""
         keys = self.keys.bytes_of(self._rows) if self.keys is not None else None
         return self.values.bytes_of(self._rows), keys
 
@@ -281,7 +280,6 @@ class Columns:
         return bisect_right(self._ends, before + room, start, stop)
 
     def largest(self) -> int:
-        """Upper bound for the largest row."""
         return max((b - a for a, b in pairwise([0, *self._ends])), default=0)
 
     def select(self, rows: Sequence[int]) -> Columns:

@@ -40,9 +40,7 @@ BATCH_HEADER_BYTES = HEADER_SIZE
 
 SMALL_CONTENT = 4096
 SMALL_OVERHEAD, BIG_OVERHEAD = 16, 24
-"""Bounds in bytes for a record without key, value and headers, at the producer's own time: below and above
-`SMALL_CONTENT` bytes of key and value.
-"""
+"""Bounds for a record besides key and value (below and above `SMALL_CONTENT` bytes), without headers."""
 
 OWN_TIME_BYTES = 6
 """Added if the caller chose the time: such times can be far apart within a batch."""
@@ -307,10 +305,7 @@ class RecordBatches:
 
 
 class MessageSets:
-    """*Thread-safe.* Formats v0 and v1: an entry per record, or one compressed wrapper.
-
-    Offsets are 0, 1, ... as older producers wrote them; the broker replaces them.
-    """
+    """*Thread-safe.* Formats v0 and v1: an entry per record, or one compressed wrapper; offsets 0, 1, ..."""
 
     has_headers = False
 
@@ -356,7 +351,7 @@ class MessageSets:
 
 
 def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
-    """The Produce version for a record batch. Raises `UnsupportedVersion` or `UnsupportedCompression`."""
+    """Produce version for a record batch. Raises `UnsupportedVersion` or `UnsupportedCompression`."""
     if (connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE))[1] < _BATCHES_SINCE:
         raise UnsupportedVersion(
             f"{connection.peer}: the broker is older than Kafka 0.11 and accepts no record batches; "

@@ -1,4 +1,4 @@
-"""The public producer."""
+"""`Producer`, for users."""
 
 from __future__ import annotations
 
@@ -103,16 +103,20 @@ class Producer:
     ) -> Delivery:
         """Add one record to the buffer and return.
 
-        Without ``partition`` the key's hash selects it, as in Kafka's own client; records without a key fill
-        one partition's batch after the other. ``timestamp_ms`` defaults to now. ``on_delivery(metadata,
-        error)`` is called on the callback thread.
+        Without ``partition`` the key's hash selects it, as in Kafka's own client; records without a key
+        fill one partition's batch after the other. ``timestamp_ms`` defaults to now.
+        ``on_delivery(metadata, error)`` is called on the callback thread.
 
-        Raises: TypeError: an argument or header is of a wrong type. InvalidRecord: the time does not fit 64
-        bits, a header's name is not UTF-8, or `message.format` has no headers. MessageTooLarge: the record is
-        above ``max.request.size``. UnknownTopicOrPartition: no such topic or partition. RequestTimedOut,
-        ConnectionLost: the buffer stayed full, or the topic unknown, for ``max.block.ms``. InvalidTxnState:
-        `transactional.id` is set, and no transaction is open. TransactionAbortable: the open transaction has
-        failed and must be aborted. KafkaError: the producer is closed.
+        Raises:
+            TypeError: an argument or header is of a wrong type.
+            InvalidRecord: the time does not fit 64 bits, a header's name is not UTF-8, or `message.format`
+                has no headers.
+            MessageTooLarge: the record is above ``max.request.size``.
+            UnknownTopicOrPartition: no such topic or partition.
+            RequestTimedOut, ConnectionLost: buffer full, or topic unknown, for ``max.block.ms``.
+            InvalidTxnState: `transactional.id` is set, and no transaction is open.
+            TransactionAbortable: the open transaction has failed and must be aborted.
+            KafkaError: the producer is closed.
         """
         if value.__class__ is not bytes:
             value = as_bytes("value", value)
@@ -155,8 +159,8 @@ class Producer:
         Columns: ``value`` (binary or string), and optionally ``key``, ``headers``, ``timestamp`` and
         ``partition``, as in `send`. ``on_delivery(delivery)`` is called once, when every row is settled.
 
-        Raises: InvalidRecord: a column is missing, unknown or of a wrong type (nothing is sent), or
-        `message.format` has no headers. KafkaError: as in `send`; rows before the failed one are sent.
+        Raises `InvalidRecord` before sending if a column is missing, unknown or of a wrong type; else as
+        `send`, after sending the rows before the failed one.
         """
         delivery = BulkDelivery(on_delivery)
         try:
@@ -226,11 +230,14 @@ class Producer:
 
         Waits up to ``timeout`` seconds, or ``max.block.ms``. An empty transaction sends no request.
 
-        Raises: TransactionAbortable: a record was not delivered, or the coordinator refuses; nothing is
-        committed; call `abort_transaction`. RequestTimedOut: it may be committed or not; only another call of
-        this method is possible. InvalidTxnState: no transaction is open. ProducerFenced: a newer producer
-        uses the `transactional.id`, or the transaction took longer than `transaction.timeout.ms`. KafkaError:
-        anything else; close the producer.
+        Raises:
+            TransactionAbortable: a record was not delivered, or the coordinator refuses; nothing is
+                committed; call `abort_transaction`.
+            RequestTimedOut: it may be committed or not; only another call of this method is possible.
+            InvalidTxnState: no transaction is open.
+            ProducerFenced: a newer producer uses the `transactional.id`, or the transaction took longer
+                than `transaction.timeout.ms`.
+            KafkaError: anything else; close the producer.
         """
         self._transactional().commit(timeout)
 

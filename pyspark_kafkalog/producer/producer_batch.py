@@ -27,9 +27,8 @@ logger = logging.getLogger(__name__)
 class ProducerBatch:
     """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread.
 
-    `settled`, `parts` and the result, which `Delivery` reads, are written once, under the lock. ``order``
-    sorts a partition's batches by their records. ``size`` bounds the uncompressed batch; the buffer is
-    charged with it.
+    The result, which `Delivery` reads, is written once, under the lock. ``order`` sorts a partition's
+    batches by their records. ``size`` bounds the uncompressed batch, and is charged to the buffer.
     """
 
     __slots__ = (
@@ -97,7 +96,6 @@ class ProducerBatch:
     def add(
         self, value: bytes | None, key: bytes | None, time: int, headers: Sequence[Header], size: int
     ) -> int:
-        """Add one record of at most ``size`` bytes; returns its index."""
         index = self.count
         self.values.append(value)
         self.times.append(time)
@@ -123,7 +121,6 @@ class ProducerBatch:
         headers: Sequence[Sequence[Header]] | None,
         size: int,
     ) -> int:
-        """Add records of together at most ``size`` bytes; returns the index of the first."""
         self._as_lists()
         index = self.count
         self.values += values
@@ -309,10 +306,7 @@ OnBulkDelivery = Callable[["BulkDelivery"], object]
 
 
 class Delivery(tuple[ProducerBatch, int]):
-    """*Thread-safe.* The future result of one record.
-
-    A tuple of its batch and index: with attributes, creation would take half as long again.
-    """
+    """*Thread-safe.* The future result of one record. A tuple, because attributes take half as long again."""
 
     __slots__ = ()
 
@@ -322,10 +316,9 @@ class Delivery(tuple[ProducerBatch, int]):
         return batch.part_with(index)[0].settled
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """The record's metadata; waits up to ``timeout`` seconds, without limit if None.
+        """The record's metadata; waits up to ``timeout`` seconds, or until ``delivery.timeout.ms`` if None.
 
-        The producer settles every record by ``delivery.timeout.ms``. Raises the `KafkaError` that prevented
-        the delivery, or `TimeoutError`.
+        Raises the `KafkaError` that prevented the delivery, or `TimeoutError`.
         """
         whole, place = self
         whole.wait(timeout)
@@ -356,7 +349,6 @@ class BulkDelivery:
         self._parts.append((batch, first, count))
 
     def complete(self) -> None:
-        """No more records follow. Called by the producer."""
         self._complete = True
         self._settled()
 
@@ -400,10 +392,7 @@ def _ranges(batch: ProducerBatch, first: int, count: int) -> list[DeliveredRange
 
 
 class CallbackRunner:
-    """*Thread-safe.* Runs callbacks one by one, in the order in which batches were settled.
-
-    Owns its thread, which starts with the first callback. Callback errors are logged.
-    """
+    """*Thread-safe.* Runs callbacks in the order in which batches were settled, on its own thread."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[ProducerBatch | None] = SimpleQueue()
@@ -423,10 +412,7 @@ class CallbackRunner:
         self._queue.put(batch)
 
     def wait(self, deadline: Deadline | None) -> bool:
-        """Wait for every submitted callback; False if ``deadline`` came first.
-
-        Returns at once on the callback thread, which cannot wait for itself.
-        """
+        """Wait for the submitted callbacks, unless on their own thread; False if ``deadline`` came first."""
         if threading.current_thread() is self._thread:
             return True
         with self._idle:

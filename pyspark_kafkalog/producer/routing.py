@@ -76,7 +76,7 @@ class ProducerMetadata:
         return bool(self._names) and (self._stale or age >= self._config.metadata_max_age_ms / 1000)
 
     def refresh(self) -> None:
-        """Refresh every topic in use, within ``request.timeout.ms``. Raises `ConnectionLost`."""
+        """Refresh every topic in use within ``request.timeout.ms``. Raises `ConnectionLost`."""
         deadline = self._deadline()
         with self._held(deadline, "refreshing topics"):
             self._learn([*self._names], deadline)
@@ -170,10 +170,7 @@ def partition_for(key: bytes, partition_count: int) -> int:
 
 
 class KeyPartitioner:
-    """*Thread-safe: each step is one dict operation.* `partition_for` with a cache of about 10,000 keys.
-
-    Keys repeat, and hashing in Python costs microseconds.
-    """
+    """*Thread-safe: each step is one dict operation.* Caches `partition_for`, which takes microseconds."""
 
     def __init__(self, partition_count: int) -> None:
         self._count = partition_count
@@ -189,10 +186,7 @@ class KeyPartitioner:
 
 
 class StickyPartitioner:
-    """*Thread-safe.* The partition for records without a key.
-
-    Stays until `moved`, so that batches fill up (KIP-480), and prefers partitions with a leader.
-    """
+    """*Thread-safe.* Partition for records without a key; kept until `moved`, to fill batches (KIP-480)."""
 
     def __init__(self, partitions: Sequence[int], seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -210,7 +204,7 @@ class StickyPartitioner:
 class Route:
     """*Thread-safe.* One topic's queues, for one version of the metadata.
 
-    Threads racing in `sticky` may change partition a record early or late, which does no harm.
+    Threads racing in `sticky` may change partition a record early or late.
     """
 
     def __init__(
@@ -262,10 +256,7 @@ class Route:
             ) from None
 
     def sticky(self, size: int) -> PartitionQueue:
-        """The queue for a record of ``size`` bytes without key or partition.
-
-        Changes only between batches, so that they fill up.
-        """
+        """The queue for a record without key or partition; changes only between batches, to fill them."""
         batch = self.current.open
         if batch is None or batch.size + size > self.batch_size:
             full = batch is not None and self._moves_when_full

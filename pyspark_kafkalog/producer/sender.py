@@ -232,10 +232,8 @@ class Sender:
     def _in_transaction(
         self, transactions: TransactionManager, queues: list[PartitionQueue], now: float
     ) -> tuple[list[PartitionQueue], float]:
-        """Queues whose partitions are in the transaction, and when to look again; starts adding the others.
-
-        After a failed transaction nothing new is sent, after a failed producer nothing at all.
-        """
+        """Queues whose partitions are in the transaction, and when to look again. Adds the others."""
+        # After a failed transaction nothing new is sent, after a failed producer nothing at all.
         trouble = transactions.trouble
         if trouble is not None:
             self._accumulator.discard(trouble[1], numbered=trouble[0] is Consequence.CLOSE)

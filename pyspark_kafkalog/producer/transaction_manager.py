@@ -186,7 +186,6 @@ class TransactionState:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
 
     def refusal(self, doing: str) -> KafkaError | None:
-        """Why nothing can be added to a transaction now."""
         try:
             self.check_open(doing)
         except KafkaError as e:
@@ -220,7 +219,6 @@ class TransactionState:
         self.partitions, self.groups = frozenset(), frozenset()
 
     def done(self) -> None:
-        """The call that ended the transaction is done."""
         self.state, self.cause, self.renewing = ProducerTransactionState.READY, None, False
 
     def failed(self, step: FailedCall, error: KafkaError, *, numbered: bool = False) -> Consequence:
@@ -255,11 +253,9 @@ class TransactionState:
 
 
 class TransactionManager:
-    """*Thread-safe.* Runs transactions. One lock guards the state; another is held during requests, so that a
-    transaction does not end while a partition is being added.
-
-    The sender calls `trouble`, `partitions`, `add_partitions` and `disconnect`, the application the rest. The
-    state's lock may be taken while holding the accumulator's, never the other way round.
+    """*Thread-safe.* The state has one lock. Another is held during requests, so that a transaction does not
+    end while a partition is being added. The state's lock may be taken while holding the accumulator's, not
+    the other way round. The sender calls `trouble`, `partitions`, `add_partitions` and `disconnect`.
     """
 
     def __init__(
@@ -357,11 +353,7 @@ class TransactionManager:
             self._coordinator.commit_offsets(self._producer, committer, offsets, deadline)
 
     def add_partitions(self, wanted: Iterable[TopicPartition]) -> None:
-        """Add partitions to the transaction, if one still accepts them.
-
-        Raises `RequestTimedOut` if the coordinator cannot be reached (the sender tries again), and other
-        `KafkaError`s if the transaction or the producer has failed (see `trouble`).
-        """
+        """Add partitions if the transaction accepts them. After `RequestTimedOut` the sender tries again."""
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
         with self._requesting("adding partitions", FailedCall.ADD_PARTITIONS, deadline):
             with self._guard:
@@ -442,10 +434,7 @@ class TransactionManager:
     def _requesting(
         self, doing: str, step: FailedCall, deadline: Deadline, *, adding: bool = False
     ) -> Iterator[None]:
-        """Run a request alone; raise its failure as what it means for the transaction.
-
-        ``adding``: the transaction must still be open when the lock is acquired.
-        """
+        """Run one request; raise its failure as its consequence. ``adding`` needs an open transaction."""
         if not self._requests.acquire(timeout=deadline.left):
             raise RequestTimedOut(f"{doing}: another request is still running; it can be called again")
         with self._guard:

@@ -66,10 +66,7 @@ _N = TypeVar("_N", bound=_Named)
 
 
 def parse_word(kind: type[_N], text: str) -> _N:
-    """Parse a word in any case, with or without dashes: ``TransactionalId``, ``transactional-id``.
-
-    Raises `ValueError` with the known words.
-    """
+    """Parse ``TransactionalId`` or ``transactional-id`` in any case. `ValueError` lists known words."""
     wanted = text.replace("_", "").replace("-", "").lower()
     for each in kind:
         if each.word.lower() == wanted:

@@ -80,10 +80,7 @@ _making = threading.Lock()
 
 
 def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
-    """*Thread-safe.* The context for these properties, cached until a file changes.
-
-    ``named`` returns the user's names, for errors. Raises `InvalidConfig`.
-    """
+    """*Thread-safe.* The context, cached until a file changes. ``named`` is for errors. `InvalidConfig`."""
     key = _fingerprint(config, named)
     with _making:
         context = _made.get(key)
@@ -202,10 +199,7 @@ def _is_of_13(suite: str) -> bool:
 
 
 def openssl_cipher(suite: str) -> str:
-    """OpenSSL's name for a TLS 1.2 suite; its own names stay.
-
-    For example ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256``.
-    """
+    """``ECDHE-RSA-AES128-GCM-SHA256`` for ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256``; OpenSSL's names stay."""
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return suite

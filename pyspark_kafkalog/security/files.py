@@ -24,10 +24,7 @@ def look_also(shipped: Shipped) -> None:
 
 
 def found_file(path: str, name: str) -> Path:
-    """The file at ``path``, or shipped under its base name; ``name`` is its property.
-
-    Raises `InvalidConfig` with both places.
-    """
+    """The file at ``path``, or shipped under its base name. `InvalidConfig` has both places."""
     there = Path(path)
     if there.is_file():
         return there

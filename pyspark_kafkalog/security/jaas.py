@@ -35,10 +35,7 @@ class JaasEntry:
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """The entry in ``text``; the last option of a key counts.
-
-    Raises `ValueError` with Kafka's message for text that Kafka refuses.
-    """
+    """The entry in ``text``; the last option of a key counts. Raises `ValueError` with Kafka's messages."""
     tokens = _tokens(text)
     entries: list[JaasEntry] = []
     while (first := next(tokens, None)) is not None:
@@ -141,7 +138,6 @@ def _number_end(text: str, start: int) -> int:
 
 def _comment_end(text: str, start: int) -> int:
     """End of the comment: ``*/`` after ``/*``, else the end of the line, even after a single slash.
-
     The character after a single slash always belongs to the comment, even a line end.
     """
     if text.startswith("/*", start):

@@ -49,10 +49,7 @@ class _Unreadable(Exception):
 
 
 def trusted(data: bytes, password: str | None, *, name: str, password_name: str) -> tuple[bytes, ...]:
-    """Certificates in the trust store ``data``, set by the property ``name``. Raises `InvalidConfig`.
-
-    Without a password a JKS store opens too, unchecked.
-    """
+    """Certificates in a trust store. JKS opens without a password, unchecked. Raises `InvalidConfig`."""
     try:
         if data.startswith(_JKS):
             certificates = _read_jks(data, password, None, keys=False).certificates
@@ -76,10 +73,7 @@ def key_and_chain(
     password_name: str,
     key_password_name: str,
 ) -> Keys:
-    """Private key and chain in the key store ``data``, set by the property ``name``. Raises `InvalidConfig`.
-
-    ``key_password`` defaults to the store's ``password``.
-    """
+    """Private key and chain in a key store; ``key_password`` defaults to ``password``. `InvalidConfig`."""
     asked = password_name
     try:
         if data.startswith(_JKS):

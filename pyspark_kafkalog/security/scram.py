@@ -140,10 +140,7 @@ class ScramClient:
 
 
 class ScramServer:
-    """*Not thread-safe: one login.* The server's steps: `read_first`, `first`, `final`.
-
-    The caller looks up the credential after `read_first`.
-    """
+    """*Not thread-safe: one login.* Steps: `read_first`, then look up the credential, `first`, `final`."""
 
     user = ""
     authorization_id = ""

@@ -72,10 +72,7 @@ class TlsStream:
         return filled
 
     def send_some(self, sock: socket.socket) -> None:
-        """Send unsent ciphertext in one call and keep the rest; call it only if `unsent`.
-
-        Raises what ``socket.send`` raises.
-        """
+        """Send unsent ciphertext in one call and keep the rest; call it only if `unsent`."""
         unsent = self._unsent
         if unsent is None:
             unsent = self._unsent = memoryview(self._outgoing.read())

@@ -54,7 +54,6 @@ class History:
         )
 
     def skip(self, at_ms: int) -> None:
-        """Add a moment without data."""
         self._append(_Moment(at_ms))
 
     def _append(self, moment: _Moment) -> None:
@@ -71,7 +70,6 @@ class History:
         return [moment.at_ms for moment in self._moments]
 
     def rates(self) -> list[float | None]:
-        """New offsets per second of all topics at each moment."""
         return [moment.rate for moment in self._moments]
 
     def lags(self) -> list[int | None]:

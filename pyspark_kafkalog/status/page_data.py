@@ -19,10 +19,9 @@ _MOST_NAMED = 10
 def status_data(
     now: Snapshot, rates: Rates, history: History, *, topics_with: str = "", groups_with: str = ""
 ) -> dict[str, Any]:
-    """The newest snapshot with its history.
+    """The newest snapshot with its history, and the busiest `MOST_ROWS` topics and groups with these texts.
 
-    Has the busiest `MOST_ROWS` of the topics and groups whose names contain a text, in any case. ``past`` is
-    a sparkline of rates or lags; null is unknown.
+    ``past`` is a sparkline of rates or lags; null is unknown.
     """
     return {
         "at_ms": now.at_ms,
@@ -89,12 +88,10 @@ def problems_of(now: Snapshot) -> list[str]:
 
 
 def busiest(topics: tuple[TopicStatus, ...], rates: Mapping[str, float]) -> list[TopicStatus]:
-    """Topics by magnitude of their rates, then by name."""
     return sorted(topics, key=lambda topic: (magnitude(rates.get(topic.name)), topic.name))
 
 
 def furthest_behind(groups: tuple[GroupStatus, ...]) -> list[GroupStatus]:
-    """Groups by magnitude of their lags, then by name."""
     return sorted(groups, key=lambda group: (magnitude(group.lag), group.name))
 
 

@@ -67,10 +67,7 @@ class LoadStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker and its number of partitions.
-
-    One that is not live still owns partitions, which are offline until it returns; its address is "" and -1.
-    """
+    """A broker. One that is not live still owns partitions, now offline; its address is "" and -1."""
 
     id: int
     host: str
@@ -81,10 +78,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of a cluster. ``problems`` are faults and failed requests, in words.
-
-    ``broker`` is set if this covers only that broker's part of its cluster.
-    """
+    """State of a cluster, or of one ``broker``'s part of it. ``problems`` are faults and failed requests."""
 
     at_ms: int
     cluster_id: str
@@ -108,10 +102,7 @@ def by_partition(topics: Iterable[TopicStatus]) -> dict[TopicPartition, Partitio
 def lag_of(
     positions: Mapping[TopicPartition, int], known: Mapping[TopicPartition, PartitionStatus]
 ) -> int | None:
-    """Offsets left to read from the positions of a group or load.
-
-    None without positions, or if the end of a partition is unknown.
-    """
+    """Offsets left to read from positions of a group or load; None without any, or if an end is unknown."""
     lag = 0
     for partition, position in positions.items():
         status = known.get(partition)
@@ -157,8 +148,5 @@ def rates_between(before: Snapshot | None, now: Snapshot) -> Rates:
 
 
 def magnitude(value: float | None) -> int:
-    """Sort key: large values first, unknown last.
-
-    Values of similar size are equal, so that rows keep their places while values change a little.
-    """
+    """Sort key: large values first, unknown last. Similar values are equal, so that rows stay in place."""
     return 1 if value is None else -int(value).bit_length()

@@ -84,10 +84,7 @@ class StatusServer:
         registry: CollectorRegistry | None = None,
         title: str = "kafkalog",
     ) -> None:
-        """``take`` creates a snapshot; ``health`` returns a problem in words, or None.
-
-        Raises `ConnectionLost` if the address is in use.
-        """
+        """``health`` returns a problem, or None. Raises `ConnectionLost` if the address is in use."""
         self._take, self._health, self._title = take, health, title
         self._registry = registry if registry is not None else CollectorRegistry()
         self._registry.register(SnapshotCollector(lambda: self._newest))

@@ -1,4 +1,4 @@
-"""The znodes that the brokers of a cluster share on today's wire: topics, producer ids. Pure.
+"""The znodes that the brokers of a cluster share with today's protocol: topics, producer ids. Pure.
 
 Below the prefix of `JsonLayout`, all persistent:
 
@@ -46,9 +46,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic; ``owners`` by partition number. ``pending`` partitions are not created yet; ``starts`` has
-    their first offsets where they are not 0.
-    """
+    """A topic. ``pending`` partitions are not created yet; ``starts`` has first offsets other than 0."""
 
     topic_id: UUID
     owners: tuple[int, ...]

@@ -154,10 +154,7 @@ def read_offset(data: bytes) -> int:
 
 
 def topic_regex(text: str) -> re.Pattern[str]:
-    """Compile 0.7's filter syntax: commas mean "or", surrounding blanks and quotes are ignored.
-
-    Raises `InvalidConfig` for an invalid expression.
-    """
+    """Compile 0.7's filter: commas mean "or"; outer blanks and quotes are ignored. Raises `InvalidConfig`."""
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return re.compile(expression)

@@ -41,11 +41,10 @@ class BrokerIdInUse(KafkaError):
 
 
 class RegistryWatch:
-    """Watches a node's children and their values.
+    """*Not thread-safe: lives on its session's thread, except `cancel`.* Watches a node's children and data.
 
-    *Not thread-safe: lives on its session's thread, except `cancel`.* ``changed`` is called on that thread
-    when a child appears, disappears or changes, and sometimes without a change. A child that was replaced has
-    the same name but another value: a broker's address and time.
+    ``changed`` is called on that thread when a child appears, disappears or changes, and sometimes without a
+    change. A child that was replaced has the same name but another value: a broker's address and time.
     """
 
     def __init__(
@@ -201,7 +200,6 @@ def unregister_consumer(session: ZooKeeperSession, layout: RegistryLayout, group
 def consumers(
     session: ZooKeeperSession, layout: RegistryLayout, group: str
 ) -> dict[str, ConsumerSubscription]:
-    """Subscriptions by consumer, sorted by id."""
     found = {}
     for consumer in session.children(layout.consumers(group)):
         node = session.read(layout.consumer(group, consumer))
@@ -252,7 +250,6 @@ def owner(
 
 
 def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str) -> dict[str, str]:
-    """Owners by partition name."""
     names = _in_order(layout, session.children(layout.owners(group, topic)))
     found = ((name, owner(session, layout, group, topic, name)) for name in names)
     return {name: thread for name, thread in found if thread is not None}

@@ -57,10 +57,7 @@ class ZooKeeperNotStarted(KafkaError):
 
 
 class ZooKeeperServer:
-    """*Not thread-safe.* A ZooKeeper server; the context manager stops it.
-
-    It ends with this process, however that ends. It logs to ``log``, or to our standard error.
-    """
+    """*Not thread-safe.* A ZooKeeper server that ends with this process. Logs to ``log`` or stderr."""
 
     def __init__(self, config: ZooKeeperServerConfig, *, log: Path | None = None) -> None:
         self.config = config

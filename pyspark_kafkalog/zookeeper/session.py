@@ -260,15 +260,11 @@ class ZooKeeperSession:
         self.close()
 
     def listen(self, listener: Callable[[SessionEvent], object]) -> None:
-        """Call ``listener`` with all later events."""
         with self._lock:
             self._listeners = [*self._listeners, listener]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        """Create a node and its parents; an ephemeral one ends with the session.
-
-        Raises `NodeExists`, except for an ephemeral node of this session: an earlier response was lost.
-        """
+        """Create a node and its parents. `NodeExists`, unless it is this session's own ephemeral node."""
         while True:
             try:
                 acl, open_ = self._acl(path), self._access is None
@@ -286,10 +282,7 @@ class ZooKeeperSession:
             return
 
     def protect(self, path: str) -> None:
-        """Restrict an existing node to the access that we create it with, if it is more open.
-
-        Raises `ZooKeeperError` if it belongs to another login.
-        """
+        """Restrict a node to the access we create it with. `ZooKeeperError`: it belongs to another login."""
         acl = self._acl(path)
         if acl is None or acl is OPEN_ACL_UNSAFE:
             return
@@ -461,9 +454,9 @@ class ZooKeeperSession:
     def _do(
         self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
     ) -> Any:
-        """Run ``ask`` and convert kazoo's errors, with retries.
+        """Run ``ask`` and convert kazoo's errors; asks again after ``again_s`` without a response.
 
-        ``once``: no retry, for watches, which must not block and read again anyway.
+        ``once``: no retry, for watches, which must not block.
         """
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client

@@ -28,8 +28,7 @@ class LoginExchange:
     def __init__(self, login: Login, peer: str, host: str, seconds: float) -> None:
         """Prepare the first message; getting a token may take ``seconds``.
 
-        Raises `AuthenticationFailed` or `InvalidConfig` if it cannot work, `ConnectionLost` if no token can
-        be fetched at the moment.
+        Raises `AuthenticationFailed` or `InvalidConfig`, or `ConnectionLost` if no token can be fetched now.
         """
         self._login, self._peer = login, peer
         self._conversation: Generator[bytes, bytes, None] = login.start(host, seconds)
@@ -40,7 +39,7 @@ class LoginExchange:
     def begin(self, *, bare: bool = False) -> SaslHandshakeRequest:
         """The first request. ``bare``: the broker is older than Kafka 1.0, see `answered_bare`.
 
-        Raises `UnsupportedVersion` for GSSAPI with such a broker, which does not answer its last message.
+        Raises `UnsupportedVersion` for GSSAPI then: such a broker does not answer its last message.
         """
         if bare and self._login.mechanism == "GSSAPI":
             raise UnsupportedVersion(

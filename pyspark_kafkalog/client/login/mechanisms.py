@@ -54,10 +54,7 @@ class Login:
 
 
 def login_of(config: ClientConfig) -> Login:
-    """How a client with `security.protocol` SASL_... logs in.
-
-    Raises `InvalidConfig`, with the option to set but none of its value.
-    """
+    """How to log in with SASL. Raises `InvalidConfig`, with the option to set but none of its value."""
     return _Options(config).login()
 
 
