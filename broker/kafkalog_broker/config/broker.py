@@ -1,7 +1,7 @@
 """The broker's properties (``server.properties``), including topic defaults, with Kafka's names. Pure.
 
-Defaults are Kafka's unless the doc says otherwise. Without replicas, logs are flushed by time, and the offsets
-topic has one partition.
+Defaults are Kafka's unless the doc says otherwise. As there are no replicas, logs are flushed by time, and
+the offsets topic has one partition.
 """
 
 from __future__ import annotations

@@ -205,9 +205,7 @@ class ListenerProperties:
         return name.startswith(PREFIX) or (name in _NAMES and name not in _BROKERS_OWN)
 
     def of(self, listener: str, mechanism: str | None = None) -> ListenerConfig:
-        """Configuration of a listener or mechanism; specific properties override general ones. Raises
-        `InvalidConfig`.
-        """
+        """A listener's or mechanism's configuration; specific properties win. Raises `InvalidConfig`."""
         prefix = f"{PREFIX}{listener.lower()}."
         layers: list[tuple[str, Mapping[str, Any]]] = [
             ("broker", {name: text for name, text in self.texts.items() if not name.startswith(PREFIX)}),

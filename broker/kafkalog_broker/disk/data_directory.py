@@ -77,9 +77,9 @@ Table = Mapping[str, tuple[int, ...]]
 
 
 class DataDirectory:
-    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, set once, the log's rate limit and the
-    count of names made; ``_syncing_names`` the durable ones. After a failed write or fsync the disk's content
-    is unknown: the directory stays offline until the next start recovers it.
+    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, set once, the rate limit of error lines
+    and the count of names made; ``_syncing_names`` the durable ones. After a failed write or fsync the disk's
+    content is unknown: the directory stays offline until the next start recovers it.
     """
 
     def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
@@ -205,9 +205,7 @@ class DataDirectory:
         replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
 
     def read_settings(self) -> tuple[int, dict[str, str]]:
-        """Number of runtime changes of the broker's properties, and the changed ones. Raises `InvalidConfig`:
-        damaged.
-        """
+        """Number of runtime property changes, and the changed ones. Raises `InvalidConfig`: damaged."""
         path = self.path / SETTINGS_NAME
         try:
             fields = parse_properties(read_file(self.files, path).decode("utf-8"))

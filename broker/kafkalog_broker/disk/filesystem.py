@@ -53,8 +53,8 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make the content durable. Do not repeat after a failure: the kernel may have dropped the unwritten
-        pages and would report success.
+        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
+        then report success.
         """
         ...
 
@@ -319,8 +319,8 @@ class OpenFiles:
     """*Thread-safe.* Keeps recently used files open, at most ``max_open`` of them.
 
     Files in use are never closed, even above ``max_open`` or when deleted, so a slow reader's answer keeps
-    its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant, as garbage collection may call
-    `release` at any time.
+    its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant: garbage collection may call
+    `release`.
     """
 
     def __init__(self, files: FileSystem, max_open: int) -> None:

@@ -89,9 +89,7 @@ def own_mark() -> bytes:
 
 
 def hold(path: Path, note: bytes) -> Closeable:
-    """Lock the file at ``path``, created if missing, until closed or process end. Raises `BlockingIOError`:
-    locked.
-    """
+    """Create and lock the file at ``path``, until closed or process end. Raises `BlockingIOError`."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         # flock, not lockf: it also excludes a second manager in this process.

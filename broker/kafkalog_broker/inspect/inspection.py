@@ -1,5 +1,4 @@
-"""Finds partitions and segments in a data directory offline, and how to check each log family
-(`INSPECTIONS`).
+"""Finds partitions and segments in a data directory offline; how to check each log family.
 
 Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``).
 """
@@ -145,9 +144,8 @@ class IndexCheck:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[tuple[Path, str, bool]]:
-        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen.
-        Unless ``settled``, the ``last`` segment's indexes are outdated. Rows without batch count if
-        ``intact``.
+        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen. Unless
+        ``settled``, the ``last`` one's indexes are outdated. Rows without batch count if ``intact``.
         """
         found = []
         base = self._base_offset

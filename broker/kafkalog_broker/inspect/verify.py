@@ -1,7 +1,7 @@
 """Checks logs offline: every byte of every segment, the files beside it, and the data directory's notes.
 
-Damage has lost records or misleads a broker or reader. What a broker repairs by itself, such as a torn end,
-is a note.
+Damage has lost records or misleads a broker or reader. What a broker repairs itself, like a torn end, is a
+note.
 """
 
 from __future__ import annotations
@@ -255,9 +255,7 @@ class _Check:
             self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
 
     def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
-        """Compare the aborted transaction file with the segment's markers; extra rows may be of deleted
-        records.
-        """
+        """Compare the aborted transaction file with the segment's markers; it may have more."""
         path = segment.path.with_suffix(ABORTED_SUFFIX)
         mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
         try:

@@ -120,9 +120,7 @@ def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
 
 
 def aborted_in(indexes: Iterable[AbortedIndex], offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Aborted transactions overlapping ``[offset, end_offset)``, in marker order; ``indexes`` start at
-    ``offset``.
-    """
+    """Aborted transactions in ``[offset, end_offset)``, by marker; ``indexes`` of all segments from there."""
     aborted: list[AbortedTransaction] = []
     for index in indexes:
         rows, complete = index.touching(offset, end_offset)

@@ -1,7 +1,6 @@
 """Interface between a log and its family's code (`LogFamily`), and shared tools (`LogTools`).
 
-Families: 0.7, with byte offsets, and 0.8 and later, with record offsets; tables in `generations`. Other code
-never checks the generation.
+Families: 0.7, with byte offsets, and 0.8 and later, with record offsets; tables: `generations`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ class AppendResult(NamedTuple):
 
     ``log_append_time_ms`` is -1 for producer time. ``duplicate``: an earlier request appended it at these
     offsets; ``record_count`` is then 0. ``converted_count`` records were rewritten, for the topic's format or
-    to number compressed v0 and v1 sets. Unless ``stable``, an open transaction hides them from
-    ``read_committed`` readers.
+    to number compressed v0 and v1 sets. ``stable``: in no open transaction.
     """
 
     base_offset: int
@@ -58,7 +56,7 @@ class CheckedBatch(NamedTuple):
 
     ``offset_count``: one per record, or in 0.7 one per byte. ``named_delta``: from its first offset to the
     one naming it (compressed v0 and v1 sets: the last). ``rewritten``: its records are encoded again;
-    ``inner``: after numbering.
+    ``inner``: set if that must wait for numbering.
     """
 
     size: int
@@ -108,15 +106,13 @@ class Check(Protocol):
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
     ) -> Checked:
         """Return the data, possibly converted or cut to whole entries, and its batches; or raise
-        `KafkaError`. ``internal``: the broker's own. ``at_once``: raise `TakesLong` instead of taking more
-        than a few ms.
+        `KafkaError`. ``at_once``: raise `TakesLong` instead of taking more than a few ms.
         """
 
 
 Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
 """Assigns offsets from the third argument on, and the log append time if given, in place or in rewritten
-data. Returns the data and the batches with resulting sizes and times. Raises `MessageTooLarge`: rewritten
-data.
+data. Returns the data and the batches with new sizes and times. Raises `MessageTooLarge`.
 """
 
 

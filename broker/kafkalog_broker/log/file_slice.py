@@ -16,8 +16,7 @@ class FileSlice:
     """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
 
     Keeps its file open until closed or collected, even if the segment is deleted. ``len()`` is the whole
-    size, however much is sent. ``aborted``: transactions that ``read_committed`` readers must skip, in marker
-    order.
+    size, however much is sent. ``aborted``: transactions that ``read_committed`` readers skip, by marker.
     """
 
     __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
@@ -50,9 +49,7 @@ class FileSlice:
         self.close()
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once finished. Raises `EOFError`: the file is too short;
-        `OSError`.
-        """
+        """Send what the socket takes now; True once done. Raises `EOFError`: file too short; `OSError`."""
         if self._sent == self.size:
             return True
         file = self._held()
@@ -126,9 +123,8 @@ class FileSlice:
 
 
 class KnownFormats:
-    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.*
-    Exact for segments started in this run; for older ones, readers report what they find, so each is walked
-    once.
+    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.* Exact for segments
+    started in this run; for older ones, readers report what they find.
     """
 
     __slots__ = ("_bounds", "newest")

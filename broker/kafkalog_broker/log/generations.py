@@ -41,9 +41,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_name(name: str, others: Iterable[str] = ()) -> None:
-    """Apply Kafka's topic name rules: length, characters, no collision with ``others``. Raises
-    `InvalidTopic`.
-    """
+    """Apply Kafka's topic name rules: length, characters, no collision. Raises `InvalidTopic`."""
     if not name:
         raise InvalidTopic("a topic name cannot be empty")
     if name in (".", ".."):
@@ -68,9 +66,7 @@ def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: AR
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """The first of ``others`` that differs only by ``.`` and ``_``, which Kafka's metric names do not
-    distinguish.
-    """
+    """The first of ``others`` that differs only by ``.`` and ``_``, which are one in Kafka's metric names."""
     folded = name.replace(".", "_")
     return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
 

@@ -163,8 +163,8 @@ class Log:
         """Append whole batches, numbering them in place, or 0.7 messages. All or nothing.
 
         ``internal``: the broker's own batches, which skip the sequence check. ``guard`` is entered before the
-        lock and left after the write; it refuses by raising. Readers see the records on return, for 0.7 after
-        the next flush.
+        lock and left after the write; it refuses by raising. Readers see the records on return, in 0.7 once
+        flushed.
 
         Raises:
             KafkaError: as the family's check and `ProducerState.check`.
@@ -438,8 +438,7 @@ class Log:
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
     ) -> bool:
         """Replace segments ``old`` by a cleaner's synced file ``cleaned`` of ``size`` bytes; running reads
-        continue. False if ``old`` is no longer in the log. Raises `CorruptMessage`; `StorageError` (disk
-        full: no change).
+        continue. False if ``old`` is no longer in the log. Raises `CorruptMessage`, `StorageError`.
         """
         with self._maintenance:
             self._check_open()

@@ -159,9 +159,7 @@ MAX_RELATIVE = 2**31 - 1
 
 
 class ReadWindow(NamedTuple):
-    """A read of a segment with ``size`` bytes up to ``next_offset``: the bytes from ``offset`` up to
-    ``end_offset``.
-    """
+    """Read of offsets up to ``end_offset`` in a segment of ``size`` bytes, ending at ``next_offset``."""
 
     offset: int
     end_offset: int
@@ -179,8 +177,7 @@ Frames = Callable[[int, int, int], Iterator[Frame]]
 class OffsetScheme(Protocol):
     """How the offsets of one segment relate to positions in its file.
 
-    Changes need the log's lock, look-ups do not. Positions are a frame's beginning, at or before the wanted
-    one.
+    Changes need the log's lock, look-ups do not. Positions are frame starts, at or before the wanted one.
     """
 
     largest: tuple[int, int]
@@ -429,9 +426,7 @@ class ByteOffsets:
 
 
 class LoadedSchemes:
-    """*Thread-safe: ``_lock`` guards the table.* Bounds the index memory of full segments by calling `unload`
-    on those loaded first.
-    """
+    """*Thread-safe: ``_lock`` guards the table.* Limits index memory; unloads the oldest first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

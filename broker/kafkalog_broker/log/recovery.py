@@ -1,6 +1,4 @@
-"""Opens a partition's directory from its saved state after a clean stop, or by checking entries after a
-crash.
-"""
+"""Opens a partition's directory from the state of a clean stop, or after a crash by checking entries."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found after damage must be this near: a segment's index cannot hold more."""
 
 _LARGEST_AFTER_DAMAGE = 16 << 20
-"""Largest v0 or v1 entry accepted after damage: many byte strings look like one, and checksumming all takes
-hours.
-"""
+"""Largest v0 or v1 entry accepted after damage: checksumming all that looks like one takes hours."""
 
 
 class FoundBatch(CandidateEntry):
@@ -169,9 +167,7 @@ class _Entries:
 
 
 def _read_entry(window: Window, position: int) -> EntryHeader:
-    """The v0 or v1 header at ``position``; key and value must fill the entry, as the magic byte proves
-    little.
-    """
+    """The v0 or v1 header at ``position``. Key and value must fill it, as its magic proves little."""
     header = read_entry(window.view(position, MIN_ENTRY_BYTES))
     at = KEY_POSITIONS[header.magic]
     if position + header.size > window.size:

@@ -154,8 +154,7 @@ class Segment:
             self._pool.release(held)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The part of the file from ``offset`` up to ``end_offset``, at most ``max_bytes``, cut by the offset
-        scheme.
+        """The file from ``offset`` up to ``end_offset``, at most ``max_bytes``, cut by the offset scheme.
 
         None if later frames were compacted away. Raises `CorruptMessage`; `OSError`, of it
         `FileNotFoundError` once the segment is deleted.
@@ -352,9 +351,7 @@ class Segment:
         return directory / (self.path.name + suffix)
 
     def detach(self) -> None:
-        """Keep the current file and indexes for readers, before another file takes its name. Raises as
-        `slice`.
-        """
+        """Keep its file and indexes for readers, before another takes its name. Raises as `slice`."""
         self._kept = _KeptOpen(self._pool, self._acquire())
         self._index()
         self.aborted.rows()
@@ -507,8 +504,7 @@ def must_roll(
 ) -> bool:
     """Whether ``batches`` need a new segment because ``active`` is full (file or index) or too old.
 
-    Age as in Kafka: from the first record's time to the newest in ``batches``; without times, since
-    ``begun_ms``.
+    Age as in Kafka: from the first record's time to the newest in ``batches``, else from ``begun_ms``.
     """
     if not active.size:
         return False

@@ -43,9 +43,7 @@ class FullSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """Content of ``segments.list``; ``active`` is a base offset, ``start_offset`` 0 unless inside the first
-    segment.
-    """
+    """Content of ``segments.list``; ``start_offset`` is 0 unless inside the first segment."""
 
     full: tuple[FullSegment, ...]
     active: int
@@ -154,9 +152,7 @@ def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
 
 
 class ListFile:
-    """A log's segment list and its file. *Not thread-safe*: changed under the log's lock, synced under its
-    maintenance lock.
-    """
+    """A log's segment list and its file. *Not thread-safe*: the log's locks guard it."""
 
     def __init__(
         self, directory: Path, files: FileSystem, disk: DataDirectory, listed: SegmentList | None
@@ -174,9 +170,7 @@ class ListFile:
         return self._listed.cleaned_offset if self._listed is not None else 0
 
     def replace_if_due(self, segments: Sequence[Segment], start_offset: int) -> None:
-        """Write the list if a segment was started since. A full disk, which must not stop appends, is only
-        logged.
-        """
+        """Write the list if a segment was started. A full disk is only logged: appends continue."""
         if self.is_due:
             try:
                 self.replace(segments, start_offset)
@@ -193,9 +187,7 @@ class ListFile:
         retired: tuple[int, ...] = (),
         cleaned_offset: int = 0,
     ) -> None:
-        """Write the list; `sync` makes it durable. A start inside a segment is synced at once: a torn list
-        loses it.
-        """
+        """Write the list; `sync` makes it durable. A start inside a segment is synced at once."""
         listed = SegmentList.of(
             segments,
             cleaned_offset=max(cleaned_offset, self.cleaned_offset),

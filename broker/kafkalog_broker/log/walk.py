@@ -216,7 +216,7 @@ def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterat
     """Entries and damage from ``start`` on, in order and without gaps; in bounded memory.
 
     An entry with a bad checksum counts if another seems to follow and it does not contain the following ones;
-    else its length cannot be trusted.
+    else its length is untrusted.
     """
     position = start
     while position < window.size:
@@ -310,8 +310,8 @@ def check_segment(
 
     A valid entry is complete, has a good checksum, and its offsets follow the previous ones (with
     ``gaps_allowed`` they only rise) and are below ``end_offset``. Stops at the first invalid one; below
-    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds. `OSError`
-    does not count as damage.
+    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds. `OSError` is
+    no damage.
     """
     position, next_offset = 0, base_offset
     damaged: list[str] = []

@@ -167,9 +167,7 @@ class LogManager:
         return self._logs
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: offline, or data is
-        missing.
-        """
+        """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: it is offline."""
         log = self._logs.get(partition)
         if log is None and partition.topic in self._topics:
             with self._lock:  # without it, a topic being created or deleted may be in only one table
@@ -220,8 +218,7 @@ class LogManager:
     ) -> None:
         """Create a topic atomically; its ``generation`` never changes. Takes about one step per partition.
 
-        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets
-        other than 0.
+        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets.
 
         Raises:
             TopicAlreadyExists: the name is in use.
@@ -260,8 +257,8 @@ class LogManager:
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """Extend a topic to ``total`` partitions, all or none; ``numbers`` and ``starts`` as in
-        `create_topic`. Raises `UnknownTopicOrPartition`; `InvalidPartitions`: it has as many; `StorageError`:
-        nothing changed.
+        `create_topic`. Raises `UnknownTopicOrPartition`; `InvalidPartitions`, `StorageError`; then nothing
+        changed.
         """
         with self._lock:
             old = self._topic(name)
@@ -381,9 +378,8 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Take partitions out of service but keep their data: `set_partitions_aside`.
-        Raises `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to
-        continue.
+        """Take partitions out of service but keep their data: `set_partitions_aside`. Raises
+        `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to continue.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -466,9 +462,7 @@ class LogManager:
         self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Durably delete records below ``offset``; returns the new start. Raises as `log`,
-        `Log.delete_before`.
-        """
+        """Durably delete records below ``offset``; returns the new start. Raises as `Log.delete_before`."""
         log = self.log(partition)
         self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
         return log.start_offset

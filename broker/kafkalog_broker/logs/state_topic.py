@@ -208,8 +208,7 @@ class StateTopic(Generic[S]):
     def shard_of(self, key: str) -> Shard[S]:
         """The shard of a group or transactional id. A single broker creates the topic if missing; in a
         cluster only `open` does, as request threads must not wait for ZooKeeper. Raises `ServerError`
-        NOT_COORDINATOR: the topic does not exist; `KafkaError`: it cannot be created, or its placement is
-        unknown.
+        NOT_COORDINATOR: the topic does not exist; `KafkaError`: it cannot be created or located.
         """
         if not self._shards:
             if self._placement is None:
@@ -223,8 +222,7 @@ class StateTopic(Generic[S]):
         self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
     ) -> int:
         """Append all ``records``, or none, in the transaction of ``producer`` (id, epoch) if given; returns
-        the first offset. Caller holds the lock. Raises `KafkaError`: the append failed, or the shard is not
-        ours.
+        the first offset. Caller holds the lock. Raises `KafkaError`: it failed, or the shard is not ours.
         """
         return self.append_encoded(shard, encode_records(records, producer))
 

@@ -2,8 +2,7 @@
 
 A topic exists from when its record is durable until that says ``deleting``; directories are created before
 and removed after, so a start can complete or undo them. Properties: ``topic.id``, ``partitions`` (over all
-brokers), ``partitions.here`` if others have some, ``generation``, ``deleting``, and the topic's own as
-``config.<name>``.
+brokers), ``partitions.here`` if others have some, ``generation``, ``deleting``, ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -68,9 +67,7 @@ class TopicStore:
         self._files.sync_directory(self.path.parent)
 
     def load(self) -> tuple[dict[str, StoredTopic], list[str]]:
-        """All topics by name, and the names being deleted. Raises `StorageError`: an unreadable record;
-        `OSError`.
-        """
+        """All topics by name, and the names being deleted. Raises `StorageError`: unreadable; `OSError`."""
         topics: dict[str, StoredTopic] = {}
         deleting = []
         for entry in self._files.scan(self.path):

@@ -155,7 +155,7 @@ class Channel:
 
     Memory: the reader's buffer (4 KiB while idle), one request of up to ``max_request_bytes``, and the
     read-ahead. Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the
-    grant, when any thread calls ``admitted``. While a request is in hand nothing above the read-ahead is
+    grant, when any thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is
     reserved.
     """
 
@@ -247,9 +247,7 @@ class Channel:
         self._reader.rest()
 
     def received(self, count: int) -> None:
-        """Process ``count`` bytes put into `buffer`. Raises `FrameTooLarge`, or `take` does, after earlier
-        requests.
-        """
+        """Process ``count`` bytes put into `buffer`. Raises `FrameTooLarge`, or `take` does later."""
         self._ahead_bytes += count
         frames = self._reader.received(count)
         if frames:

@@ -26,8 +26,7 @@ class Guarded(Protocol):
 @dataclass(frozen=True)
 class Entrance:
     """*Thread-safe.* TLS, login or both, and the limits until a client is admitted. ``context`` is called for
-    each connection, so that certificates can be replaced; None without TLS. ``memory``: for clients not yet
-    admitted.
+    each connection, so that certificates can be replaced; None without TLS. ``memory``: until admitted.
     """
 
     context: Callable[[], ssl.SSLContext] | None

@@ -52,8 +52,7 @@ class Processor:
     """Runs one selector loop over its connections and calls the handler in the same thread.
 
     *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* Everything
-    else belongs to the thread. ``reply_lock`` guards only the state of replies; no call is made while it is
-    held.
+    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it.
 
     Answers returned by the handler are sent in the same turn, those to requests that came together in one
     call. Others go through a queue. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their
@@ -163,8 +162,8 @@ class Processor:
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
-        """Start no more requests, allow those in hand until ``deadline`` (monotonic); stop the acceptor
-        before.
+        """Start no more requests, finish those in hand until ``deadline`` (monotonic), then close everything.
+        The acceptor must be stopped before.
         """
         self._deadline = deadline
         self._wakeup.wake()
@@ -469,9 +468,8 @@ class Processor:
                 self._close(connection)
 
     def _overdue(self, connection: Connection) -> str | None:
-        """Why the connection must be closed, or None.
-        A request in hand or waiting for memory may take its time, a client that stops reading or sending may
-        not.
+        """Why the connection must be closed, or None. Requests in hand may take their time; a client that
+        stops reading or sending may not.
         """
         channel = connection.channel
         entrance = self._entrance if connection.entering else None

@@ -39,8 +39,7 @@ class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
     *Thread-safe: guarded by the owning processor's ``reply_lock``.* Call one of `send`, `send_last`,
-    `no_answer` and `close`, once; a second call raises RuntimeError. If the client is gone, the answer is
-    closed.
+    `no_answer` and `close`, once; a second call raises RuntimeError. A gone client's answer is closed.
     """
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
@@ -69,9 +68,7 @@ class Reply:
             raise
 
     def returned(self, parts: Sequence[Part]) -> None:
-        """Set the handler's returned answer; only in the owner's thread. No other thread uses this reply: no
-        lock.
-        """
+        """Set the handler's returned answer. No lock: no other thread uses the reply then."""
         if self.outcome is not Outcome.PENDING:
             close_regions(parts)
             raise RuntimeError(f"the request from {self.peer} is answered already")
@@ -163,9 +160,7 @@ class Region(Protocol):
         """Size in bytes when created."""
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once finished. Raises `EOFError`: the file is too short;
-        `OSError`.
-        """
+        """Send what the socket takes now; True once done. Raises `EOFError`: file too short; `OSError`."""
 
     def read(self) -> bytes:
         """All bytes of a small, unsent region. Raises as `send_to`."""
@@ -197,9 +192,7 @@ class Transmission:
         self._next = 0
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what ``sock`` takes now; True once everything is sent. After an error the connection is
-        unusable.
-        """
+        """Send what ``sock`` takes now; True once all is sent. After an error the connection is unusable."""
         parts = self._parts
         while self._next < len(parts):
             part = parts[self._next]

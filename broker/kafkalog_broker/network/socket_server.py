@@ -79,9 +79,8 @@ def _plain(host: str) -> str:
 
 
 class Acceptor:
-    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.*
-    Accepts connections and distributes them round-robin to processors, which then own them
-    (`Processor.adopt`).
+    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.* Accepts
+    connections and distributes them round-robin to processors, which then own them.
     """
 
     def __init__(
@@ -238,9 +237,7 @@ def _reason(error: OSError) -> str:
 
 
 def share_the_interpreter() -> None:
-    """Set the process's thread switch interval to 0.5 ms, so that short requests do not wait for busy
-    threads.
-    """
+    """Set the thread switch interval to 0.5 ms, so that short requests do not wait for busy threads."""
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 

@@ -43,9 +43,7 @@ class HandshakeFailed(KafkaError):
 
 
 class ServerTls(TlsStream):
-    """*Not thread-safe: owned by its connection's processor thread.* Stages ``STAGE_BYTES`` in each
-    direction.
-    """
+    """*Not thread-safe: owned by its connection's processor thread.* Buffers ``STAGE_BYTES`` each way."""
 
     __slots__ = ("_handshake_bytes", "established")
 
@@ -61,9 +59,7 @@ class ServerTls(TlsStream):
         return self.established and not self.dry
 
     def handshake(self, sock: socket.socket) -> bool:
-        """Continue the handshake; True once done. Raises `HandshakeFailed`, after sending an alert;
-        `OSError`.
-        """
+        """Continue the handshake; True once done. Raises `HandshakeFailed` (alert sent); `OSError`."""
         while not self.established:
             if not self._receive_handshake(sock):
                 break
@@ -114,9 +110,7 @@ class ServerTls(TlsStream):
         return count < len(self.stage)
 
     def send(self, sock: socket.socket, transmission: Transmission) -> bool:
-        """Encrypt and send what ``sock`` takes now; True once all is sent. Limited, to give other connections
-        a turn.
-        """
+        """Encrypt and send what ``sock`` takes now; True once all is sent. Does a limited amount per turn."""
         stage = self.stage
         for _ in range(_SENT_BYTES // STAGE_BYTES + 1):
             if not self.flush(sock):

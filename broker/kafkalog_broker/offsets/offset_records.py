@@ -35,9 +35,7 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's next offset to read for one partition. Times are in ms; `NO_EXPIRY`: the broker's retention
-    applies.
-    """
+    """A group's next offset to read in a partition. Times are in ms; `NO_EXPIRY`: the broker's setting."""
 
     offset: int
     leader_epoch: int = -1

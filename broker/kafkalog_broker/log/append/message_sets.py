@@ -28,17 +28,14 @@ from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
-"""Limit per append, inner messages included: some us each. librdkafka sends 10,000 by default, others less.
-"""
+"""Limit per append, inner messages included, at some us each. librdkafka sends 10,000 by default."""
 
 SHORT_SET_BYTES = 16 << 10
 """Uncompressed messages up to this total size are checked and converted within a few ms."""
 
 
 def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
-    """Check the entries in ``data``: whole, of one format, and fit to append. ``internal``: any time and
-    size.
-    """
+    """Check the entries in ``data``: whole, of one format, fit to append. ``internal``: any time and size."""
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
     needs_key = not internal and "compact" in config.cleanup_policy
@@ -81,8 +78,7 @@ def number_sets(
 ) -> Checked:
     """Number the entries from ``base_offset``, in place if possible; the result can be numbered again.
 
-    That rewrites only compressed v0 sets, as v1 inner offsets are relative. Raises `MessageTooLarge`: a
-    recompressed set.
+    That rewrites only compressed v0 sets, as v1 inner offsets are relative. Raises `MessageTooLarge`.
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()

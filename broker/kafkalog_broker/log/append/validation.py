@@ -48,8 +48,7 @@ _SMALLEST_RECORD = 7
 """Bytes of an uncompressed record without key, value and headers."""
 
 _LOOKED_AT = 16
-"""Records of an uncompressed batch whose lengths are checked, in 2 us. All would double the cost of a batch.
-"""
+"""Records of an uncompressed batch whose lengths are checked, in 2 us; all would double its cost."""
 
 _MANY_KEYS_BYTES = 32 << 10
 """The keys of a batch up to this size are checked within 2 ms."""
@@ -259,12 +258,10 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
 def check_entries(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> Checked:
-    """Check ``data``; returns it and its entries, converted if the topic wants another format, unless
-    ``internal``.
+    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``.
 
     Raises as `check_batches`. If conversion is impossible: `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT
-    (idempotent batches, headers), `UnsupportedCompression` (zstd), `MessageTooLarge` (result too large, too
-    many messages).
+    (idempotent batches, headers), `UnsupportedCompression` (zstd), `MessageTooLarge`.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):

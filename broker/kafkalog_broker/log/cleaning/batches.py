@@ -67,8 +67,7 @@ class AbortedRanges:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """*Not thread-safe: one cleaning.* Takes entries in log order, from the log's first. ``newest`` is
-    complete.
+    """*Not thread-safe: one cleaning.* Takes entries from the log's first on. ``newest`` is complete.
 
     ``keep_legacy``: v0 and v1 tombstones of the current segment have not expired. ``aborted_rows``: rows of
     markers that stay because batches of their transactions were seen.

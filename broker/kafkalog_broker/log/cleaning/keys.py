@@ -25,9 +25,7 @@ _LONGER = 2 * (LONGEST_PLAIN + 1)
 
 
 class KeyOffsets:
-    """*Not thread-safe: one cleaning.* Last offset of each key in ``[start, end_offset)``; filled in log
-    order.
-    """
+    """*Not thread-safe: one cleaning.* Last offset of each key below ``end_offset``; fill in log order."""
 
     __slots__ = ("_most", "end_offset", "newest")
 

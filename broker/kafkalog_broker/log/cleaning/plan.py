@@ -29,7 +29,7 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """Segments up to ``end_offset``, clean below ``first_dirty``; ``overdue``: ``max.compaction.lag.ms``."""
+    """Segments up to ``end_offset``, clean below ``first_dirty``; ``overdue``: beyond the maximum lag."""
 
     first_dirty: int
     end_offset: int
@@ -101,8 +101,6 @@ def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tupl
 
 
 def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete_retention_ms: int) -> int:
-    """v0 and v1 tombstones expire in segments modified up to this time, relative to the last cleaned one;
-    else 0.
-    """
+    """v0 and v1 tombstones expire in segments modified up to this time; 0 if none was cleaned."""
     cleaned = [source for source in sources if source.base_offset < first_dirty]
     return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0

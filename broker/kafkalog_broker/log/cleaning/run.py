@@ -31,9 +31,7 @@ _ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """Input of a cleaning. ``sources``: all full segments, dirty from ``first_dirty``. ``memory_bytes``: for
-    keys.
-    """
+    """A cleaning's input: full segments, dirty from ``first_dirty``; ``memory_bytes`` for keys."""
 
     sources: tuple[SourceSegment, ...]
     first_dirty: int
@@ -47,9 +45,7 @@ class CleanJob:
 
 
 class CleanedFile(NamedTuple):
-    """A synced file for segments ``[first, after)``; when all are in place the log is clean below
-    ``end_offset``.
-    """
+    """A synced file for segments ``[first, after)``; with all in place the log is clean to ``end_offset``."""
 
     first: int
     after: int
