@@ -1,7 +1,6 @@
 """Checks logs offline: every byte of every segment, the files beside it, and the data directory's notes.
 
-Damage has lost records or misleads a broker or reader. What a broker repairs itself, like a torn end, is a
-note.
+Damage has lost records or misleads a broker or reader. What a broker repairs, like a torn end, is a note.
 """
 
 from __future__ import annotations

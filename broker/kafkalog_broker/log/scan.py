@@ -58,7 +58,9 @@ _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found after damage must be this near: a segment's index cannot hold more."""
 
 _LARGEST_AFTER_DAMAGE = 16 << 20
-"""Largest v0 or v1 entry accepted after damage: checksumming all that looks like one takes hours."""
+"""Largest v0 or v1 entry accepted after damage: checksumming all that looks like one takes hours. Kafka's
+default limit was 1 MB.
+"""
 
 
 class FoundBatch(CandidateEntry):
@@ -194,7 +196,9 @@ _MAY_BEGIN_07 = re.compile(
 """A possible length and a magic byte."""
 
 _LARGEST_AFTER_DAMAGE_07 = 16 << 20
-"""Largest entry accepted after damage: checksumming all apparent lengths in 512 MiB takes hours."""
+"""Largest entry accepted after damage: checksumming all apparent lengths in 512 MiB takes hours. 0.7 allowed
+messages of 1 MB.
+"""
 
 
 class FoundEntry07(CandidateEntry):

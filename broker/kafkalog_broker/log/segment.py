@@ -1,3 +1,5 @@
+"""One segment file of a log, with its indexes."""
+
 from __future__ import annotations
 
 import logging

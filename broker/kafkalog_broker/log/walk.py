@@ -23,8 +23,7 @@ CHUNK_BYTES = 8 << 10
 SCAN_BYTES = 256 << 10
 
 MESSAGES_PER_BYTE = 40
-"""Most messages per byte of a compressed v0 or v1 set: gzip expands up to 1032 times, messages have 26 bytes.
-"""
+"""Most messages per byte of a compressed v0 or v1 set: gzip expands 1032 times, messages have 26 bytes."""
 
 
 LAST_OFFSET = (1 << 63) - 1

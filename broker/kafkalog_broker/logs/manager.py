@@ -257,8 +257,7 @@ class LogManager:
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """Extend a topic to ``total`` partitions, all or none; ``numbers`` and ``starts`` as in
-        `create_topic`. Raises `UnknownTopicOrPartition`; `InvalidPartitions`, `StorageError`; then nothing
-        changed.
+        `create_topic`. Raises `UnknownTopicOrPartition`, `InvalidPartitions`, `StorageError`.
         """
         with self._lock:
             old = self._topic(name)
