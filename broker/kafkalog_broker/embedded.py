@@ -1,8 +1,7 @@
 """A broker or cluster in processes of their own, for tests, notebooks and laptops.
 
-The parent writes the configuration as the first line of the child's standard input, then nothing; end of
-stream means that the parent is gone. The child answers on standard output with one line: each listener's port
-and the status URL once it serves, or why it cannot.
+The parent writes the configuration as one line to the child's standard input; end of stream means that the
+parent is gone. The child answers with one line: its ports and status URL once it serves, or why it cannot.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class BrokerNotStarted(KafkaError):
 class EmbeddedBroker:
     """*Not thread-safe: used by the thread that started it.* A broker process and its data directory.
 
-    It logs warnings and above to ``log_file`` in that directory. `stop` removes a temporary data directory
-    and keeps one that was passed in.
+    It logs warnings to ``log_file`` there. `stop` removes only a temporary data directory.
     """
 
     def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
@@ -86,7 +84,7 @@ class EmbeddedBroker:
         return next(iter(self._ports.values()), 0)
 
     def port_of(self, listener: str) -> int:
-        """Port of its first listener, kept while stopped and by `restart`."""
+        """Port of the named listener, such as ``PLAINTEXT``. Raises `InvalidConfig`: unknown."""
         try:
             return self._ports[listener]
         except KeyError:
@@ -99,9 +97,7 @@ class EmbeddedBroker:
 
     @property
     def status_url(self) -> str:
-        """URL of the status page, kept by `restart`; ``/metrics`` and ``/health`` are below it.
-        Raises `InvalidConfig`: the broker has no ``metrics.listener``.
-        """
+        """URL of the status page, kept by `restart`. Raises `InvalidConfig`: no ``metrics.listener``."""
         if self._status_url is None:
             raise InvalidConfig(
                 f"the broker was started without {_METRICS_LISTENER}; "
@@ -111,7 +107,6 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """Process id, -1 if not running."""
         return self._process.pid if self._process is not None else -1
 
     @property
@@ -119,9 +114,7 @@ class EmbeddedBroker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> EmbeddedBroker:
-        """Start the process and wait until it reports that it serves. Raises `BrokerNotStarted` with its
-        reason.
-        """
+        """Start the process and wait until it serves. Raises `BrokerNotStarted` with its reason."""
         if self.running:
             raise BrokerNotStarted("the broker runs already")
         properties = self._properties | {"log.dirs": str(self.data_dir)}
@@ -178,9 +171,7 @@ class EmbeddedBroker:
         self.stop()
 
     def _reserve(self, _any: object) -> str:
-        """Bind a free port without listening, which reserves it while the broker is stopped. The broker may
-        still listen there, as both sockets have ``SO_REUSEADDR``.
-        """
+        """Reserve a free port by binding it; the broker may still listen there thanks to ``SO_REUSEADDR``."""
         with socket.socket() as bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind((_HOST, 0))
@@ -336,9 +327,7 @@ def start_cluster(
 
 
 def run_child() -> None:
-    """Main function of the child: reads the configuration, reports the port, serves until stopped or
-    orphaned.
-    """
+    """Main function of the child: read configuration, report ports, serve until stopped or orphaned."""
     import logging  # imports here: the parent needs none of them
 
     from kafkalog_broker.config.broker import BrokerConfig

@@ -15,9 +15,8 @@ _OLDEST = 2
 
 @contextmanager
 def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-    """Context of a broker's start: excludes the objects it creates from later collections.
-
-    With 10,000 partitions scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
+    """Context of a broker's start: excludes the objects it creates from later collections. With 10,000
+    partitions scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
     """
     gc.disable()
     try:
@@ -29,12 +28,10 @@ def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
 
 
 def look_through_once(clock: Clock) -> Callable[[str, dict[str, int]], None]:
-    """Let full collections scan long-lived objects only once an hour. Returns the added ``gc.callbacks``
-    entry.
+    """Let full collections scan long-lived objects only once an hour; returns the ``gc.callbacks`` entry.
 
-    With 10,000 partitions, or as many group offsets, each full scan stops all clients for 0.1 to 0.4 s, as
-    often as requests fill memory. Objects that survive one are skipped until the hour is over; so older
-    garbage cycles stay up to an hour.
+    With 10,000 partitions, or as many group offsets, a full scan stops all clients for 0.1 to 0.4 s.
+    Survivors are skipped until the hour is over, so older garbage cycles stay that long.
     """
     due = clock.monotonic() + _ALL_THROUGH_SECONDS
 

@@ -8,10 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
-    """*Thread-safe.* The counters of one broker; each guards itself.
-
-    Each broker of a process needs its own registry; None creates one. Labelled counters are cached: looking
-    one up costs more than counting.
+    """*Thread-safe.* The counters of one broker; each guards itself. Each broker needs its own registry.
+    Labelled counters are cached: looking one up costs more than counting.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

@@ -20,10 +20,8 @@ _STOP_SECONDS = 30.0
 
 
 class Handle:
-    """*Thread-safe.* A scheduled task; created by `Scheduler.after` and `Scheduler.every`.
-
-    ``_task`` is None once it is cancelled or, for a task that runs once, has started. A single assignment
-    changes it, so no lock is needed.
+    """*Thread-safe.* A scheduled task; created by `Scheduler.after` and `Scheduler.every`. ``_task`` becomes
+    None when cancelled, or started if it runs once; a single assignment needs no lock.
     """
 
     __slots__ = ("_name", "_period", "_task")
@@ -39,11 +37,10 @@ class Handle:
 
 
 class Scheduler:
-    """*Thread-safe.* Runs tasks on its own thread, each at its time.
+    """*Thread-safe.* Runs tasks on its own thread, one at a time, so a slow one delays the rest.
 
-    ``_changed`` guards the queue. Tasks run one at a time without the lock, so a slow one delays the rest. A
-    failed task is logged, and repeated if periodic. Tasks scheduled before `start` wait for it; after `stop`
-    none run.
+    ``_changed`` guards the queue. Failed tasks are logged, and repeated if periodic. Tasks scheduled before
+    `start` wait for it; after `stop` none run.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -55,7 +52,6 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, once."""
         with self._changed:
             if self._thread is not None or self._stopped:
                 raise RuntimeError("a scheduler starts once")
@@ -83,9 +79,7 @@ class Scheduler:
                 logger.warning("a scheduled task still runs %d s after the stop", _STOP_SECONDS)
 
     def run_due(self) -> float | None:
-        """Run what is due; returns seconds until the next task, or None. Also called by tests with their own
-        clock.
-        """
+        """Run what is due; returns seconds until the next task, or None. Also called by tests."""
         while True:
             with self._changed:
                 if not self._queue:
@@ -139,8 +133,8 @@ _LOOK_SECONDS = 0.2
 def next_of(reasons: queue.SimpleQueue[T]) -> T:
     """The next item of ``reasons``, even if put by a signal handler of this thread.
 
-    A signal just before ``get`` blocks does not interrupt it, and its handler would run only afterwards; so
-    wait in short steps. Only a ``SimpleQueue`` allows ``put`` to interrupt its own ``get``.
+    A signal just before ``get`` blocks does not interrupt it, so wait in short steps. Only a ``SimpleQueue``
+    allows ``put`` to interrupt its own ``get``.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
 """The broker's properties (``server.properties``), including topic defaults, with Kafka's names. Pure.
 
-Defaults are Kafka's unless the doc says otherwise. They differ where Kafka relies on replicas, which we do
-not have: logs are flushed by time, and the offsets topic has one partition.
+Defaults are Kafka's unless the doc says otherwise. As there are no replicas, logs are flushed by time, and
+the offsets topic has one partition.
 """
 
 from __future__ import annotations
@@ -514,9 +514,7 @@ class BrokerConfig(Config):
 
     @classmethod
     def load(cls, path: Path | str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
-        """Load a properties file, or the defaults; ``overrides`` take precedence.
-        Raises `InvalidConfig`: the file is unreadable, or a value is not allowed.
-        """
+        """Load a properties file, or the defaults; ``overrides`` take precedence. Raises `InvalidConfig`."""
         properties = load_properties(path) if path is not None else {}
         layers = [(str(path), properties), ("--override", overrides or {})]
         texts = {name: text for _, given in layers for name, text in given.items()}
@@ -614,7 +612,6 @@ class BrokerConfig(Config):
         return tuple(Path(word).expanduser() for word in self.log_dirs)
 
     def log_defaults(self) -> LogConfig:
-        """Defaults of topic properties."""
         ours = {item.name: item for item in describe(BrokerConfig)}
         inherited = [item for item in describe(LogConfig) if item.inherits]
         values = {item.field: getattr(self, ours[item.inherits].field) for item in inherited}
@@ -628,6 +625,4 @@ class BrokerConfig(Config):
 
 
 DYNAMIC = frozenset(item.inherits for item in describe(LogConfig)) - {"", "log.message.format.version"}
-"""Properties that can be changed at runtime: topic defaults.
-Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs``.
-"""
+"""Properties that can be changed at runtime. Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs``."""

@@ -25,7 +25,6 @@ PREFIX = "listener.name."
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
-"""Supported login mechanisms."""
 
 _mechanisms = Check(
     f"words of {', '.join(MECHANISMS)}",
@@ -206,9 +205,7 @@ class ListenerProperties:
         return name.startswith(PREFIX) or (name in _NAMES and name not in _BROKERS_OWN)
 
     def of(self, listener: str, mechanism: str | None = None) -> ListenerConfig:
-        """Configuration of a listener or one of its mechanisms; specific properties override general ones.
-        Raises `InvalidConfig`: a value is not allowed.
-        """
+        """A listener's or mechanism's configuration; specific properties win. Raises `InvalidConfig`."""
         prefix = f"{PREFIX}{listener.lower()}."
         layers: list[tuple[str, Mapping[str, Any]]] = [
             ("broker", {name: text for name, text in self.texts.items() if not name.startswith(PREFIX)}),

@@ -235,7 +235,6 @@ class LogConfig(Config):
 
     @cached_property
     def timestamp_type(self) -> TimestampType:
-        """`message_timestamp_type` as an enum."""
         return (
             TimestampType.CREATE_TIME
             if self.message_timestamp_type == "CreateTime"
@@ -248,9 +247,7 @@ class LogConfig(Config):
         return magic_of(self.message_format_version)
 
     def overridden(self, overrides: Mapping[str, str]) -> LogConfig:
-        """These properties with a topic's overrides.
-        Raises `InvalidConfig`: an unknown name (with the nearest one), or a value not allowed.
-        """
+        """These properties with a topic's overrides. Raises `InvalidConfig`: unknown name or bad value."""
         if not overrides:
             return self
         known = {item.name: item for item in describe(LogConfig)}

@@ -77,11 +77,9 @@ Table = Mapping[str, tuple[int, ...]]
 
 
 class DataDirectory:
-    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, which is set once, the log's rate limit
-    and the count of names made; ``_syncing_names`` guards the count of durable names.
-
-    After a failed write or fsync the disk's content is unknown: the directory stays offline until the next
-    start recovers it.
+    """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, set once, the rate limit of error lines
+    and the count of names made; ``_syncing_names`` the durable ones. After a failed write or fsync the disk's
+    content is unknown: the directory stays offline until the next start recovers it.
     """
 
     def __init__(self, path: Path, files: FileSystem, clock: Clock) -> None:
@@ -92,7 +90,6 @@ class DataDirectory:
         self._refusals_unlogged = 0
         self._held: Closeable | None = None
         self.failure: str | None = None
-        """Reason for being offline."""
         self._noted: Table | None = None
         """The last written recovery points."""
         self._lock = threading.Lock()
@@ -101,12 +98,10 @@ class DataDirectory:
 
     @property
     def online(self) -> bool:
-        """Whether its logs can be used."""
         return self.failure is None
 
     @property
     def held(self) -> bool:
-        """Whether it is open."""
         return self._held is not None
 
     def check(self) -> None:
@@ -151,10 +146,7 @@ class DataDirectory:
             return StorageError(self.failure)
 
     def open(self) -> None:
-        """Create the directory if missing, and lock it.
-
-        Raises `StorageError`: another broker or an export holds it; `OSError`.
-        """
+        """Create the directory if missing, and lock it. Raises `StorageError`: it is in use; `OSError`."""
         self.files.make_directory(self.path)
         self.files.sync_directory(self.path.parent)
         try:
@@ -213,9 +205,7 @@ class DataDirectory:
         replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
 
     def read_settings(self) -> tuple[int, dict[str, str]]:
-        """Number of runtime changes of the broker's properties, and the changed ones; 0 if none.
-        Raises `OSError`, `InvalidConfig`: the file is damaged.
-        """
+        """Number of runtime property changes, and the changed ones. Raises `InvalidConfig`: damaged."""
         path = self.path / SETTINGS_NAME
         try:
             fields = parse_properties(read_file(self.files, path).decode("utf-8"))
@@ -234,9 +224,7 @@ class DataDirectory:
         replace_file(self.files, self.path / SETTINGS_NAME, text.encode("utf-8"), durable=True)
 
     def take_clean_shutdown(self) -> dict[str, tuple[int, ...]] | None:
-        """Read and remove the table of a clean stop, before anything is appended; None after a crash. Raises
-        `OSError`.
-        """
+        """Read and remove the table of a clean stop; None after a crash. Raises `OSError`."""
         marker = self.path / CLEAN_SHUTDOWN_NAME
         table = read_table(self.files, marker)
         try:
@@ -272,10 +260,8 @@ class Meta:
 def agree_on_meta(
     found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
 ) -> Meta:
-    """Check that all ``meta.properties`` agree, and write missing ones.
-
-    ``name_cluster`` returns the cluster id from the one found, None if all are new. Raises `InvalidConfig`:
-    different clusters, or another broker's directory; and whatever ``name_cluster`` raises.
+    """Check that all ``meta.properties`` agree, and write missing ones; ``name_cluster`` maps the known
+    cluster id, or None, to the final one. Raises `InvalidConfig`: different clusters or brokers.
     """
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:
@@ -297,9 +283,7 @@ def keep_or_make(known: str | None) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random id of 22 characters ``[a-zA-Z0-9_-]``; not starting with a dash, which tools take for an
-    option.
-    """
+    """A random id of 22 characters ``[a-zA-Z0-9_-]``, without a leading dash, which looks like an option."""
     while (name := encode_id(uuid.uuid4())).startswith("-"):
         pass
     return name

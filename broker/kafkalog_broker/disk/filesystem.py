@@ -34,9 +34,7 @@ class DirectoryEntry(NamedTuple):
 class File(Protocol):
     """A file for reading and writing at explicit positions; it has no position of its own."""
 
-    def fileno(self) -> int:
-        """Descriptor, for ``sendfile``."""
-        ...
+    def fileno(self) -> int: ...
 
     def write_at(self, position: int, data: Data) -> int:
         """Write at ``position``; returns the number of bytes written, possibly fewer than given."""
@@ -55,14 +53,12 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make the content durable. Do not repeat after a failure: the kernel may have dropped the unwritten
-        pages and would report success.
+        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
+        then report success.
         """
         ...
 
-    def close(self) -> None:
-        """Close the descriptor."""
-        ...
+    def close(self) -> None: ...
 
 
 class FileSystem(Protocol):
@@ -84,13 +80,9 @@ class FileSystem(Protocol):
         """Rename within a file system, atomically replacing a file at ``target``."""
         ...
 
-    def remove(self, path: Path) -> None:
-        """Remove a file."""
-        ...
+    def remove(self, path: Path) -> None: ...
 
-    def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
-        ...
+    def remove_directory(self, path: Path) -> None: ...
 
     def sync_directory(self, path: Path) -> None:
         """Make the directory's entries durable: files created, renamed and removed."""
@@ -228,8 +220,8 @@ def write_all(file: File, position: int, data: Data) -> None:
 
 
 def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
-    """Copy the first ``size`` bytes, in the kernel if possible (sharing blocks on disks that can).
-    ``progress`` gets the bytes of each step. Raises `EOFError`: the source became shorter; `OSError`.
+    """Copy the first ``size`` bytes, in the kernel if possible; ``progress`` gets each step's bytes.
+    Raises `EOFError`: the source became shorter; `OSError`.
     """
     position = 0
     while position < size:
@@ -270,10 +262,8 @@ def read_file(files: FileSystem, path: Path) -> bytes:
 
 
 def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
-    """Replace the file at ``path`` by ``data`` atomically.
-
-    Without ``durable`` a power cut may leave the old, the new or a torn file; its reader must be able to
-    tell. ``private``: readable by the owner only.
+    """Replace the file at ``path`` atomically; unless ``durable``, a power cut may leave it torn.
+    ``private``: readable by the owner only.
     """
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     file = files.open(new, create=True)
@@ -328,10 +318,9 @@ class OpenFile:
 class OpenFiles:
     """*Thread-safe.* Keeps recently used files open, at most ``max_open`` of them.
 
-    Files in use are never closed, even above ``max_open`` or after retention removed their names, so an
-    answer to a slow reader keeps its segment. The cost of a call does not depend on the number of open files.
-    ``_lock`` guards the tables and every `OpenFile`; reentrant, since garbage collection of a slice may call
-    `release` during any other call.
+    Files in use are never closed, even above ``max_open`` or when deleted, so a slow reader's answer keeps
+    its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant: garbage collection may call
+    `release`.
     """
 
     def __init__(self, files: FileSystem, max_open: int) -> None:
@@ -350,7 +339,6 @@ class OpenFiles:
 
     @property
     def in_use(self) -> int:
-        """Number of files in use, without forgotten ones."""
         return len(self._open) - len(self._unused)
 
     def acquire(self, path: Path, *, create: bool = False) -> OpenFile:

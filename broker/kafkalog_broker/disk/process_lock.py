@@ -1,8 +1,7 @@
 """The lock of a data directory: a lock on its ``.lock`` file, whose content names the holder.
 
-The content is text: ``pid <number>`` and, where the system has it, ``started <mark>``, the process's start
-time, as process ids are reused. It is valid only while the lock is held; the holder writes it first and
-removes it last.
+Content: ``pid <number>`` and, if known, ``started <mark>``, as process ids are reused; valid only while
+locked. The holder writes it first and removes it last.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ _STARTED_FIELD = 19
 class Closeable(Protocol):
     """A held lock."""
 
-    def close(self) -> None:
-        """Release the lock."""
-        ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +89,7 @@ def own_mark() -> bytes:
 
 
 def hold(path: Path, note: bytes) -> Closeable:
-    """Lock the file at ``path``, created if missing, until closed or the process ends.
-    Raises `BlockingIOError`: already locked, even by us; `OSError`.
-    """
+    """Create and lock the file at ``path``, until closed or process end. Raises `BlockingIOError`."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         # flock, not lockf: it also excludes a second manager in this process.
@@ -110,9 +105,7 @@ def hold(path: Path, note: bytes) -> Closeable:
 
 
 def hold_off(path: Path) -> Closeable | None:
-    """Prevent others from locking the file at ``path``, without writing to it; may be shared.
-    None if the file does not exist.
-    """
+    """Share-lock the file at ``path``, which keeps others from locking it; None if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -126,9 +119,7 @@ def hold_off(path: Path) -> Closeable | None:
 
 
 def hold_directory(path: Path) -> Closeable:
-    """Lock a directory itself, even if renamed, until closed or the process ends.
-    Raises `BlockingIOError`: locked; `OSError`.
-    """
+    """Lock a directory, even if renamed, until closed or process end. Raises `BlockingIOError`; `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,8 +132,6 @@ def hold_directory(path: Path) -> Closeable:
 
 
 class _HeldOff(_Held):
-    """*Not thread-safe.* A lock on a file that is not ours to change."""
-
     __slots__ = ()
 
     def close(self) -> None:

@@ -51,11 +51,10 @@ def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Notes about logs in a data directory, by partition directory.
+    """Notes about logs in a data directory, by partition directory; damaged files are in ``faults``.
 
     ``clean``: end offset, last segment's base offset and size; None unless stopped cleanly. ``points``: topic
-    number, and the offset below which the log is durable. A damaged file counts as missing, with its error in
-    ``faults``.
+    number, and the offset below which the log is durable.
     """
 
     clean: dict[str, tuple[int, ...]] | None
@@ -81,8 +80,7 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
 class Expected:
     """Facts about a log besides its files.
 
-    ``stopped_cleanly``: the logs were closed, so nothing may be torn; None if unknown. ``clean_state``: end
-    offset, last segment's base offset and size, if noted. ``durable_offset``: records below it are durable.
+    ``stopped_cleanly``: nothing may be torn; None if unknown. ``clean_state``: as `Notes`, if noted.
     ``gaps_allowed``: the topic is compacted, so without a segment list gaps may be the cleaner's.
     """
 
@@ -124,7 +122,6 @@ class Contents:
     findings: tuple[Finding, ...]
 
     def expected(self, place: PartitionPlace) -> Expected:
-        """Facts about one of its partitions."""
         topic = self.topics.get(place.partition.topic)
         policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
         return Expected.of(
@@ -145,9 +142,7 @@ def expected_of(place: PartitionPlace, files: FileSystem) -> Expected:
 
 
 def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) -> Contents:
-    """Read a data directory and compare its parts, without opening segments. Checks damage twice, as
-    `verify_partition`.
-    """
+    """Read a data directory and compare its parts, without opening segments; see `look_again`."""
     return look_again(
         lambda: _contents(path, files),
         lambda contents: damage_in(contents.findings),

@@ -73,7 +73,6 @@ class Dump:
         self._generation = generation
 
     def file(self, path: Path) -> None:
-        """Write the file's heading."""
         if self._json:
             self._write("file", {"path": str(path)})
         else:
@@ -267,9 +266,7 @@ def _messages(found: FoundEntry07, file: File, _decode: Decoder | None) -> Itera
 
 
 def record_line(record: Record, header: BatchHeader | None, decode: Decoder | None) -> Line:
-    """Fields of a record; ``header`` is its v2 batch's. Key, value and headers as ``kafkalog consume --format
-    json`` writes them.
-    """
+    """Fields of a record, written as ``kafkalog consume --format json`` does; ``header``: its v2 batch's."""
     line: Line = {
         "offset": record.offset,
         "timestampType": _time_name(record.timestamp_type),
@@ -292,7 +289,6 @@ def record_line(record: Record, header: BatchHeader | None, decode: Decoder | No
 
 
 def codec_name(header: BatchHeader | EntryHeader) -> str:
-    """The codec in lower case, or its number if unknown."""
     number = header.attributes & CODEC_BITS
     return Codec(number).name.lower() if number in list(Codec) else str(number)
 
@@ -313,7 +309,6 @@ ENTRY_LINES: Mapping[str, EntryLines[Any]] = MappingProxyType(
         V07.generation: EntryLines("entry", entry_line, "message", _messages),
     }
 )
-"""By family name."""
 
 
 Decoder = Callable[[Record], Mapping[str, Any]]

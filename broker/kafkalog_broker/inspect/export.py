@@ -1,7 +1,6 @@
 """Copies logs under Apache Kafka's names, with the files that Kafka's tools and brokers need.
 
-The copy is built in ``.<name>.exporting`` beside the target and renamed once durable, so an export is
-complete or absent. Segments are copied byte for byte after every batch is checked.
+The copy is built in ``.<name>.exporting`` and renamed once durable. Segments are copied byte for byte.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _MOST_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. ``gaps_allowed``: the topic is compacted. ``torn_from``: after an unclean stop
-    or beside a running broker, a torn end from this offset on is left out; None: nothing may be torn.
+    """A partition to export. ``gaps_allowed``: the topic is compacted. ``torn_from``: a torn end from this
+    offset on is left out; None: nothing may be torn.
     """
 
     place: PartitionPlace
@@ -76,12 +75,8 @@ def export(
     writing: FileSystem,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[Exported]:
-    """Copy ``sources`` to a new directory ``target``; returns the results in the same order.
-
-    Raises:
-        InvalidConfig: ``target`` is not free.
-        CorruptMessage: a log is damaged. Nothing is left of the copy.
-        StorageError: the disk is full or failed. Nothing is left of the copy.
+    """Copy ``sources`` to a new directory ``target``; returns the results in the same order. All or nothing.
+    Raises `InvalidConfig`: ``target`` is not free; `CorruptMessage`: a log is damaged; `StorageError`.
     """
     target = target.absolute()
     done = []
@@ -361,12 +356,10 @@ class LeaderEpochs:
         self._rows: list[tuple[int, int]] = []
 
     def add(self, header: BatchHeader) -> None:
-        """Add the next batch."""
         epoch = header.partition_leader_epoch
         if epoch >= 0 and (not self._rows or epoch > self._rows[-1][0]):
             self._rows.append((epoch, header.base_offset))
 
     def content(self) -> bytes:
-        """Content of ``leader-epoch-checkpoint``."""
         lines = ["0", str(len(self._rows)), *(f"{epoch} {offset}" for epoch, offset in self._rows)]
         return ("\n".join(lines) + "\n").encode("ascii")

@@ -1,7 +1,6 @@
-"""Finds partitions and segments in a data directory offline, and how to check each log family.
+"""Finds partitions and segments in a data directory offline; how to check each log family.
 
-Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``). `INSPECTIONS` is
-the offline counterpart of `kafkalog_broker.log.generations`.
+Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``).
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Inspection:
     """*Thread-safe: immutable.* How to inspect logs of one family."""
 
     generation: str
-    """Family name."""
     entry: str
     an_entry: str
     entries: str
@@ -91,13 +89,8 @@ INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
 
 
 def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspection:
-    """How to inspect the segments in ``directory``, by its topic's record, else ``partition.metadata``, else
-    ``otherwise``; never by the segments' bytes.
-
-    Raises:
-        InvalidConfig: ``otherwise`` is not a generation.
-        StorageError: ``partition.metadata`` names an unknown generation.
-        OSError: the disk failed.
+    """How to inspect the segments in ``directory``: by its topic's record, else ``partition.metadata``, else
+    ``otherwise``. Raises `InvalidConfig`, `StorageError`: an unknown generation; `OSError`.
     """
     family_of(otherwise)
     generation = _of_record(directory, files)
@@ -144,7 +137,6 @@ class IndexCheck:
         """Relative offset to timestamp, likewise."""
 
     def see(self, batch: CandidateEntry) -> None:
-        """Process a sound batch of the segment."""
         position, relative = batch.position, batch.first_offset - self._base_offset
         if self._positions.get(position) == relative:
             del self._positions[position]
@@ -152,10 +144,8 @@ class IndexCheck:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[tuple[Path, str, bool]]:
-        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen.
-
-        Unless the logs were closed (``settled``), the ``last`` segment's indexes are outdated. Rows without
-        batch count only in an ``intact`` segment, else the batch was lost.
+        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen. Unless
+        ``settled``, the ``last`` one's indexes are outdated. Rows without batch count if ``intact``.
         """
         found = []
         base = self._base_offset
@@ -243,9 +233,7 @@ def segment_place(path: Path) -> SegmentPlace | None:
 
 
 def segments_in(directory: Path, files: FileSystem) -> list[SegmentPlace]:
-    """Segments of a partition by offset, without deleted ones and with decided cleanings applied. Raises
-    `OSError`.
-    """
+    """Segments of a partition by offset, without deleted ones, with decided cleanings applied."""
     found = []
     entries = files.scan(directory)
     for entry in entries:
@@ -293,9 +281,7 @@ def is_data_directory(path: Path) -> bool:
 
 
 def kind_of(path: Path, files: FileSystem) -> str:
-    """Kind of ``path``: "data", "partition", "segment" or "index". Raises `InvalidConfig`: none of them;
-    `OSError`.
-    """
+    """Kind of ``path``: "data", "partition", "segment" or "index". Raises `InvalidConfig`; `OSError`."""
     if not path.exists():
         raise InvalidConfig(f"{path}: no such file or directory")
     if path.is_dir():

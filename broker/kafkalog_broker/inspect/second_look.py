@@ -1,7 +1,7 @@
 """Distinguishes damage from changes by a running broker.
 
-`verify-log` takes no lock, so between two reads a broker may roll, index, delete or clean segments, and the
-reads do not match. Apparent damage is therefore checked again while files change, and counts if found twice.
+`verify-log` takes no lock, and a broker may change files between two reads. Apparent damage is therefore
+checked again while files change, and counts if found twice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ def look_again(
     data_directory: Path,
     clock: Clock,
 ) -> T:
-    """Result of ``look`` once its ``damage`` is certain: none, no file changed, or found twice in a row.
-
-    ``state`` changes whenever the files do. ``data_directory``: where a broker may be writing.
-    """
+    """Result of ``look`` once its ``damage`` is certain: none, ``state`` unchanged, or found twice."""
     before = state()
     found = look()
     known = damage(found)

@@ -1,7 +1,6 @@
 """Checks logs offline: every byte of every segment, the files beside it, and the data directory's notes.
 
-Damage has lost records, or will mislead a broker or reader. What a broker repairs by itself, such as the torn
-end after a crash, is a note.
+Damage has lost records or misleads a broker or reader. What a broker repairs, like a torn end, is a note.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ class PartitionReport:
 
     @property
     def sound(self) -> bool:
-        """Whether no finding is damage."""
         return not any(finding.damage for finding in self.findings)
 
 
@@ -71,9 +69,8 @@ def verify_partition(
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition; ``deep`` also decompresses and parses each entry.
-
-    Beside a running broker apparent damage is checked again, with the facts that ``expect`` then returns.
+    """Check every segment of a partition; ``deep`` also decompresses and parses each entry. Beside a running
+    broker damage is checked again, with the facts that ``expect`` then returns.
     """
 
     def check(expected: Expected, progress: Progress) -> PartitionReport:
@@ -257,9 +254,7 @@ class _Check:
             self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
 
     def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
-        """Compare the aborted transaction file with the markers in the segment. Extra rows are allowed: their
-        records may be deleted.
-        """
+        """Compare the aborted transaction file with the segment's markers; it may have more."""
         path = segment.path.with_suffix(ABORTED_SUFFIX)
         mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
         try:
@@ -306,7 +301,6 @@ class _Check:
             )  # fmt: skip
 
     def _pass_missing(self) -> None:
-        """Skip offsets known to be missing here."""
         for missing in self._missing:
             if missing.first <= self._next_offset < missing.end:
                 self._next_offset = missing.end
@@ -381,9 +375,7 @@ class _Check:
             self._next_offset = found.next_offset
 
     def _first_offset(self, found: CandidateEntry, file: File) -> int:
-        """First offset of an entry. A compressed v0 or v1 set must be opened for it; if it cannot be, assume
-        that it follows the previous entry, if it can hold that many messages.
-        """
+        """First offset of an entry, opened if need be; if unreadable, assume that it follows if it can."""
         first = found.first_offset
         if not found.first_is_known:
             try:

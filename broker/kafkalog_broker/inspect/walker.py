@@ -31,9 +31,7 @@ class OpenSegment:
         self.file.close()
 
     def entries(self, start: int = 0) -> Iterator[CandidateEntry | Damage]:
-        """Entries, sound or not, and damage in bytes ``[start, size)``, in order and without gaps. Raises
-        `OSError`.
-        """
+        """Entries, sound or not, and damage in bytes ``[start, size)``, in order and without gaps."""
         return self._scan(self.file, self.size, self._base_offset, start=start)
 
     def has_grown(self) -> bool:
@@ -58,7 +56,6 @@ class FoundTransactions:
         self.aborted: list[AbortedTransaction] = []
 
     def begin_segment(self) -> None:
-        """Start the next segment."""
         self.aborted = []
 
     def see(self, found: CandidateEntry, file: File) -> None:

@@ -1,13 +1,12 @@
-"""Aborted transactions of a segment, for `read_committed` readers: ``<segment>.txnindex``.
+"""Aborted transactions of a segment, for ``read_committed`` readers: ``<segment>.txnindex``.
 
 One row for each abort marker in the segment, in order::
 
     version:2 = 0  producer_id:8  first_offset:8  marker_offset:8  stable_offset:8
 
 ``stable_offset`` is the log's last stable offset after the marker. Source: Kafka 3.9 ``AbortedTxn``,
-``TransactionIndex``. The file exists only if there are rows. It is written when its segment is full or the
-log is closed, before the producer snapshot: rows below a snapshot's offset are in the files, later ones come
-from the log.
+``TransactionIndex``. Written, if there are rows, when the segment is full or the log is closed, before the
+producer snapshot, which thus never covers unsaved rows.
 """
 
 from __future__ import annotations
@@ -53,9 +52,7 @@ class AbortedIndex:
         return rows
 
     def touching(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Rows that overlap ``[offset, end_offset)``; and whether no later segment can have any. Raises as
-        `rows`.
-        """
+        """Rows that overlap ``[offset, end_offset)``; and whether no later segment can have any."""
         rows, found = self.rows(), []
         for number in range(bisect_left(rows, offset, key=lambda row: row.marker_offset), len(rows)):
             row = rows[number]
@@ -104,7 +101,6 @@ class AbortedIndex:
 
 
 def aborted_bytes(rows: Iterable[AbortedTransaction]) -> bytes:
-    """The rows as file content."""
     return b"".join(_ROW.pack(_VERSION, *row) for row in rows)
 
 
@@ -124,9 +120,7 @@ def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
 
 
 def aborted_in(indexes: Iterable[AbortedIndex], offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Aborted transactions that overlap offsets ``[offset, end_offset)``, in marker order. ``indexes`` are
-    those of all segments from the one with ``offset`` on. Raises `OSError`, `CorruptMessage`.
-    """
+    """Aborted transactions in ``[offset, end_offset)``, by marker; ``indexes`` of all segments from there."""
     aborted: list[AbortedTransaction] = []
     for index in indexes:
         rows, complete = index.touching(offset, end_offset)

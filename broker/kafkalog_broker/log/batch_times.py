@@ -35,7 +35,6 @@ class Rises:
 
 
 def rises_of(records: Iterable[tuple[int, int]]) -> Rises:
-    """Compute `Rises` from (time, offset) pairs."""
     times, offsets = array("q"), array("q")
     for time, offset in records:
         if not times or time > times[-1]:
@@ -54,7 +53,6 @@ class BatchTimes:
         self._lock = threading.Lock()
 
     def get(self, batch: Hashable) -> Rises | None:
-        """The rises of ``batch`` if cached."""
         with self._lock:
             found = self._kept.get(batch)
             if found is not None:

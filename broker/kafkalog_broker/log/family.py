@@ -1,7 +1,6 @@
 """Interface between a log and its family's code (`LogFamily`), and shared tools (`LogTools`).
 
-Two families: 0.7, whose offsets count bytes, and 0.8 and later, whose offsets count records; the tables are
-in `generations`. Other code asks the log's table and never checks the generation.
+Families: 0.7, with byte offsets, and 0.8 and later, with record offsets; tables: `generations`.
 """
 
 from __future__ import annotations
@@ -23,18 +22,15 @@ from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType
 from pyspark_kafkalog.types import TopicPartition
 
 MAX_DECOMPRESSED_BYTES = 32 << 20
-"""Limit when a batch is opened for a timestamp look-up or a check: 32 times the default
-``max.message.bytes``.
-"""
+"""Limit of one batch that is opened: 32 times the default ``max.message.bytes``."""
 
 
 class AppendResult(NamedTuple):
     """Where an append went.
 
-    ``log_append_time_ms`` is -1 if records keep their producer's time. ``duplicate``: an earlier request
-    appended it at these offsets; ``record_count`` is then 0. ``converted_count`` records were rewritten into
-    ``converted_bytes``: to the topic's format, or to number compressed v0 and v1 sets. Unless ``stable``, an
-    open transaction hides them from `read_committed` readers.
+    ``log_append_time_ms`` is -1 for producer time. ``duplicate``: an earlier request appended it at these
+    offsets; ``record_count`` is then 0. ``converted_count`` records were rewritten, for the topic's format or
+    to number compressed v0 and v1 sets. ``stable``: in no open transaction.
     """
 
     base_offset: int
@@ -58,10 +54,9 @@ class Unnumbered(NamedTuple):
 class CheckedBatch(NamedTuple):
     """A batch that may be appended; ``header`` only if it names a producer.
 
-    ``offset_count``: offsets it takes, one per record, or in 0.7 one per byte. ``named_delta``: from its
-    first offset to the one that names it (the last one, for compressed v0 and v1 sets). ``rewritten``: its
-    records are encoded again. ``inner``: set if that must wait for the offsets, which are inside the
-    compressed data.
+    ``offset_count``: one per record, or in 0.7 one per byte. ``named_delta``: from its first offset to the
+    one naming it (compressed v0 and v1 sets: the last). ``rewritten``: its records are encoded again;
+    ``inner``: set if that must wait for numbering.
     """
 
     size: int
@@ -76,7 +71,6 @@ class CheckedBatch(NamedTuple):
 
 
 def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
-    """Number of records encoded again, and their batches' bytes."""
     again = [batch for batch in batches if batch.rewritten]
     return sum(batch.record_count for batch in again), sum(batch.size for batch in again)
 
@@ -92,9 +86,7 @@ class KnownProducer(NamedTuple):
 
 
 class NewestBatch(NamedTuple):
-    """What a cleaner must keep of a producer: its last data batch, ending at ``last_offset``; if None, the
-    marker of ``epoch``.
-    """
+    """What a cleaner must keep of a producer: its last data batch, else (None) the marker of ``epoch``."""
 
     last_offset: int | None
     epoch: int
@@ -113,18 +105,14 @@ class Check(Protocol):
     def __call__(
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
     ) -> Checked:
-        """Return the data to append, possibly converted or cut to whole entries, and its batches.
-
-        ``internal``: the broker's own append. ``at_once``: raise `TakesLong` instead of taking more than a
-        few ms. Raises `KafkaError` to refuse all of it.
+        """Return the data, possibly converted or cut to whole entries, and its batches; or raise
+        `KafkaError`. ``at_once``: raise `TakesLong` instead of taking more than a few ms.
         """
 
 
 Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
-"""Assigns offsets from the third argument on, and the log append time if given.
-
-Returns the data, numbered in place or rewritten if its offsets are compressed, and the batches with resulting
-sizes and times. Raises `MessageTooLarge`: rewritten data exceeds ``max.message.bytes``.
+"""Assigns offsets from the third argument on, and the log append time if given, in place or in rewritten
+data. Returns the data and the batches with new sizes and times. Raises `MessageTooLarge`.
 """
 
 
@@ -142,9 +130,7 @@ class Producers(Protocol):
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise `InvalidProducerEpoch` if the producer has written with a later epoch."""
 
-    def known(self) -> list[KnownProducer]:
-        """All producers, by id."""
-        ...
+    def known(self) -> list[KnownProducer]: ...
 
     def newest(self) -> dict[int, NewestBatch]:
         """Last batch of each producer, by id."""
@@ -161,30 +147,20 @@ class Producers(Protocol):
         now_ms: int,
         marker: ControlType | None = None,
     ) -> AbortedTransaction | None:
-        """Record batches appended from ``base_offset``; a ``marker`` is alone. Returns the transaction it
-        aborts.
-        """
+        """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
         ...
 
-    def forget_before(self, now_ms: int) -> None:
-        """Forget producers that expired."""
-        ...
+    def forget_before(self, now_ms: int) -> None: ...
 
     def restore(self, end_offset: int) -> int:
-        """Load the saved state of a log ending at ``end_offset``; returns the offset to `replay` from.
-        Raises `OSError`.
-        """
+        """Load the saved state of a log ending at ``end_offset``; returns the offset to `replay` from."""
         ...
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
-        """Learn from frames and their first bytes; returns the transactions that markers abort.
-        Raises as ``heads``.
-        """
+        """Learn from frames and their first bytes; returns the aborted transactions. Raises as ``heads``."""
         ...
 
-    def save(self, end_offset: int) -> None:
-        """Save the state before ``end_offset``."""
-        ...
+    def save(self, end_offset: int) -> None: ...
 
 
 SchemeFactory = Callable[[int, Path, int, OpenFiles], OffsetScheme]
@@ -199,7 +175,6 @@ class LogFamily:
     """Name used on disk: the family's first generation."""
     format: MessageFormat
     scan: Scan
-    """Walks a possibly damaged segment."""
     scheme: SchemeFactory
     takes_long: Callable[[memoryview, LogConfig], bool]
     """Whether checking and numbering may take more than a few ms."""
@@ -224,8 +199,6 @@ Grown = Callable[[TopicPartition, int], object]
 
 @dataclass(frozen=True, slots=True)
 class LogTools:
-    """Disk, open files, clock, family table and caches of a log."""
-
     files: FileSystem
     pool: OpenFiles
     clock: Clock
@@ -234,7 +207,6 @@ class LogTools:
     flushed: Callable[[float], object]
     """Called with the seconds of each flush."""
     times: BatchTimes
-    """Cached times of opened batches."""
     producer_expiration_ms: int
     """A producer is forgotten this long after its last append."""
     grown: Grown

@@ -1,6 +1,4 @@
-"""Entries on their way to a socket: part of a segment file, sent from the page cache without passing through
-Python, or converted bytes in memory.
-"""
+"""Entries on their way to a socket: part of a segment file, for sendfile, or converted bytes in memory."""
 
 from __future__ import annotations
 
@@ -17,9 +15,8 @@ from pyspark_kafkalog.formats.batch import MAGIC
 class FileSlice:
     """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
 
-    Keeps its file open until closed or collected, even after the segment is deleted. ``len()`` is the whole
-    size, however much has been sent. ``aborted``: transactions that `read_committed` readers must skip, in
-    marker order.
+    Keeps its file open until closed or collected, even if the segment is deleted. ``len()`` is the whole
+    size, however much is sent. ``aborted``: transactions that ``read_committed`` readers skip, by marker.
     """
 
     __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
@@ -52,12 +49,7 @@ class FileSlice:
         self.close()
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now. True once finished.
-
-        Raises:
-            EOFError: the file became shorter than the slice.
-            OSError: the connection broke.
-        """
+        """Send what the socket takes now; True once done. Raises `EOFError`: file too short; `OSError`."""
         if self._sent == self.size:
             return True
         file = self._held()
@@ -120,7 +112,6 @@ class FileSlice:
         self.size = min(self.size, size)
 
     def close(self) -> None:
-        """Release the file; may be repeated."""
         file, self._file = self._file, None
         if file is not None and self._pool is not None:
             self._pool.release(file)
@@ -132,10 +123,8 @@ class FileSlice:
 
 
 class KnownFormats:
-    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.*
-
-    Known exactly for segments started in this run. For older ones, readers that walk the entries report what
-    they find, so each is walked once.
+    """*Thread-safe for reading and `learn`; `appended` is called under the log's lock.* Exact for segments
+    started in this run; for older ones, readers report what they find.
     """
 
     __slots__ = ("_bounds", "newest")
@@ -164,9 +153,7 @@ class KnownFormats:
 
 
 class MemorySlice:
-    """*Not thread-safe: one owner at a time.* Entries in memory, of formats up to ``newest_magic``, whose
-    readers know no transactions.
-    """
+    """*Not thread-safe: one owner at a time.* Entries in memory, for readers without transactions."""
 
     __slots__ = ("_data", "_sent", "newest_magic")
 

@@ -1,6 +1,6 @@
-"""Tables of the two log families, the only place where generations differ; and each one's topic name rules.
+"""Tables of the two log families, the only place where generations differ; and their topic name rules.
 
-Offline tools have their own table: `kafkalog_broker.inspect.inspection`. Sources: 0.7.2 ``log/Log.scala``,
+Offline tools have their own: `kafkalog_broker.inspect.inspection`. Sources: 0.7.2 ``log/Log.scala``,
 ``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9 ``UnifiedLog``,
 ``LogSegment.shouldRoll``.
 """
@@ -41,11 +41,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_name(name: str, others: Iterable[str] = ()) -> None:
-    """Apply Kafka's topic name rules.
-
-    Raises `InvalidTopic`: empty, ``.`` or ``..``, over 249 characters, a character outside
-    ``[a-zA-Z0-9._-]``, or a collision with one of ``others``.
-    """
+    """Apply Kafka's topic name rules: length, characters, no collision. Raises `InvalidTopic`."""
     if not name:
         raise InvalidTopic("a topic name cannot be empty")
     if name in (".", ".."):
@@ -70,10 +66,7 @@ def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: AR
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """The first of ``others`` that differs from ``name`` only by ``.`` and ``_``.
-
-    Kafka refuses such pairs because metric names replace both characters by one.
-    """
+    """The first of ``others`` that differs only by ``.`` and ``_``, which are one in Kafka's metric names."""
     folded = name.replace(".", "_")
     return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
 

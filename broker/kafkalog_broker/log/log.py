@@ -48,7 +48,6 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 _logger = logging.getLogger(__name__)
 
 Guard = AbstractContextManager[object]
-"""Entered while an append writes."""
 _UNGUARDED: Guard = nullcontext()
 
 _NUMBERINGS = 3
@@ -58,9 +57,8 @@ _NUMBERINGS = 3
 class Log:
     """*Thread-safe.* Readers take no lock: they see an immutable tuple of segments and a published end.
 
-    ``_lock`` guards everything an append changes: segments, end offset, producers, unflushed counts.
-    ``_maintenance`` allows one flush or retention run at a time and is taken before ``_lock``. Syncs run
-    without ``_lock``, so appends continue meanwhile.
+    ``_lock`` guards what an append changes. ``_maintenance``, taken before it, allows one flush or retention
+    run at a time; syncs run without ``_lock``, so appends continue.
     """
 
     def __init__(
@@ -88,9 +86,7 @@ class Log:
         """Set before the segments are replaced; readers take the segments first, then this."""
         self._end_offset = segments[-1].next_offset
         self._first_open: int | None = None
-        """First offset of the oldest open transaction. Set before the end, and readers read the end first: so
-        no open transaction lies below the offset they stop at.
-        """
+        """First offset of the oldest open transaction; set before the end, which readers read first."""
         self._flushed_offset = min(flushed_offset, self._end_offset)
         # Data left by a crash may only be in the page cache; sync it as if just appended.
         lost_track = self._flushed_offset < self._end_offset
@@ -130,7 +126,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where `read_committed` readers stop: the oldest open transaction, else the end."""
+        """Where ``read_committed`` readers stop: the oldest open transaction, else the end."""
         end_offset = self._end_offset
         first_open = self._first_open
         return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
@@ -142,17 +138,14 @@ class Log:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Current segments; the last one is still growing."""
         return self._segments
 
     @property
     def flushed_offset(self) -> int:
-        """Records below this are durable."""
         return self._flushed_offset
 
     @property
     def size_bytes(self) -> int:
-        """Size of all segments, without indexes."""
         return sum(segment.size for segment in self._segments)
 
     @property
@@ -170,13 +163,11 @@ class Log:
         """Append whole batches, numbering them in place, or 0.7 messages. All or nothing.
 
         ``internal``: the broker's own batches, which skip the sequence check. ``guard`` is entered before the
-        log's lock and left once everything is written; it refuses by raising. Readers see the records when
-        this returns, for 0.7 after the next flush.
+        lock and left after the write; it refuses by raising. Readers see the records on return, in 0.7 once
+        flushed.
 
         Raises:
-            CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression: as
-                `check_entries`.
-            OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState: as `ProducerState.check`.
+            KafkaError: as the family's check and `ProducerState.check`.
             StorageError: the disk is full or failed.
             TakesLong: only with ``at_once``: it would take more than a few ms.
         """
@@ -199,9 +190,7 @@ class Log:
         )
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> int:
-        """Append the marker that ends a producer's transaction, and adopt its epoch.
-        Returns the marker's size in bytes. Raises as `append`.
-        """
+        """Append a producer's commit or abort marker; returns its size. Raises as `append`."""
         config, now_ms = self.config, self._tools.clock.time_ms()
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = bytearray(
@@ -295,14 +284,9 @@ class Log:
     ) -> FileSlice:
         """Whole batches from the one holding ``offset``, at most ``max_bytes``, up to the end of the segment.
 
-        With ``at_least_one`` the first batch may exceed ``max_bytes``. A batch that begins before ``offset``
-        is included whole; for 0.7 the slice starts exactly at ``offset``. Empty at the end of the log, or if
-        the first batch does not fit. The caller closes the slice.
-
-        Raises:
-            OffsetOutOfRange: not within ``[start_offset, readable_end]``.
-            CorruptMessage: the segment is damaged.
-            StorageError: the disk failed.
+        With ``at_least_one`` the first batch may be larger. It may begin before ``offset``, except for 0.7.
+        Empty at the log's end, or if the first batch does not fit. The caller closes the slice. Raises
+        `OffsetOutOfRange`: not within ``[start_offset, readable_end]``; `CorruptMessage`; `StorageError`.
         """
         while True:
             self._check_open()
@@ -339,11 +323,7 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record at or after this time; None if there is none.
-
-        Raises:
-            CorruptMessage, StorageError: as `read`.
-            MessageTooLarge: the batch is too large to open.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the topic's format is v0, which has no timestamps.
+        Raises as `read` and `check_timed`; `MessageTooLarge`: the batch is too large to open.
         """
         check_timed(self.topic_partition, self.config)
         while True:
@@ -385,7 +365,6 @@ class Log:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
-        """Facts of each segment, oldest first."""
         segments = self._segments
         start_offset = self._start_offset
         # Size first: a segment that grows meanwhile is larger than its facts.
@@ -419,12 +398,10 @@ class Log:
             self._tools.grown(self.topic_partition, grown)
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
-        """Drop the oldest segments that ``policy`` allows and rename their files.
+        """Drop the oldest segments that ``policy`` allows; returns their renamed files, to be removed.
 
-        Returns the renamed files, to be removed. Running reads continue. The policy may be slow, so it is
-        asked once, without a lock; segments that changed meanwhile stay.
-
-        Raises `StorageError`, and whatever the policy raises.
+        Running reads continue. The policy may be slow, so it is asked once, without a lock; segments that
+        changed meanwhile stay. Raises `StorageError`, and as the policy.
         """
         with self._maintenance:
             self._check_open()
@@ -460,12 +437,8 @@ class Log:
     def replace(
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
     ) -> bool:
-        """Replace segments ``old`` by the synced file ``cleaned`` of ``size`` bytes, a cleaner's output.
-        Running reads of ``old`` continue. False if ``old`` is no longer in the log.
-
-        Raises:
-            CorruptMessage: the file cannot be read.
-            StorageError: the disk is full, and nothing was changed; or it failed.
+        """Replace segments ``old`` by a cleaner's synced file ``cleaned`` of ``size`` bytes; running reads
+        continue. False if ``old`` is no longer in the log. Raises `CorruptMessage`, `StorageError`.
         """
         with self._maintenance:
             self._check_open()
@@ -504,12 +477,8 @@ class Log:
             raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
 
     def delete_before(self, offset: int) -> list[Path]:
-        """Durably move the log's start up to ``offset``. Segments entirely before it are dropped.
-        Returns the files to remove, as `retire`.
-
-        Raises:
-            OffsetOutOfRange: the log ends before ``offset``.
-            StorageError: the disk is full, and nothing was changed; or it failed.
+        """Durably move the log's start up to ``offset``; returns the dropped segments' files, as `retire`.
+        Raises `OffsetOutOfRange`: above the log's end; `StorageError` (disk full: no change).
         """
         grown = 0
         try:
@@ -546,7 +515,6 @@ class Log:
         return gone
 
     def _begin_with(self, kept: tuple[Segment, ...], start_offset: int) -> None:
-        """Publish the log without its first segments."""
         self._start_offset = max(self._start_offset, start_offset)
         self._segments = kept
         self._flushed_offset = max(self._flushed_offset, self._start_offset)
@@ -563,7 +531,6 @@ class Log:
         return gone
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have not written for too long."""
         with self._lock:
             self._producers.forget_before(now_ms)
 
@@ -691,7 +658,7 @@ class Log:
             raise self.directory.failed(f"cutting {self.path.name} back", e) from e
 
     def _roll(self) -> None:
-        """Start a new segment. Raises `OSError`; the old one then stays active."""
+        """Start a new segment. On `OSError` the old one stays active."""
         active = self._segments[-1]
         if not active.size:
             return
@@ -719,8 +686,7 @@ def _unchanged(segments: Sequence[Segment], asked: Sequence[Segment], facts: Seq
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:
-    """Raise `ServerError` (UNSUPPORTED_FOR_MESSAGE_FORMAT) if the topic's format, v0, has no timestamps.
-
+    """Raise `ServerError` if the topic's format, v0, has no timestamps.
     Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
     """
     if config.magic == 0:

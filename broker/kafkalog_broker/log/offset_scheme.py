@@ -39,8 +39,6 @@ OFFSET_COLUMNS, TIME_COLUMNS = "ii", "qi"
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """A parsed index file."""
-
     base_offset: int
     segment_size: int
     first: array[int]
@@ -48,9 +46,7 @@ class IndexFile:
 
 
 def parse_index(data: bytes, columns: str) -> IndexFile:
-    """Parse an index file with these ``columns``. Raises `CorruptMessage`: truncated, no index, or bad
-    checksum.
-    """
+    """Parse an index file with these ``columns``. Raises `CorruptMessage`."""
     first, second = array(columns[0]), array(columns[1])
     rows = len(data) - TRAILER_BYTES
     count, rest = divmod(rows, first.itemsize + second.itemsize)
@@ -80,13 +76,11 @@ class SparseIndex:
         self._second = array(columns[1])
         self.row_bytes = self._first.itemsize + self._second.itemsize
         self.size_bytes = 0
-        """Size of all rows, in memory and in the file."""
 
     def __len__(self) -> int:
         return len(self._first)
 
     def last(self) -> tuple[int, int] | None:
-        """The last row, or None."""
         return (self._first[-1], self._second[-1]) if self._first else None
 
     def add(self, first: int, second: int) -> None:
@@ -165,10 +159,7 @@ MAX_RELATIVE = 2**31 - 1
 
 
 class ReadWindow(NamedTuple):
-    """A reader's request to a segment: from ``offset``, at most ``max_bytes``, before ``end_offset``.
-    The segment had ``size`` bytes up to ``next_offset``; ``gaps_allowed``: a cleaner may have removed
-    records.
-    """
+    """Read of offsets up to ``end_offset`` in a segment of ``size`` bytes, ending at ``next_offset``."""
 
     offset: int
     end_offset: int
@@ -180,25 +171,20 @@ class ReadWindow(NamedTuple):
 
 
 Frames = Callable[[int, int, int], Iterator[Frame]]
-"""Frames in bytes ``[start, end)`` of a segment; the third argument is the offset of the frame at ``start``,
--1 if unknown.
-"""
+"""Frames in bytes ``[start, end)`` of a segment; third: offset of the frame at ``start``, or -1."""
 
 
 class OffsetScheme(Protocol):
     """How the offsets of one segment relate to positions in its file.
 
-    Changes need the log's lock; look-ups may run in any thread. A returned position is the beginning of a
-    frame at or before the wanted one; the segment walks on from there.
+    Changes need the log's lock, look-ups do not. Positions are frame starts, at or before the wanted one.
     """
 
     largest: tuple[int, int]
     """Largest timestamp (`NO_TIMESTAMP` if none) and the first offset of its frame."""
 
     @property
-    def memory_bytes(self) -> int:
-        """Memory used."""
-        ...
+    def memory_bytes(self) -> int: ...
 
     def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
         """Called for each frame written, in order."""
@@ -236,16 +222,14 @@ class OffsetScheme(Protocol):
         """Save for `load`. Raises `OSError`."""
         ...
 
-    def files(self) -> tuple[Path, ...]:
-        """The scheme's files beside the segment."""
-        ...
+    def files(self) -> tuple[Path, ...]: ...
 
 
 class LogicalOffsets:
-    """Offsets that count records, found through a sparse offset index and a sparse time index.
+    """Offsets that count records, with a sparse offset index and a sparse time index.
 
-    *Thread-safety as the protocol.* Each gets at most one row per ``interval_bytes`` of the segment:
-    (relative offset, position) of a frame; (largest time so far, relative offset of its frame).
+    *Thread-safety as the protocol.* At most one row per ``interval_bytes`` of the segment: (relative offset,
+    position) of a frame; (largest time so far, relative offset of its frame).
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
@@ -320,9 +304,7 @@ class LogicalOffsets:
 
     def _end_within(self, first: Frame, wanted: ReadWindow, frames: Frames) -> int:
         """End of the last whole frame within ``max_bytes`` and before ``end_offset``.
-
-        A large read ends at an index row if that loses little: walking many small frames costs more, and the
-        next read then begins at a row.
+        A large read ends at an index row if that loses little: faster than walking many small frames.
         """
         size, end_offset = wanted.size, wanted.end_offset
         limit = first.position + wanted.max_bytes
@@ -385,10 +367,8 @@ def _check_found(first: Frame | None, wanted: ReadWindow) -> None:
 
 
 class ByteOffsets:
-    """0.7: an offset is the segment's base plus the file position; nothing to index.
-
-    *Thread-safe: immutable.* A reader gets exactly the bytes it asked for, cut anywhere; it finds the
-    entries itself and asks again for a cut one.
+    """0.7: an offset is the segment's base plus the file position; nothing to index. *Thread-safe:
+    immutable.* A reader gets the exact bytes it asked for, cut anywhere, and asks again for a cut entry.
     """
 
     memory_bytes = 0
@@ -446,10 +426,7 @@ class ByteOffsets:
 
 
 class LoadedSchemes:
-    """*Thread-safe: ``_lock`` guards the table.* Bounds the memory used by the indexes of full segments.
-
-    Evicts the one loaded first by calling its segment's `unload`. Growing segments are not counted.
-    """
+    """*Thread-safe: ``_lock`` guards the table.* Limits index memory; unloads the oldest first."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -458,7 +435,6 @@ class LoadedSchemes:
         self._lock = threading.Lock()
 
     def add(self, holder: Any, memory_bytes: int) -> None:
-        """Record that ``holder`` loaded its scheme; may unload others."""
         with self._lock:
             self._used_bytes += memory_bytes - self._loaded.pop(holder, 0)
             self._loaded[holder] = memory_bytes

@@ -1,7 +1,4 @@
-"""Opens a partition's directory: from its saved state after a clean stop, by checking entries after a crash.
-
-Missing data is never ignored: raises `MissingSegments`, or starts the log after the missing part.
-"""
+"""Opens a partition's directory from the state of a clean stop, or after a crash by checking entries."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ STRAY_NAME = "stray"
 """Subdirectory of a partition for segments taken out of the log; only deleting the topic removes it."""
 
 _LISTED = 5
-"""Missing ranges named in messages; the rest are counted."""
 
 _logger = logging.getLogger(__name__)
 
@@ -48,9 +44,7 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A log's segments in order, at least one, the last one growing; the offset below which they are durable;
-    and the stored segment list, or None.
-    """
+    """A log's segments, at least one, the last one growing; its durable end; its stored list, or None."""
 
     segments: list[Segment]
     flushed_offset: int
@@ -58,10 +52,7 @@ class Loaded:
 
 
 class MissingSegments(StorageError):
-    """Part of the log is missing; nothing in its directory was changed.
-
-    The message includes the operator's options; ``missing_text``, for clients, only what is missing.
-    """
+    """Part of the log is missing; nothing was changed. ``missing_text``, for clients, omits the advice."""
 
     def __init__(self, directory: Path, missing: Sequence[Missing]) -> None:
         text = "; ".join(map(str, missing[:_LISTED]))
@@ -111,14 +102,10 @@ def load_segments(
 ) -> Loaded:
     """Open the log in ``directory``.
 
-    After a clean stop this reads only the directory and the segment list, if any. Otherwise it checks each
-    segment that reaches above ``recovery_point``, truncates at the first invalid entry and moves later
-    segments aside. Data below ``recovery_point`` or a clean stop's end cannot be lost to a crash: if it is
-    missing, the log starts after it with ``truncate_missing`` and is not opened without.
-
-    Raises:
-        MissingSegments: data is missing, and ``truncate_missing`` is False.
-        OSError: the disk failed.
+    After a clean stop only the directory and the segment list are read. Otherwise each segment reaching above
+    ``recovery_point`` is checked, truncated at the first invalid entry, and later ones are moved aside. If
+    data below ``recovery_point`` or a clean stop's end is missing, which no crash explains, the log starts
+    after it with ``truncate_missing``, else raises `MissingSegments`. Raises `OSError`.
     """
     return _Loading(directory, config, tools, clean, recovery_point).run(truncate_missing=truncate_missing)
 
@@ -313,9 +300,7 @@ class _Loading:
         return rest
 
     def _open(self, segments: list[Segment]) -> tuple[list[Segment], int]:
-        """Check what must be checked. Returns the kept segments and the durable end.
-        Raises `MissingSegments`: durable data cannot be read.
-        """
+        """Check what must be checked; returns the kept segments and the durable end."""
         last, clean = segments[-1], self._clean
         if clean is not None:
             if (last.base_offset, last.size) == (clean.last_base_offset, clean.last_size):
@@ -326,9 +311,7 @@ class _Loading:
         return self._recover(segments, checked_from), checked_from
 
     def _recover(self, segments: list[Segment], checked_from: int) -> list[Segment]:
-        """Check segments that may not be durable. Afterwards they hold only valid entries, except for damage
-        to durable data.
-        """
+        """Check segments that may not be durable; damage to durable data stays in them."""
         kept: list[Segment] = []
         damaged: tuple[str, ...] = ()
         fault: str | None = None

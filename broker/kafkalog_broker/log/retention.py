@@ -17,10 +17,7 @@ _JUST_WRITTEN_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What a policy sees of a segment.
-
-    ``age_timestamp`` in ms: its largest record timestamp, else the file's ``modified_ms``.
-    """
+    """A segment as policies see it. ``age_timestamp``: largest record timestamp, else ``modified_ms``."""
 
     base_offset: int
     size_bytes: int
@@ -91,7 +88,6 @@ def policy_of(config: LogConfig) -> RetentionPolicy:
 
 
 PolicyMaker: TypeAlias = Callable[[LogConfig], RetentionPolicy]
-"""Makes the policy for a topic's properties."""
 
 _ALLOWED = "allowed: module:Class, where Class has a method expired and PYTHONPATH has the module"
 
@@ -103,9 +99,8 @@ class PolicyFailed(KafkaError):
 def policy_named(name: str) -> PolicyMaker:
     """Load a user's policy ``module:Class``, for topics whose ``cleanup.policy`` contains delete.
 
-    The class is called with a topic's `LogConfig` before each check of one of its logs. Whatever it raises,
-    except KeyboardInterrupt, becomes `PolicyFailed`. Raises `InvalidConfig`: it cannot be imported, or is no
-    policy.
+    The class is called with a topic's `LogConfig` before each check of a log. Its exceptions become
+    `PolicyFailed`, except KeyboardInterrupt. Raises `InvalidConfig`: it cannot be imported, or is no policy.
     """
     module, _, cls = name.partition(":")
     if not module or module.startswith(".") or not cls.isidentifier():
@@ -155,9 +150,8 @@ def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now
 def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
-    """Of the first ``count`` segments, to be deleted, those written within the last hour that go only because
-    their records carry old timestamps, which surprises their writers. Empty for a user's policy, which is not
-    asked twice.
+    """Expired segments that were written within the last hour: they go because of old record timestamps,
+    which surprises their writers. Empty for a user's policy, which is not asked twice.
     """
     if not isinstance(policy, Either):
         return []

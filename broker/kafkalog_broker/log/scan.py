@@ -58,8 +58,8 @@ _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found after damage must be this near: a segment's index cannot hold more."""
 
 _LARGEST_AFTER_DAMAGE = 16 << 20
-"""Largest v0 or v1 entry accepted after damage, in bytes: many byte strings look like an entry, and
-checksumming them all would take hours. Kafka's default limit was 1 MB.
+"""Largest v0 or v1 entry accepted after damage: checksumming all that looks like one takes hours. Kafka's
+default limit was 1 MB.
 """
 
 
@@ -117,7 +117,6 @@ class FoundSet(CandidateEntry):
 
 
 FoundEntry = FoundBatch | FoundSet
-"""Entries of 0.8 and later."""
 
 
 def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
@@ -126,8 +125,6 @@ def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterat
 
 
 class _Entries:
-    """*Thread-safe: immutable.* The layout of v0, v1 and v2."""
-
     smallest = MIN_ENTRY_BYTES
     key_bytes = MAGIC_POSITION + 2
 
@@ -172,9 +169,7 @@ class _Entries:
 
 
 def _read_entry(window: Window, position: int) -> EntryHeader:
-    """The v0 or v1 header at ``position``. The magic byte proves little, so key and value must fill the
-    entry.
-    """
+    """The v0 or v1 header at ``position``. Key and value must fill it, as its magic proves little."""
     header = read_entry(window.view(position, MIN_ENTRY_BYTES))
     at = KEY_POSITIONS[header.magic]
     if position + header.size > window.size:
@@ -201,8 +196,8 @@ _MAY_BEGIN_07 = re.compile(
 """A possible length and a magic byte."""
 
 _LARGEST_AFTER_DAMAGE_07 = 16 << 20
-"""Largest entry accepted after damage, in bytes: checksumming everything that looks like a length in a 512
-MiB file would take hours. 0.7 allowed messages of 1 MB.
+"""Largest entry accepted after damage: checksumming all apparent lengths in 512 MiB takes hours. 0.7 allowed
+messages of 1 MB.
 """
 
 
@@ -250,8 +245,6 @@ def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterat
 
 
 class _Entries07:
-    """*Thread-safe: immutable.* The layout of 0.7 entries."""
-
     smallest = SMALLEST_07
     key_bytes = _KEY_BYTES
 

@@ -56,8 +56,7 @@ class Segment:
     """Frames ``[base_offset, next_offset)`` in ``size`` bytes of one file.
 
     *Thread-safe for reading.* Changes need the log's lock. ``size`` is published last, so a reader never sees
-    half an append. ``_load_lock`` guards ``_scheme``, the indexes: loaded or rebuilt on first use, and
-    unloadable once the segment has stopped growing.
+    half an append. ``_load_lock`` guards ``_scheme``, the indexes, loaded or rebuilt on first use.
     """
 
     def __init__(
@@ -124,9 +123,7 @@ class Segment:
         return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
 
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
-        """Write whole batches, numbered from ``next_offset``.
-        Raises `OSError`; the file may then be longer than ``size``: call `cut_back`.
-        """
+        """Write whole batches, numbered from ``next_offset``. After `OSError` call `cut_back`."""
         scheme = self._index()
         position, offset = self.size, self.next_offset
         held = self._acquire()
@@ -159,13 +156,10 @@ class Segment:
             self._pool.release(held)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The part of the file from ``offset``, at most ``max_bytes``, cut as the offset scheme does.
+        """The file from ``offset`` up to ``end_offset``, at most ``max_bytes``, cut by the offset scheme.
 
-        Ends before ``end_offset``. None if the segment has no frame from ``offset`` on (compacted away).
-
-        Raises:
-            CorruptMessage: the file is damaged.
-            OSError: the disk failed; `FileNotFoundError` once the segment is deleted.
+        None if later frames were compacted away. Raises `CorruptMessage`; `OSError`, of it
+        `FileNotFoundError` once the segment is deleted.
         """
         scheme = self._index()
         size = self.size  # read before next_offset, which is published first
@@ -261,9 +255,7 @@ class Segment:
         return timestamp, offset  # the header's time matches none of its records
 
     def newest_record_from(self, start_offset: int) -> tuple[int, int] | None:
-        """As `newest_record`, from ``start_offset`` on; None if no record has a time. Reads every frame
-        header.
-        """
+        """As `newest_record`, from ``start_offset`` on, by all headers; None if no record has a time."""
         newest: tuple[int, int] | None = None
         for frame in self.frames(self._index().start_for_offset(start_offset)):
             above = NO_TIMESTAMP if newest is None else newest[0]
@@ -275,9 +267,7 @@ class Segment:
 
     def check(self, *, durable_offset: int, last: bool) -> Survivors:
         """Check every entry after a crash, rebuild the indexes, and truncate at the first invalid entry.
-
-        Does not truncate below ``durable_offset``: a crash cannot have damaged durable data. Only the
-        ``last`` segment's end offset is unknown.
+        Does not truncate below ``durable_offset``, where damage cannot be the crash's.
         """
         scheme = self._make_scheme()
         held = self._acquire()
@@ -348,9 +338,7 @@ class Segment:
         return gone
 
     def move_aside(self, directory: Path) -> Path:
-        """Move its files into ``directory``, with a suffix if the name is taken. Returns the segment file's
-        new path. Raises `OSError`.
-        """
+        """Move its files into ``directory``, with a suffix if the name is taken; returns the new path."""
         taken = {entry.name for entry in self._tools.files.scan(directory)}
         suffix, number = "", 0
         while self.path.name + suffix in taken:
@@ -365,9 +353,7 @@ class Segment:
         return directory / (self.path.name + suffix)
 
     def detach(self) -> None:
-        """Let readers continue on the current file, since another file is about to take its name. Loads the
-        indexes into memory and keeps them there. Raises as `slice`.
-        """
+        """Keep its file and indexes for readers, before another takes its name. Raises as `slice`."""
         self._kept = _KeptOpen(self._pool, self._acquire())
         self._index()
         self.aborted.rows()
@@ -390,7 +376,6 @@ class Segment:
             self._tools.schemes.add(self, scheme.memory_bytes)
 
     def index_files(self) -> tuple[Path, ...]:
-        """Index files, which can be rebuilt."""
         return self._make_scheme().files()
 
     def forget_files(self) -> None:
@@ -519,10 +504,9 @@ def must_roll(
     now_ms: int,
     begun_ms: int,
 ) -> bool:
-    """Whether ``batches`` go to a new segment because ``active`` is full (file or index) or too old.
+    """Whether ``batches`` need a new segment because ``active`` is full (file or index) or too old.
 
-    Age as in Kafka: from the first record's time to the newest in ``batches``; without timestamps, since
-    ``begun_ms``, the first append. Raises `CorruptMessage`, `OSError`: the segment cannot be read.
+    Age as in Kafka: from the first record's time to the newest in ``batches``, else from ``begun_ms``.
     """
     if not active.size:
         return False

@@ -1,6 +1,6 @@
-"""Stored list of a log's segments, without which a start could not detect a missing one.
+"""Stored list of a log's segments, with which a start can detect a missing one.
 
-``segments.list``, a sealed table (`checkpoint`) in the partition's directory::
+``segments.list``, a sealed table (`write_table`) in the partition's directory::
 
     cleaned <offset>                   below it, gaps between offsets are allowed: cleaned
     start <offset>                     the log starts here, inside its first segment: records were deleted
@@ -8,10 +8,9 @@
     <segment file> <next> <bytes>      a full segment: its end offset and size
     <segment file>                     the active segment, the last row
 
-A log that never had a second segment has no such file. The list is replaced when a segment is started (synced
-by the next flush, so that no append waits) and, durably, before segments are deleted or moved aside. Segments
-above the last row were started while the disk was full, or before a power cut that lost the newer list: they
-follow without gaps.
+Absent until a log's second segment. Replaced when a segment is started (synced by the next flush) and,
+durably, before segments are deleted or moved aside. Segments above the last row, without gaps, were started
+while the disk was full, or before a power cut that lost the newer list.
 """
 
 from __future__ import annotations
@@ -44,9 +43,7 @@ class FullSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """Content of ``segments.list``. ``active``: base offset of the active segment. ``start_offset``:
-    everything below was deleted, after it was durable; 0 if the log starts at a segment's beginning.
-    """
+    """Content of ``segments.list``; ``start_offset`` is 0 unless inside the first segment."""
 
     full: tuple[FullSegment, ...]
     active: int
@@ -92,11 +89,10 @@ class Missing:
 def missing_segments(
     listed: SegmentList, sizes: Mapping[int, int], durable_offset: int, *, names: Mapping[int, str]
 ) -> list[Missing]:
-    """Listed segments that are missing or too short on disk. ``sizes`` and ``names`` are by base offset.
+    """Listed segments that are missing or too short; ``sizes`` and ``names`` are by base offset.
 
-    A shorter full segment counts only if it was durable (below ``durable_offset``), else a crash may have cut
-    it. The active segment must exist if part of it is below ``durable_offset`` or later segments exist, else
-    its name may never have reached the disk.
+    A crash may shorten a full segment above ``durable_offset``. The active segment may be missing if none of
+    it is below ``durable_offset`` and no later one exists: its name may never have reached the disk.
     """
     missing = []
     for segment in listed.full:
@@ -116,9 +112,7 @@ def missing_segments(
 
 
 def unlisted(listed: SegmentList, found: Collection[int]) -> list[int]:
-    """Base offsets that are not this log's: below the active segment and not listed. Higher ones were started
-    after the list was written.
-    """
+    """Base offsets below the active segment that are not listed; higher ones are newer than the list."""
     known = {segment.base_offset for segment in listed.full} | {listed.active}
     return [base_offset for base_offset in found if base_offset < listed.active and base_offset not in known]
 
@@ -158,17 +152,12 @@ def read_segment_list(files: FileSystem, directory: Path) -> SegmentList | None:
 
 
 class ListFile:
-    """A log's segment list and its file.
-
-    *Not thread-safe*: changed under the log's lock, synced under its maintenance lock.
-    """
+    """A log's segment list and its file. *Not thread-safe*: the log's locks guard it."""
 
     def __init__(
         self, directory: Path, files: FileSystem, disk: DataDirectory, listed: SegmentList | None
     ) -> None:
-        """``listed``: the stored list, or None."""
         self.is_due = False
-        """Whether it must be replaced."""
         self._directory = directory
         self._files = files
         self._disk = disk
@@ -181,10 +170,7 @@ class ListFile:
         return self._listed.cleaned_offset if self._listed is not None else 0
 
     def replace_if_due(self, segments: Sequence[Segment], start_offset: int) -> None:
-        """Write the list if a segment was started since. Raises `OSError`.
-
-        A full disk must not stop appends; a start allows for a list older than the newest segments.
-        """
+        """Write the list if a segment was started. A full disk is only logged: appends continue."""
         if self.is_due:
             try:
                 self.replace(segments, start_offset)
@@ -201,10 +187,7 @@ class ListFile:
         retired: tuple[int, ...] = (),
         cleaned_offset: int = 0,
     ) -> None:
-        """Write the list; `sync` makes it durable. Raises `OSError`.
-
-        With a start inside a segment it is synced at once, since a torn list would lose the start.
-        """
+        """Write the list; `sync` makes it durable. A start inside a segment is synced at once."""
         listed = SegmentList.of(
             segments,
             cleaned_offset=max(cleaned_offset, self.cleaned_offset),
@@ -216,10 +199,8 @@ class ListFile:
         self._listed, self._unsynced, self.is_due = listed, not durable, False
 
     def replace_without(self, expired: Sequence[Segment], kept: Sequence[Segment], start_offset: int) -> None:
-        """Write the list before segments are deleted. Raises `OSError`.
-
-        If the disk is too full even for the list, it is removed for now: the deletion frees space. This loses
-        no start offset, since the log then starts at a segment's beginning.
+        """Write the list before segments are deleted. If the disk is too full for it, remove it until they
+        are gone. This loses no start offset: the log then starts with a segment.
         """
         try:
             self.replace(kept, start_offset, retired=tuple(segment.base_offset for segment in expired))

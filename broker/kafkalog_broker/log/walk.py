@@ -1,8 +1,7 @@
 """Walks over a segment's entries: `walk_frames`, `check_segment` after a crash, and `salvage`.
 
-`walk_frames` and `check_segment` stop at damage, since nothing after it may be served. `salvage` continues
-and reports both the entries it recognizes and the damaged ranges; `scan` has an `EntryLayout` for each log
-family.
+The first two stop at damage, since nothing after it may be served. `salvage` continues, and reports entries
+and damaged ranges. `scan` has an `EntryLayout` for each log family.
 """
 
 from __future__ import annotations
@@ -22,12 +21,9 @@ CHUNK_BYTES = 8 << 10
 """One read for a look-up: an index interval (4 KiB) and the header after it."""
 
 SCAN_BYTES = 256 << 10
-"""One read when a whole segment is walked."""
 
 MESSAGES_PER_BYTE = 40
-"""Upper bound of messages per byte of a compressed v0 or v1 set: gzip expands at most 1032 times, and the
-smallest message has 26 bytes.
-"""
+"""Most messages per byte of a compressed v0 or v1 set: gzip expands 1032 times, messages have 26 bytes."""
 
 
 LAST_OFFSET = (1 << 63) - 1
@@ -36,10 +32,8 @@ LAST_OFFSET = (1 << 63) - 1
 def walk_frames(
     file: File, fmt: MessageFormat, start: int, end: int, offset: int, *, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Frame]:
-    """Frames in bytes ``[start, end)`` of the file, read from their headers.
-
-    A frame must begin at ``start``. ``offset`` is its offset where offsets count bytes (0.7); otherwise
-    frames hold their own. `Frame.position` counts from the beginning of the file.
+    """Frames in bytes ``[start, end)`` of the file, by their headers; ``start`` must be a frame's beginning.
+    ``offset`` is its offset, used only for 0.7. `Frame.position` counts from the beginning of the file.
     """
     buf = memoryview(b"")
     origin = position = start  # file position of the buffer; of the next frame
@@ -72,12 +66,9 @@ def in_order(
 ) -> Iterator[Frame]:
     """The same frames, checked to lie in offsets ``[low, high)`` and to follow each other.
 
-    No checksum covers an entry's offset. Unless ``gaps_allowed`` (cleaned logs), each frame begins where the
-    last ended, and with ``exact`` the first one at ``low``; the first offset of a compressed v0 or v1 set is
-    unknown without opening it. A frame with a wrong offset is skipped if its expected offset is below
-    ``wanted``. ``path`` is for error messages.
-
-    Raises `CorruptMessage`: an offset is wrong, or ``frames`` raises it.
+    No checksum covers offsets. Unless ``gaps_allowed`` (cleaned logs) each frame begins where the last ended,
+    with ``exact`` the first one at ``low``; compressed v0 and v1 sets hide their first offset. A wrong offset
+    is skipped if the expected one is below ``wanted``. Raises `CorruptMessage`, naming ``path``.
     """
     follows = exact
     for frame in frames:
@@ -123,7 +114,7 @@ class CandidateEntry(ABC):
     size: int
     """Bytes, including the header."""
     summed_from: int
-    """Position of the first byte that the checksum covers; it extends to the entry's end."""
+    """Position of the first byte covered by the checksum, up to the entry's end."""
     first_offset: int
     """First offset, or the last one if the first is unknown."""
     first_is_known: bool
@@ -132,13 +123,10 @@ class CandidateEntry(ABC):
     next_offset: int
     """Expected offset of the next entry."""
     max_timestamp: int
-    """Milliseconds, -1 if none."""
     record_count: int | None
     """Number of records; None if only decompressing can tell."""
     stored_crc: int
-    """Checksum in the header."""
     crc: int
-    """Checksum of the bytes."""
 
     @property
     def end(self) -> int:
@@ -166,8 +154,6 @@ class Damage:
 
 
 class Scan(Protocol):
-    """Walks a segment that may be damaged."""
-
     def __call__(
         self, file: File, size: int, base_offset: int, /, *, start: int = 0
     ) -> Iterator[CandidateEntry | Damage]:
@@ -210,36 +196,26 @@ class Window:
 
 
 class EntryLayout(Protocol[F]):
-    """How to recognize entries of one kind."""
-
     smallest: int
-    """Size of the smallest entry."""
     key_bytes: int
     """Bytes of an entry that `candidates` needs to see."""
 
     def header_at(self, window: Window, position: int) -> F:
-        """The entry at ``position``, without ``crc``, entirely within the file. Raises `CorruptMessage`:
-        none.
-        """
+        """The complete entry at ``position``, without ``crc``. Raises `CorruptMessage`: none."""
         ...
 
-    def checksum(self, found: F) -> Callable[[memoryview, int], int]:
-        """Its checksum function."""
-        ...
+    def checksum(self, found: F) -> Callable[[memoryview, int], int]: ...
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterable[int]:
-        """Indexes into ``chunk``, which is at file position ``position``, where an entry may begin;
-        ascending.
-        """
+        """Indexes into ``chunk``, at file position ``position``, where an entry may begin; ascending."""
         ...
 
 
 def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterator[F | Damage]:
-    """Entries and damage from ``start`` on, in order and without gaps.
+    """Entries and damage from ``start`` on, in order and without gaps; in bounded memory.
 
-    An entry with a bad checksum still counts if another entry seems to follow it and it does not itself
-    contain the following entries; otherwise its length cannot be trusted. Memory is bounded whatever headers
-    claim.
+    An entry with a bad checksum counts if another seems to follow and it does not contain the following ones;
+    else its length is untrusted.
     """
     position = start
     while position < window.size:
@@ -307,9 +283,8 @@ def _is_sound(window: Window, layout: EntryLayout[F], position: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``. ``fault``: why it ends there,
-    None at the end of the file. ``damaged``: invalid places within it, kept because they were durable before
-    the crash.
+    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``; ``fault``: why it ends there,
+    or None. ``damaged``: invalid places in it that were durable, and are kept.
     """
 
     size: int
@@ -332,12 +307,10 @@ def check_segment(
 ) -> Survivors:
     """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
 
-    An entry is valid if it is complete, its checksum is right, and its offsets follow the previous entry and
-    are below ``end_offset``; with ``gaps_allowed`` (cleaned logs) they need only rise. The check stops at the
-    first invalid entry. Below ``durable_offset``, which a crash cannot have damaged, it continues after the
-    damage at what ``scan`` finds.
-
-    Raises `OSError`: the disk failed to read, which does not count as damage.
+    A valid entry is complete, has a good checksum, and its offsets follow the previous ones (with
+    ``gaps_allowed`` they only rise) and are below ``end_offset``. Stops at the first invalid one; below
+    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds. `OSError` is
+    no damage.
     """
     position, next_offset = 0, base_offset
     damaged: list[str] = []
@@ -421,9 +394,7 @@ def _check_from(
 
 
 def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
-    """Whether a gap before the frame is allowed, or only apparent: a compressed v0 or v1 set states its last
-    offset only, and holds a bounded number of messages.
-    """
+    """Whether a gap is allowed, or only apparent: compressed v0 and v1 sets state their last offset only."""
     if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
         return False
     return gaps_allowed or (not frame.first_is_known and gap < frame.size * MESSAGES_PER_BYTE)

@@ -1,7 +1,7 @@
 """The log cleaner: finds the compacted log most in need, cleans it, and stores its progress.
 
-``cleaner-offset-checkpoint`` in each data directory has Kafka's format: a line ``0``, the number of rows, and
-a row ``topic partition offset`` for each log, clean below that offset.
+``cleaner-offset-checkpoint`` in each data directory, as Kafka's: a line ``0``, the number of rows, and a row
+``topic partition offset`` for each log, clean below that offset.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ class Stopped(Exception):
 
 
 class LogCleaner:
-    """*Thread-safe: `run` by one thread at a time, `stop` by any.* Owns the checkpoint files, and the set of
-    logs it failed to clean, skipped until the next start.
-    """
+    """*Thread-safe: `run` by one thread at a time, `stop` by any.* Skips logs that it failed to clean."""
 
     def __init__(
         self,
@@ -49,9 +47,7 @@ class LogCleaner:
         bytes_per_second: float,
         clean: Clean = clean,
     ) -> None:
-        """``memory_bytes``: limit of the key map. ``bytes_per_second``: limit of reads and writes together.
-        ``clean``: does one cleaning, here or in another process.
-        """
+        """``memory_bytes``: for the key map. ``bytes_per_second``: of reads and writes together."""
         self._logs = logs
         self._clock = clock
         self._files = files
@@ -93,7 +89,6 @@ class LogCleaner:
                 self._uncleanable.add(log)
 
     def _dirtiest(self) -> tuple[Log | None, Dirt]:
-        """The next log to clean, or None."""
         found: Log | None = None
         most = Dirt(0, 0, 0, 0, overdue=False)
         logs = self._logs.logs()
@@ -193,9 +188,7 @@ class LogCleaner:
 
 
 def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, int]:
-    """Checkpoint of a data directory; empty if missing or damaged, so everything is cleaned again. Raises
-    `OSError`.
-    """
+    """Checkpoint of a data directory; empty if missing or damaged. Raises `OSError`."""
     path = directory / CHECKPOINT_NAME
     try:
         text = read_file(files, path).decode()

@@ -23,9 +23,7 @@ _BROKERS = "registry.brokers"
 
 @dataclass(frozen=True, slots=True)
 class RegistryNote:
-    """The cluster's registry in ZooKeeper as last seen: id, a lower bound of its version, and its brokers.
-    Stored in ``meta.properties`` as ``registry.id``, ``.version``, ``.brokers``.
-    """
+    """The cluster's registry as last seen, in ``meta.properties``; ``version`` is a lower bound."""
 
     registry: str
     version: int
@@ -70,8 +68,6 @@ def _meta(directory: DataDirectory) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LeavingPartition:
-    """A partition to set aside, and its log if open."""
-
     directory: DataDirectory
     path: Path
     log: Log | None
@@ -85,9 +81,8 @@ def set_partitions_aside(
     leaving: Iterable[LeavingPartition],
     staying: Collection[int],
 ) -> StoredTopic | None:
-    """Move partitions to ``.aside/<topic id>`` of their data directories, with a copy of the topic's record,
-    and update the record to those ``staying``. Returns it, or None if none stay. Raises `OSError`; call again
-    to continue.
+    """Move partitions and a copy of the topic's record to ``.aside/<topic id>`` of their data directories.
+    Returns the new record for those ``staying``, if any. Raises `OSError`; call again to continue.
     """
     for each in leaving:
         aside = each.directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
@@ -113,7 +108,6 @@ def set_partitions_aside(
 
 
 def _free(path: Path) -> Path:
-    """The path, with a number appended if it is taken."""
     found, number = path, 1
     while found.exists():
         found, number = path.with_name(f"{path.name}~{number}"), number + 1

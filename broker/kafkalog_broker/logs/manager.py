@@ -58,9 +58,8 @@ class DirectoryContents:
 class LogManager:
     """*Thread-safe.* ``_lock`` guards the set of topics while one is changed, published or withdrawn.
 
-    Creating a topic and renaming a deleted one's files may take seconds. Meanwhile its name is in ``_making``
-    or ``_leaving``, the lock is free, and the topic is not visible. Look-ups take no lock: ``_topics`` and
-    ``_logs`` are replaced, never modified.
+    Topics being created or deleted, which may take seconds, are in ``_making`` or ``_leaving``, without the
+    lock and not visible. Look-ups take no lock: ``_topics`` and ``_logs`` are replaced, never modified.
     """
 
     def __init__(
@@ -79,10 +78,9 @@ class LogManager:
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
     ) -> None:
-        """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``retention``
-        makes a topic's policy. ``flushed`` gets the seconds of each flush, ``grown`` the bytes it made
-        readable (0.7). ``truncate_missing``: a log with missing segments starts after them instead of being
-        offline.
+        """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``flushed``
+        gets the seconds of each flush, ``grown`` the bytes it made readable (0.7). ``truncate_missing``: a
+        log with missing segments starts after them instead of being offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
@@ -93,7 +91,6 @@ class LogManager:
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._policy_failure: str | None = None
-        """Last logged failure; used only by `apply_retention`."""
         self._pool = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
         self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
@@ -116,12 +113,10 @@ class LogManager:
         return self._meta
 
     def start(self) -> None:
-        """Lock the directories, complete what a crash interrupted, and open every log.
-
-        A directory whose disk fails is skipped as long as another works.
+        """Lock the directories, complete what a crash interrupted, and open every log; skips failed disks.
 
         Raises:
-            StorageError: a directory is in use by another broker, none works, or a record is unreadable.
+            StorageError: a directory is in use, none works, or a record is unreadable.
             InvalidConfig: the directories belong to another broker or to different clusters.
         """
         with self._lock:
@@ -172,12 +167,7 @@ class LogManager:
         return self._logs
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition.
-
-        Raises:
-            UnknownTopicOrPartition: no such partition.
-            StorageError: its directory is offline, or part of it is missing.
-        """
+        """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: it is offline."""
         log = self._logs.get(partition)
         if log is None and partition.topic in self._topics:
             with self._lock:  # without it, a topic being created or deleted may be in only one table
@@ -211,9 +201,7 @@ class LogManager:
         return found
 
     def files_per_answer(self) -> int:
-        """Files one answer may keep open: half of ``max_open_files``, limited by what other answers leave; at
-        least 1.
-        """
+        """Files that one answer may keep open: at most half of ``max_open_files``, at least 1."""
         most = self._pool.max_open
         return max(1, min(most // 2, most - self._pool.in_use))
 
@@ -230,8 +218,7 @@ class LogManager:
     ) -> None:
         """Create a topic atomically; its ``generation`` never changes. Takes about one step per partition.
 
-        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets
-        of partitions that do not begin at 0. The next start removes an incomplete topic.
+        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets.
 
         Raises:
             TopicAlreadyExists: the name is in use.
@@ -270,11 +257,7 @@ class LogManager:
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """Extend a topic to ``total`` partitions, all or none; ``numbers`` and ``starts`` as in
-        `create_topic`.
-
-        Raises:
-            UnknownTopicOrPartition, InvalidPartitions: no such topic, or it has as many already.
-            StorageError: the disk failed; the topic is unchanged.
+        `create_topic`. Raises `UnknownTopicOrPartition`, `InvalidPartitions`, `StorageError`.
         """
         with self._lock:
             old = self._topic(name)
@@ -303,14 +286,11 @@ class LogManager:
 
     @property
     def defaults(self) -> LogConfig:
-        """Defaults of topic properties."""
         return self._defaults
 
     def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
         """Apply new ``defaults`` to all topics; every directory stores the ``settings`` they come from.
-
-        Raises `StorageError`: a disk failed; the defaults stay, but the next start may read the new ones from
-        another.
+        After `StorageError` the old ones apply until the next start.
         """
         with self._lock:
             change = self._settings_change + 1
@@ -340,10 +320,7 @@ class LogManager:
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own properties.
-
-        Raises:
-            UnknownTopicOrPartition, InvalidConfig: no such topic, or an invalid property.
-            StorageError: the disk failed; the properties are unchanged.
+        Raises `UnknownTopicOrPartition`; `InvalidConfig`; `StorageError`: nothing changed.
         """
         with self._lock:
             old = self._topic(name)
@@ -362,13 +339,9 @@ class LogManager:
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """Delete a topic. ``goes_too`` is called once it is no longer visible; the files are removed
-        ``file.delete.delay.ms`` later. The name is not available until this returns.
-
-        Raises:
-            UnknownTopicOrPartition: no such topic.
-            StorageError: the disk failed. If the topic is gone already, the next start completes the
-            deletion.
+        """Delete a topic; ``goes_too`` is called once it is no longer visible. Files go
+        ``file.delete.delay.ms`` later. Raises `UnknownTopicOrPartition`; `StorageError`: if the topic is
+        gone, the next start completes the deletion.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -404,11 +377,8 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Take these partitions out of service but keep their data: `set_partitions_aside`.
-
-        Raises:
-            UnknownTopicOrPartition: no topic with this name and id.
-            StorageError: the disk failed; call again to continue.
+        """Take partitions out of service but keep their data: `set_partitions_aside`. Raises
+        `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to continue.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -458,7 +428,6 @@ class LogManager:
             self._note_recovery_points(directory)
 
     def remove_deleted(self) -> None:
-        """Remove files deleted ``file.delete.delay.ms`` ago."""
         self._doomed.purge()
 
     def apply_retention(self) -> None:
@@ -492,9 +461,7 @@ class LogManager:
         self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Durably delete records below ``offset``; returns the log's new start. Raises as `log`,
-        `Log.delete_before`.
-        """
+        """Durably delete records below ``offset``; returns the new start. Raises as `Log.delete_before`."""
         log = self.log(partition)
         self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
         return log.start_offset
@@ -506,7 +473,6 @@ class LogManager:
             log.expire_producers(now_ms)
 
     def close(self) -> None:
-        """Flush and close everything. May be repeated."""
         with self._lock:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}

@@ -25,7 +25,6 @@ class NewPartitions:
     """*Thread-safe: stateless.* Creates a topic's partitions; the caller has reserved its name."""
 
     def __init__(self, files: FileSystem, tools: Mapping[str, LogTools]) -> None:
-        """``tools`` by generation."""
         self._files = files
         self._tools = tools
 
@@ -39,8 +38,7 @@ class NewPartitions:
         load: dict[DataDirectory, int],
     ) -> dict[TopicPartition, Log]:
         """Create directories and logs, each in the data directory with the least ``load``; all or none.
-        A log begins at its offset in ``starts``, or 0. Raises `StorageError`: a disk failed, or a path is
-        taken.
+        A log begins at its offset in ``starts``, or 0. Raises `StorageError`.
         """
         made: dict[TopicPartition, Log] = {}
         for number in numbers:

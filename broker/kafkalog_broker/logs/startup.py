@@ -52,8 +52,6 @@ class StoredLogs:
 
 @dataclass(slots=True)
 class _Contents:
-    """Content of one data directory."""
-
     clean: dict[str, tuple[int, ...]] | None
     points: dict[str, tuple[int, ...]]
     partitions: set[TopicPartition]
@@ -162,9 +160,7 @@ class Startup:
         all_online: bool,
         offline: dict[TopicPartition, OfflineLog],
     ) -> Log | None:
-        """The partition's log, recreated if its directory was never durable; None if offline (with missing
-        data, also added to ``offline``).
-        """
+        """The partition's log, recreated if its directory was never durable; None if offline."""
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
             raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")

@@ -51,10 +51,8 @@ class Placement(Protocol):
         """Number of partitions: 0 if the cluster has no such topic, None if not known yet."""
 
     def refusal(self, number: int) -> KafkaError | None:
-        """Why this broker does not keep a partition's state now; None if it does.
-
-        Codes: NOT_COORDINATOR, another broker keeps it; COORDINATOR_NOT_AVAILABLE, this one did and lost its
-        data; COORDINATOR_LOAD_IN_PROGRESS, it is about to.
+        """Why this broker does not keep a partition's state now, or None: NOT_COORDINATOR, another broker
+        keeps it; COORDINATOR_NOT_AVAILABLE, its data was lost; COORDINATOR_LOAD_IN_PROGRESS, it is about to.
         """
 
 
@@ -69,17 +67,14 @@ S = TypeVar("S")
 
 @dataclass(slots=True)
 class Stored:
-    """Content of one partition. Values in open transactions are in ``open`` by producer id, not in ``last``.
-
-    A later commit marker applies those whose offset is above the key's in ``last`` (`settle`); an abort
-    marker drops them.
+    """Content of one partition. Values of open transactions are in ``open`` by producer id, not in ``last``;
+    a later commit marker applies those that are newer than ``last`` (`settle`), an abort marker drops them.
     """
 
     last: LastValues = field(default_factory=dict)
     open: dict[int, LastValues] = field(default_factory=dict)
 
     def values(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Offset, key and value of the existing keys."""
         for key, (offset, value) in self.last.items():
             if value is not None:
                 yield offset, key, value
@@ -92,10 +87,8 @@ class Stored:
 
 
 class Shard(Generic[S]):
-    """*Thread-safe: ``lock`` guards all.* One partition of the topic and its ``state``.
-
-    The lock is held over append and state change, so that the state follows log order. A shard that was
-    ``given_up`` is replaced in the topic and not used again.
+    """*Thread-safe: ``lock`` guards all.* One partition of the topic and its ``state``; the lock is held over
+    append and state change, to keep log order. A shard that was ``given_up`` is replaced, not used again.
     """
 
     def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
@@ -105,7 +98,6 @@ class Shard(Generic[S]):
         self.given_up = False
         self.state = state
         self.begun = False
-        """Whether loading has started."""
         self._placement = placement
 
     def refusal(self) -> KafkaError | None:
@@ -116,7 +108,6 @@ class Shard(Generic[S]):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another broker keeps the state."""
         refusal = self.refusal()
         return refusal is not None and refusal.code is ErrorCode.NOT_COORDINATOR
 
@@ -131,9 +122,7 @@ class Shard(Generic[S]):
 
 class StateTopic(Generic[S]):
     """*Thread-safe.* An internal topic's partitions, each with its share of a coordinator's state.
-
-    ``_shards`` is replaced under ``_opening`` when the topic is created, found, or partly given up.
-    ``_reading`` lets one thread load shards at a time.
+    ``_shards`` is replaced under ``_opening``. ``_reading`` lets one thread load shards at a time.
     """
 
     def __init__(
@@ -147,9 +136,8 @@ class StateTopic(Generic[S]):
         appended: Appended,
         placement: Placement | None = None,
     ) -> None:
-        """``new`` creates a partition's empty state; ``build`` fills it from storage without the lock, since
-        nobody uses a shard before it is loaded. ``create`` creates the topic on first use. ``placement``: if
-        brokers share the topic; call `look`, then `load` when it changes.
+        """``new`` creates a partition's empty state, ``build`` fills it from storage, without the lock.
+        ``create`` creates the topic on first use. Call `look`, then `load` when ``placement`` changes.
         """
         self._logs = logs
         self._name = name
@@ -168,9 +156,7 @@ class StateTopic(Generic[S]):
         return self._shards
 
     def look(self) -> list[Shard[S]]:
-        """Check whether the topic exists and which partitions are still ours.
-        Returns the given-up shards, whose state the caller must drop.
-        """
+        """Check whether the topic exists; returns the shards that are no longer ours, to be dropped."""
         self._find()
         with self._opening:
             given_up = [shard for shard in self._shards if shard.begun and shard.refusal() is not None]
@@ -221,11 +207,8 @@ class StateTopic(Generic[S]):
 
     def shard_of(self, key: str) -> Shard[S]:
         """The shard of a group or transactional id. A single broker creates the topic if missing; in a
-        cluster only `open` does, as request threads must not wait for ZooKeeper.
-
-        Raises:
-            ServerError: NOT_COORDINATOR: the cluster has no such topic yet, so nobody coordinates the key.
-            KafkaError: the topic cannot be created, or its placement is unknown.
+        cluster only `open` does, as request threads must not wait for ZooKeeper. Raises `ServerError`
+        NOT_COORDINATOR: the topic does not exist; `KafkaError`: it cannot be created or located.
         """
         if not self._shards:
             if self._placement is None:
@@ -238,9 +221,8 @@ class StateTopic(Generic[S]):
     def append(
         self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
     ) -> int:
-        """Append all ``records``, or none; returns the first offset. They survive the process once this
-        returns. With a ``producer`` (id, epoch) they are part of its transaction. Caller holds the shard's
-        lock. Raises `KafkaError`: the append failed, or the shard is not ours.
+        """Append all ``records``, or none, in the transaction of ``producer`` (id, epoch) if given; returns
+        the first offset. Caller holds the lock. Raises `KafkaError`: it failed, or the shard is not ours.
         """
         return self.append_encoded(shard, encode_records(records, producer))
 
@@ -299,7 +281,6 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> bytearray:
-    """The batches that `StateTopic.append` writes."""
     data = bytearray()
     for batch in _batches(records):
         if producer is None:

@@ -1,9 +1,8 @@
 """Topic records, one file each: ``.topics/<name>.topic``.
 
-A topic exists from when its record is durable until the record says ``deleting``; partition directories are
-created before and removed after. So a start can tell what a crash left of a creation or deletion. Properties:
-``topic.id``, ``partitions`` (over all brokers), ``partitions.here`` if others have some, ``generation``,
-``deleting``, and the topic's own as ``config.<name>``.
+A topic exists from when its record is durable until that says ``deleting``; directories are created before
+and removed after, so a start can complete or undo them. Properties: ``topic.id``, ``partitions`` (over all
+brokers), ``partitions.here`` if others have some, ``generation``, ``deleting``, ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ _CONFIG = "config."
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A stored topic: its partitions here, ascending; its own properties ``overrides``; its ``total`` of
-    partitions over all brokers.
-    """
+    """A stored topic: ``partitions`` here, ascending; ``total`` over all brokers; its own ``overrides``."""
 
     topic_id: UUID
     partitions: tuple[int, ...]
@@ -70,9 +67,7 @@ class TopicStore:
         self._files.sync_directory(self.path.parent)
 
     def load(self) -> tuple[dict[str, StoredTopic], list[str]]:
-        """All topics by name, and the names being deleted.
-        Raises `StorageError`: a record is unreadable, so its topic's logs must not be touched; `OSError`.
-        """
+        """All topics by name, and the names being deleted. Raises `StorageError`: unreadable; `OSError`."""
         topics: dict[str, StoredTopic] = {}
         deleting = []
         for entry in self._files.scan(self.path):
@@ -118,7 +113,6 @@ class TopicStore:
 
 
 def topic_record(data_directory: Path, name: str) -> Path:
-    """Path of a topic's record."""
     return data_directory / TOPICS_DIRECTORY / (file_name(name) + TOPIC_SUFFIX)
 
 
@@ -139,9 +133,7 @@ def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTo
 
 
 def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:
-    """Whether the file is exactly what `write_partition_metadata` writes, which saves parsing it.
-    Raises `OSError`; `NotADirectoryError`: the directory is a file.
-    """
+    """Whether the file is as written, which saves parsing it. Raises `OSError`, `NotADirectoryError`."""
     try:
         data = read_file(files, directory / PARTITION_METADATA)
         return data == _partition_metadata(topic.topic_id, topic.generation)
@@ -169,9 +161,7 @@ def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, s
 
 
 def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
-    """Parse a topic's record; also returns whether it is being deleted. ``path`` is for errors.
-    Raises `StorageError`.
-    """
+    """A topic's record, and whether it is being deleted. Raises `StorageError`, naming ``path``."""
     try:
         fields = parse_properties(data.decode("utf-8"))
         here, total = fields.get("partitions.here"), int(fields["partitions"])

@@ -1,6 +1,4 @@
-"""Received, current and unsent data of one connection, without I/O; and the memory limit of all requests,
-each reserved before its body is read.
-"""
+"""State of one connection, without I/O; and the memory of all requests, reserved before they are read."""
 
 from __future__ import annotations
 
@@ -51,10 +49,9 @@ class _Lane:
 class RequestMemory:
     """*Thread-safe: ``_lock`` guards lanes and queues; callbacks run without it.*
 
-    A quarter of the memory is for requests up to `SMALL_BYTES`, the rest for all. Requests that do not fit
-    wait in order, small ones in their own queue, so neither kind blocks the other. A request with a
-    reservation needs nothing else, so none waits forever. The common part has room for ``largest_bytes`` even
-    if the limit is then exceeded.
+    A quarter of the memory is for requests up to `SMALL_BYTES`, the rest for all. Others wait in order, small
+    ones in their own queue, so neither kind blocks the other. A reserved request needs nothing else, so none
+    waits forever. The common part has room for ``largest_bytes`` even above the limit.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, largest_bytes: int = 0) -> None:
@@ -64,7 +61,6 @@ class RequestMemory:
         self._large: deque[Reservation] = deque()
         self._small: deque[Reservation] = deque()
         self.waiting_count = 0
-        """Number of waiting requests."""
         self._lock = threading.Lock()
 
     @property
@@ -140,8 +136,7 @@ def _first(queue: deque[Reservation]) -> Reservation | None:
 
 
 READ_AHEAD_BYTES = 65536
-"""Read-ahead limit while a request is in hand. Reading on detects a closed connection during a parked fetch.
-"""
+"""Read-ahead limit during a request; reading on detects that a parked fetch's client is gone."""
 
 HELD_BYTES = 16384
 """Small answers are collected up to this size."""
@@ -151,17 +146,17 @@ class Channel:
     """The state of a connection between system calls; handles one request at a time, in order.
 
     *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the request is
-    answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` the
-    channel stops reading, so a client that does not read its answers is stopped by its own socket.
+    answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` it stops
+    reading, which stops clients that do not read their answers.
 
-    Small answers are **held**, so that one call sends those to several pipelined requests; the owner calls
-    `send_to` before it turns to another connection. A call that wakes the client costs 8-15 us, as much as
-    all other network work on a request (benchmarks/broker.py).
+    Small answers are **held** to be sent in one call; the owner calls `send_to` before it turns to another
+    connection. A call that wakes the client costs 8-15 us, as much as all other network work on a request
+    (benchmarks/broker.py).
 
-    Memory: the frame reader's buffer (4 KiB while idle), one request of up to ``max_request_bytes``, and the
+    Memory: the reader's buffer (4 KiB while idle), one request of up to ``max_request_bytes``, and the
     read-ahead. Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the
-    grant, when any thread calls ``admitted``. While a request is in hand nothing above the read-ahead is
-    reserved: a client that does not read its answers holds no memory.
+    grant, when any thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is
+    reserved.
     """
 
     __slots__ = (
@@ -203,7 +198,6 @@ class Channel:
         self._held: list[Part] = []  # unsent small answers; bytes only
         self._outgoing: Transmission | None = None  # being sent; nothing is held then
         self.unsent_bytes = 0
-        """Size of answers not completely sent."""
         self.paused = False
         """Whether other channels go first: read ahead as if muted."""
 
@@ -253,9 +247,7 @@ class Channel:
         self._reader.rest()
 
     def received(self, count: int) -> None:
-        """Process ``count`` bytes put into `buffer`.
-        Raises `FrameTooLarge`: invalid size; after complete requests before it, `take` raises it instead.
-        """
+        """Process ``count`` bytes put into `buffer`. Raises `FrameTooLarge`, or `take` does later."""
         self._ahead_bytes += count
         frames = self._reader.received(count)
         if frames:
@@ -280,9 +272,7 @@ class Channel:
                 self._reserved.append(claim if claim is not None else self._memory.take(len(frame)))
 
     def take(self) -> bytearray | None:
-        """The next request, which mutes the channel; None if muted or none waits.
-        Raises `FrameTooLarge` after the last request before an invalid size.
-        """
+        """The next request, which mutes the channel; None if muted or none waits. Raises `FrameTooLarge`."""
         if self.in_hand or self._outgoing is not None:
             return None
         if not self._waiting:

@@ -25,10 +25,8 @@ class Guarded(Protocol):
 
 @dataclass(frozen=True)
 class Entrance:
-    """*Thread-safe.* TLS, login or both, and the limits until a client is admitted.
-
-    ``context`` is called for each connection, so that certificates can be replaced; None without TLS.
-    ``memory`` is for requests of clients not yet admitted.
+    """*Thread-safe.* TLS, login or both, and the limits until a client is admitted. ``context`` is called for
+    each connection, so that certificates can be replaced; None without TLS. ``memory``: until admitted.
     """
 
     context: Callable[[], ssl.SSLContext] | None
@@ -61,5 +59,4 @@ class Connection:
 
     @property
     def is_served(self) -> bool:
-        """Whether it waits for its turn or a worker."""
         return self.queued or (self.reply is not None and self.reply.work is not None)

@@ -27,9 +27,7 @@ _T = TypeVar("_T")
 
 RequestHandler = Callable[[bytearray, Reply], "Sequence[Part] | None"]
 """Gets a request without its size prefix, which it may keep and modify, and its reply.
-
-A non-None result is the answer, and the reply must not be used then; this is cheaper than `Reply.send`, which
-any thread may call later. Work of more than a few ms goes to `Reply.work_on`.
+A non-None result is the answer, which is cheaper than `Reply.send`. Slow work goes to `Reply.work_on`.
 """
 
 _READS_PER_TURN = 8
@@ -54,23 +52,18 @@ class Processor:
     """Runs one selector loop over its connections and calls the handler in the same thread.
 
     *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* Everything
-    else, including connections and channels, belongs to the thread. ``reply_lock`` guards only the state of
-    replies; no call is made while it is held.
+    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it.
 
-    An answer returned by the handler is sent in the same turn, without another selector round; answers to
-    requests that came together go out together. Other answers go through a queue.
+    Answers returned by the handler are sent in the same turn, those to requests that came together in one
+    call. Others go through a queue. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their
+    connection waits. Connections with many requests take turns of `SLICE_SECONDS`.
 
-    Slow requests run in the ``workers`` shared by all processors (`Reply.work_on`); only their connection
-    waits. Connections with many requests take turns of `SLICE_SECONDS`: one with more waiting goes to the end
-    of ``_turns``, and the selector is polled.
-
-    If a client closes, its sent requests are still handled, since producers without acknowledgements send and
-    leave, unless an answer cannot be sent. Requests that wait for something else, or for a worker, are
-    dropped.
+    What a client sent before it closed is still handled, as producers without acknowledgements send and
+    leave, unless an answer cannot be sent. A request that waits for something else is then dropped, and so is
+    one whose connection closes before a worker starts it.
 
     A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
-    processors; None for no limit. With an ``entrance`` sessions are `Guarded`, and its limits hold until they
-    are admitted.
+    processors. With an ``entrance`` sessions are `Guarded`, and its limits hold until they are admitted.
     """
 
     def __init__(
@@ -171,14 +164,13 @@ class Processor:
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
-        """Start no more requests, allow those in hand until ``deadline`` (monotonic), then close everything.
+        """Start no more requests, finish those in hand until ``deadline`` (monotonic), then close everything.
         The acceptor must be stopped before.
         """
         self._deadline = deadline
         self._wakeup.wake()
 
     def join(self) -> None:
-        """Wait until everything is closed and the thread has ended."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -368,7 +360,6 @@ class Processor:
             raise _CloseRequested
 
     def _send(self, connection: Connection) -> bool:
-        """Send what the socket takes now; True once all is sent."""
         channel = connection.channel
         size = channel.unsent_bytes
         if not channel.send_to(connection.sock, connection.tls):
@@ -434,9 +425,7 @@ class Processor:
         self._settle(connection)
 
     def _close(self, connection: Connection, *, last_words: bool = False) -> None:
-        """Close the socket, drop unsent data, end the request in hand.
-        ``last_words``: first send held answers, if the socket takes them.
-        """
+        """Close a connection and its request in hand; ``last_words``: first send held answers if possible."""
         if not connection.open:
             return
         if last_words:
@@ -481,10 +470,8 @@ class Processor:
                 self._close(connection)
 
     def _overdue(self, connection: Connection) -> str | None:
-        """Why the connection must be closed, or None.
-
-        A request in hand or waiting for memory may take its time. A client that stops reading its answer
-        (which keeps a file open) or stops sending a request (which keeps memory) may not.
+        """Why the connection must be closed, or None. Requests in hand may take their time; a client that
+        stops reading or sending may not.
         """
         channel = connection.channel
         entrance = self._entrance if connection.entering else None
@@ -507,7 +494,6 @@ class Processor:
         self._bytes_in = self._bytes_out = 0
 
     def _drained(self) -> bool:
-        """While stopping, close connections with nothing in hand; True once the thread may end."""
         if self._deadline is None:
             return False
         for connection in [c for c in self._connections if not c.channel.muted]:

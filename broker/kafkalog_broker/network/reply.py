@@ -13,15 +13,12 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """The handler's decision."""
-
     PENDING = 0
     ANSWER = 1
     """Send the parts."""
     NO_ANSWER = 2
     """No answer (produce with acks 0); continue with the next request."""
     CLOSE = 3
-    """Close the connection."""
     LAST_ANSWER = 4
     """Send what the socket takes of the parts at once, then close."""
 
@@ -30,7 +27,6 @@ class ReplyOwner(Protocol):
     """What a reply needs of the processor, which imports this module."""
 
     reply_lock: Lock
-    """Guards the state of all its replies."""
 
     def work_on(self, reply: Reply) -> None:
         """Run ``reply.work`` in a worker."""
@@ -42,9 +38,8 @@ class ReplyOwner(Protocol):
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
-    *Thread-safe: guarded by the owning processor's ``reply_lock``.* Call exactly one of `send`, `send_last`,
-    `no_answer` and `close`, once; a second call raises RuntimeError. If the client is gone, the answer is
-    dropped and its regions are closed.
+    *Thread-safe: guarded by the owning processor's ``reply_lock``.* Call one of `send`, `send_last`,
+    `no_answer` and `close`, once; a second call raises RuntimeError. A gone client's answer is closed.
     """
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
@@ -57,9 +52,7 @@ class Reply:
         self.token = token
         """The owner's reference to the connection."""
         self.peer = peer
-        """Client as ``host:port``."""
         self.session = session
-        """The connection's session, from the server's ``sessions``."""
         self.outcome = Outcome.PENDING
         self.parts: Sequence[Part] | None = None
         """The answer; owns its regions until the channel takes over."""
@@ -75,9 +68,7 @@ class Reply:
             raise
 
     def returned(self, parts: Sequence[Part]) -> None:
-        """Set the handler's returned answer; called by the owner, in its thread.
-        Needs no lock: no other thread uses a reply whose handler returned an answer.
-        """
+        """Set the handler's returned answer. No lock: no other thread uses the reply then."""
         if self.outcome is not Outcome.PENDING:
             close_regions(parts)
             raise RuntimeError(f"the request from {self.peer} is answered already")
@@ -85,11 +76,8 @@ class Reply:
         self.parts = parts
 
     def work_on(self, work: Callable[[], object]) -> None:
-        """Run ``work`` in a worker thread, where it may take long.
-
-        Called by the handler, or later by any thread instead of settling the reply. ``work`` settles the
-        reply last, or leaves that to another thread; an exception closes the connection. It is not started
-        once the connection is closed.
+        """Run ``work`` in a worker thread, where it may take long, unless the connection closes before.
+        ``work`` settles the reply last, or leaves that to another thread; an exception closes the connection.
         """
         with self._owner.reply_lock:
             if self.closed:
@@ -110,10 +98,8 @@ class Reply:
         self._settle(Outcome.CLOSE, None)
 
     def on_close(self, fn: Callable[[], None]) -> None:
-        """Call ``fn`` if the connection ends before the answer.
-
-        Called once, in the processor's thread, or immediately if the connection is already closed. It must
-        not block. Replaces an earlier ``fn``.
+        """Call ``fn`` once, without blocking, if the connection ends before the answer; replaces an earlier
+        one. Called in the processor's thread, or immediately if the connection is already closed.
         """
         with self._owner.reply_lock:
             if not self.closed:
@@ -177,9 +163,7 @@ class Region(Protocol):
         """Size in bytes when created."""
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once all is sent.
-        Raises `OSError`: the client is gone or the file unreadable; `EOFError`: the file became too short.
-        """
+        """Send what the socket takes now; True once done. Raises `EOFError`: file too short; `OSError`."""
 
     def read(self) -> bytes:
         """All bytes of a small, unsent region. Raises as `send_to`."""
@@ -200,10 +184,8 @@ BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Transmission:
-    """The parts of a response and how far they are sent.
-
-    *Not thread-safe: owned by its connection's processor thread.* Closes each region once it is sent, the
-    rest in `close`.
+    """The parts of a response and how far they are sent. Closes each region once it is sent.
+    *Not thread-safe: owned by its connection's processor thread.*
     """
 
     __slots__ = ("_next", "_parts")
@@ -213,9 +195,7 @@ class Transmission:
         self._next = 0
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what ``sock`` takes now; True once everything is sent.
-        After an error, as of `Region.send_to`, the response is incomplete and the connection unusable.
-        """
+        """Send what ``sock`` takes now; True once all is sent. After an error the connection is unusable."""
         parts = self._parts
         while self._next < len(parts):
             part = parts[self._next]

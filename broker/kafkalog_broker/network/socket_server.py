@@ -48,7 +48,6 @@ class AddressLimits:
         self._limit = limit
         self._overrides = dict(overrides or {})
         self.limited = limit is not None or bool(overrides)
-        """Whether anything is counted."""
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -65,7 +64,6 @@ class AddressLimits:
             return True
 
     def release(self, host: str) -> None:
-        """Uncount an ended connection."""
         if not self.limited:
             return
         host = _plain(host)
@@ -81,10 +79,8 @@ def _plain(host: str) -> str:
 
 
 class Acceptor:
-    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.*
-
-    Accepts connections and distributes them round-robin. Owns the listening socket and the count of accepted
-    connections; processors own connections from `Processor.adopt` on.
+    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.* Accepts
+    connections and distributes them round-robin to processors, which then own them.
     """
 
     def __init__(
@@ -199,9 +195,7 @@ class Acceptor:
 
 def listen(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
     """A non-blocking listening socket on ``host`` (empty: all interfaces) and ``port`` (0: any free one).
-
-    ``receive_buffer_bytes`` above 0 is set here, as accepted sockets must inherit it before they announce a
-    window. Raises `InvalidConfig`: the address cannot be used.
+    ``receive_buffer_bytes`` is set before accepting, as sockets inherit it. Raises `InvalidConfig`.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -243,10 +237,7 @@ def _reason(error: OSError) -> str:
 
 
 def share_the_interpreter() -> None:
-    """Set the process's thread switch interval to 0.5 ms; to be called by the owner of the process.
-
-    So a short request does not wait long for a busy worker, nor one listener for another.
-    """
+    """Set the thread switch interval to 0.5 ms, so that short requests do not wait for busy threads."""
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
@@ -263,9 +254,7 @@ class NetworkConfig:
     max_request_bytes: int = 104_857_600
     """A larger request closes its connection before memory is taken for it."""
     send_buffer_bytes: int = -1
-    """``SO_SNDBUF``; -1 for the kernel's default."""
     receive_buffer_bytes: int = -1
-    """``SO_RCVBUF``; -1 for the kernel's default."""
     max_connections: int = 2**31 - 1
     """Further connections are accepted and closed at once, so that clients see why."""
     max_idle_ms: int = 600_000
@@ -277,16 +266,13 @@ class NetworkConfig:
 
 
 class SocketServer:
-    """Accepts connections, splits their bytes into requests, and sends the handler's answers.
+    """Accepts connections, splits their bytes into requests, and sends the handler's answers. Knows no Kafka.
 
-    Knows sizes and bytes, not Kafka. Handles one request of a connection at a time, in order; connections
-    wait for each other only while a handler computes.
-
-    *Thread-safe: the owner calls `start` and `stop` once, in this order.* The acceptor thread owns the
-    listening socket, each processor thread its connections; they share only queues with a wake-up pipe, and
-    the ``memory``, possibly with other servers. The handler runs in a processor thread and must not block:
-    slow work goes to a worker (`Reply.work_on`), waiting requests keep their `Reply` and answer later from
-    another thread.
+    Handles one request of a connection at a time, in order. *Thread-safe: the owner calls `start` and `stop`
+    once, in this order.* The acceptor thread owns the listening socket, each processor thread its
+    connections; they share only queues with a wake-up pipe, and the ``memory``, possibly with other servers.
+    The handler runs in a processor thread and must not block: slow work goes to a worker (`Reply.work_on`),
+    waiting requests keep their `Reply`.
     """
 
     def __init__(
@@ -315,7 +301,6 @@ class SocketServer:
         self._processors: list[Processor] = []
         self._acceptor: Acceptor | None = None
         self.host, self.port = config.host, config.port
-        """Listening address; the port is not 0 after `start`."""
 
     @property
     def connection_count(self) -> int:
@@ -356,9 +341,7 @@ class SocketServer:
         _log.info("listening on %s", peer_name((self.host, self.port)))
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """Stop accepting, wait up to ``grace_seconds`` for requests in hand, close everything.
-        Waiting requests are not started.
-        """
+        """Stop accepting, wait up to ``grace_seconds`` for requests in hand, close everything."""
         if self._acceptor is None:
             return
         self._acceptor.stop()

@@ -20,9 +20,7 @@ _READ_BYTES = 262_144
 """Decrypted per call, about 0.3 ms."""
 
 _SENT_BYTES = 1 << 20
-"""Encrypted per turn, about 1 ms: usual answers go out in one turn, without the selector. With a quarter of
-this, 1 MiB fetches took 5% longer.
-"""
+"""Encrypted per turn, about 1 ms. With a quarter of this, 1 MiB fetches took 5% longer."""
 
 _HANDSHAKE_RECORD = 0x16
 
@@ -36,7 +34,6 @@ _ADVICE = {
     "UNSUPPORTED_PROTOCOL": "it speaks none of ssl.enabled.protocols",
     "VERSION_TOO_LOW": "it speaks none of ssl.enabled.protocols",
 }
-"""Explanations of OpenSSL's reasons for the operator."""
 
 
 class HandshakeFailed(KafkaError):
@@ -46,10 +43,7 @@ class HandshakeFailed(KafkaError):
 
 
 class ServerTls(TlsStream):
-    """*Not thread-safe: owned by its connection's processor thread.*
-
-    Memory: up to ``STAGE_BYTES`` of ciphertext in each direction, besides OpenSSL's.
-    """
+    """*Not thread-safe: owned by its connection's processor thread.* Buffers ``STAGE_BYTES`` each way."""
 
     __slots__ = ("_handshake_bytes", "established")
 
@@ -58,7 +52,6 @@ class ServerTls(TlsStream):
         super().__init__(context, stage, server_side=True)
         self._handshake_bytes = 0
         self.established = False
-        """Whether the handshake is done."""
 
     @property
     def readable(self) -> bool:
@@ -66,12 +59,7 @@ class ServerTls(TlsStream):
         return self.established and not self.dry
 
     def handshake(self, sock: socket.socket) -> bool:
-        """Continue the handshake with what the client has sent; True once done.
-
-        Raises:
-            HandshakeFailed: it cannot succeed; an alert was sent if possible.
-            OSError: the connection broke.
-        """
+        """Continue the handshake; True once done. Raises `HandshakeFailed` (alert sent); `OSError`."""
         while not self.established:
             if not self._receive_handshake(sock):
                 break
@@ -99,9 +87,7 @@ class ServerTls(TlsStream):
         return True
 
     def recv_into(self, sock: socket.socket, buffer: memoryview) -> int:
-        """As a non-blocking socket's: bytes put into ``buffer``, 0 at end of stream; may read several
-        records. Raises `BlockingIOError`: no data; `OSError` (`ssl.SSLError`): the connection is broken.
-        """
+        """As a non-blocking socket's ``recv_into``, but reads several records if there are more."""
         filled, room, empty = 0, min(len(buffer), _READ_BYTES), False
         while filled < room and not self.ended:
             if self.dry:
@@ -124,11 +110,7 @@ class ServerTls(TlsStream):
         return count < len(self.stage)
 
     def send(self, sock: socket.socket, transmission: Transmission) -> bool:
-        """Encrypt and send what ``sock`` takes now; True once everything is sent. Raises as `Transmission`.
-
-        Encrypts nothing while ciphertext is unsent, and limits each call so that other connections get their
-        turn.
-        """
+        """Encrypt and send what ``sock`` takes now; True once all is sent. Does a limited amount per turn."""
         stage = self.stage
         for _ in range(_SENT_BYTES // STAGE_BYTES + 1):
             if not self.flush(sock):

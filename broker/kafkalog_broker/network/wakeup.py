@@ -12,9 +12,9 @@ class Wakeup:
     *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps a
     late `wake` from writing to a file that reused the descriptor after `close`.
 
-    To lose no wake-up, a waker queues its work before `wake`; the waiting thread calls `clear` before it
-    looks at the queue. `clear` drains the pipe before it resets the flag: otherwise a byte written in between
-    would be drained with the flag set, and no later wake would write.
+    To lose no wake-up, queue work before `wake`, and call `clear` before looking at the queue. `clear` drains
+    the pipe before it resets the flag, else it could drain a new byte with the flag set, and no later wake
+    would write.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
@@ -28,7 +28,6 @@ class Wakeup:
         self._closed = False
 
     def fileno(self) -> int:
-        """The reading end."""
         return self._read_fd
 
     def wake(self) -> None:

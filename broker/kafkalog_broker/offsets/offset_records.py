@@ -35,10 +35,7 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's stored offset for one partition: the next one to read.
-
-    Times are in ms since the epoch; `NO_EXPIRY`: the broker's ``offsets.retention.minutes`` applies.
-    """
+    """A group's next offset to read in a partition. Times are in ms; `NO_EXPIRY`: the broker's setting."""
 
     offset: int
     leader_epoch: int = -1
@@ -47,9 +44,7 @@ class CommittedOffset:
     expire_timestamp_ms: int = NO_EXPIRY
 
     def is_expired(self, now_ms: int, retention_ms: int, since_ms: int) -> bool:
-        """Whether its own expiry has passed; without one, ``retention_ms`` after the commit or ``since_ms``,
-        if later.
-        """
+        """Whether its own expiry, or ``retention_ms`` since the commit or later ``since_ms``, has passed."""
         if self.expire_timestamp_ms != NO_EXPIRY:
             return self.expire_timestamp_ms <= now_ms
         return max(self.commit_timestamp_ms, since_ms) + retention_ms <= now_ms

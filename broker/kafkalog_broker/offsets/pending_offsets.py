@@ -8,10 +8,8 @@ from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey
 
 
 class PendingOffsets:
-    """*Not thread-safe: its shard's lock guards it.* Offsets by producer, until its transaction ends.
-
-    The record latest in the log counts, whenever its transaction commits: later records supersede pending
-    ones.
+    """*Not thread-safe: its shard's lock guards it.* Offsets by producer, until its transaction ends. The
+    record latest in the log counts, whenever its transaction commits.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,8 @@
 """Checks and numbers message sets of 0.7, v0 and v1 before an append. Pure.
 
-0.7 sets are stored as received, and so are v0 and v1 sets that need no change. The rules for v0 and v1 are
-Kafka's (2.8 ``LogValidator``, ``UnifiedLog``): one bad message rejects the whole request. Unlike v2 batches,
-every message is read, inner ones too: old producers do not number them, and compressed sets contain the
-offsets.
+Sets that need no change are stored as received. The rules for v0 and v1 are Kafka's (2.8 ``LogValidator``,
+``UnifiedLog``): one bad message rejects the request. Unlike in v2 batches every message is read, inner ones
+too: old producers do not number them, and compressed sets contain the offsets.
 """
 
 from __future__ import annotations
@@ -29,19 +28,14 @@ from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
 MOST_MESSAGES = 1 << 18
-"""Limit per append, inner messages included: each takes some us in Python, and a few hundred KiB may
-decompress to over a million. librdkafka sends 10,000 by default, others some KiB.
-"""
+"""Limit per append, inner messages included, at some us each. librdkafka sends 10,000 by default."""
 
 SHORT_SET_BYTES = 16 << 10
 """Uncompressed messages up to this total size are checked and converted within a few ms."""
 
 
 def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
-    """Check the entries in ``data``: whole, of one format, and fit to append.
-
-    They may decompress to `MAX_DECOMPRESSED_BYTES` in total. ``internal``: no limits on timestamps and size.
-    """
+    """Check the entries in ``data``: whole, of one format, fit to append. ``internal``: any time and size."""
     largest = len(data) if internal else config.max_message_bytes
     allowed = None if internal else _Times(config, now_ms)
     needs_key = not internal and "compact" in config.cleanup_policy
@@ -82,10 +76,9 @@ def check_count(count: int) -> None:
 def number_sets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Checked:
-    """Number the entries from ``base_offset``, in place where possible, else in new bytes.
+    """Number the entries from ``base_offset``, in place if possible; the result can be numbered again.
 
-    The result can be numbered again from another offset; then only compressed v0 sets are rewritten, since v1
-    inner offsets are relative. Raises `MessageTooLarge`: a recompressed set exceeds its limit.
+    That rewrites only compressed v0 sets, as v1 inner offsets are relative. Raises `MessageTooLarge`.
     """
     numbered: list[CheckedBatch] = []
     made = bytearray()
@@ -151,8 +144,8 @@ def _check_wrapper(
 def _assign(
     data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
 ) -> None:
-    """Number the entry at ``position`` in place. A v1 entry needs a new checksum only if its time changes: to
-    the log append time, or in a compressed set to its largest inner time, which some producers do not write.
+    """Number an entry in place. A v1 entry is checksummed again only if its time changes: to the log append
+    time, or to a set's largest inner time, which some producers do not write.
     """
     offset = base_offset + batch.named_delta
     if log_append_time_ms is not None:
@@ -228,11 +221,9 @@ def check_v07(
     now_ms: int,  # noqa: ARG001 - these messages have no time
     *,
     internal: bool,
-    at_once: bool = False,  # noqa: ARG001 - large sets are refused by `takes_long_v07`
+    at_once: bool = False,  # noqa: ARG001 - a short set takes no time
 ) -> Checked:
-    """The whole entries of ``data`` as one batch, without an incomplete last one; may be empty.
-    ``internal`` lifts the size limit.
-    """
+    """The whole entries of ``data`` as one batch, possibly empty. ``internal`` lifts the size limit."""
     found = check_produced(
         data,
         max_message_bytes=len(data) if internal else config.max_message_bytes,

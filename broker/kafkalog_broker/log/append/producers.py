@@ -1,11 +1,9 @@
-"""A log's idempotent producers and their transactions: checked before each append, loaded on first use,
-saved when a segment is full.
+"""A log's idempotent producers and their transactions; loaded on first use, saved when a segment is full.
 
-The rules are Kafka's (KIP-98, KIP-360). A batch must follow its producer's last one without a gap; a repeat
-of one of the last five is answered with its old offsets; an older epoch is refused; a newer epoch starts at
-sequence 0. An unknown producer (new, expired, or its records deleted) may start anywhere. A producer's first
-transactional batch opens a transaction in the partition; the marker closes it and sets the producer's epoch
-to its own. A producer with an open transaction is never forgotten.
+The rules are Kafka's (KIP-98, KIP-360). A batch must follow its producer's last one; a repeat of one of the
+last five gets its old offsets; an older epoch is refused; a newer one starts at sequence 0. An unknown
+producer may start anywhere. The first transactional batch opens a transaction; its marker closes it and sets
+the producer's epoch. Producers with an open transaction are never forgotten.
 
 ``producers.snapshot``: version:1 = 1, offset:8, crc32c:4 of all other bytes, then `ProducerState.dump`. If it
 is missing or damaged the log is read instead.
@@ -38,7 +36,6 @@ REMEMBERED_BATCHES = 5
 """A producer may have five batches in flight, so a retry is one of the last five."""
 
 MAX_SEQUENCE = (1 << 31) - 1
-"""Sequences wrap to 0 after this."""
 
 _NONE_OPEN = -1
 _SNAPSHOT_VERSION = 2
@@ -48,8 +45,6 @@ _SNAPSHOT_BATCH = struct.Struct(">iiqq")
 
 
 class _Batch(NamedTuple):
-    """Sequences and offsets of a remembered batch, all inclusive."""
-
     base_sequence: int
     last_sequence: int
     base_offset: int
@@ -68,9 +63,8 @@ class _Producer:
 
 
 class ProducerState:
-    """*Not thread-safe: called under the lock of the log that owns it.* Producers of one partition.
-
-    A producer is forgotten ``expiration_ms`` after its last append (``producer.id.expiration.ms``).
+    """*Not thread-safe: under its log's lock.* Producers of one partition, forgotten ``expiration_ms`` after
+    their last append (``producer.id.expiration.ms``).
     """
 
     def __init__(self, expiration_ms: int) -> None:
@@ -89,11 +83,8 @@ class ProducerState:
 
     def check(self, header: BatchHeader) -> tuple[int, int] | None:
         """Offsets of the earlier batch that this one repeats; None if it may be appended.
-
-        Raises:
-            InvalidProducerEpoch: a newer instance of the producer has written.
-            OutOfOrderSequence: the batch does not follow the producer's last one.
-            InvalidTxnState: a non-transactional batch while the producer has a transaction open here.
+        Raises `InvalidProducerEpoch`: as `check_epoch`; `OutOfOrderSequence`: a gap; `InvalidTxnState`: it is
+        outside the producer's open transaction.
         """
         if header.producer_id < 0 or header.is_control:
             return None
@@ -134,9 +125,7 @@ class ProducerState:
             raise InvalidProducerEpoch(f"producer {producer_id}: epoch {known.epoch}; the batch has {epoch}")
 
     def record(self, header: BatchHeader, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """Remember an appended data batch. ``timestamp`` in ms decides when the producer expires.
-        Also called during recovery, so it does not check sequences.
-        """
+        """Remember an appended data batch; unchecked, for recovery. ``timestamp`` in ms is for expiry."""
         if header.producer_id < 0 or header.is_control:
             return
         producer = self._producers.get(header.producer_id)
@@ -150,10 +139,8 @@ class ProducerState:
     def end(
         self, header: BatchHeader, kind: ControlType, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Close the transaction that the marker at ``offset`` ends; returns it if aborted.
-
-        A marker of a later epoch clears the producer's sequences. A marker without a transaction has no
-        effect.
+        """Close the transaction that the marker at ``offset`` ends, if any; returns it if aborted.
+        A later epoch clears the producer's sequences.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch < header.producer_epoch:
@@ -189,7 +176,6 @@ class ProducerState:
         }
 
     def clear(self) -> None:
-        """Forget everything, before a replay."""
         self._producers.clear()
         self._open.clear()
 
@@ -205,12 +191,11 @@ class ProducerState:
             del self._producers[producer_id]
 
     def dump(self) -> bytes:
-        """The state as bytes for `restore`: ``version:1 count:4``, then each producer; empty without
-        producers.
+        """The state for `restore`: ``version:1 count:4``, then each producer; empty without producers.
 
-        Producer: ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8``, then its batches, oldest first:
-        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. ``open`` is the first offset of its
-        open transaction, else -1.
+        Producer: ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first:
+        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. ``open``: start of its transaction,
+        or -1.
         """
         if not self._producers:
             return b""
@@ -359,9 +344,7 @@ class GuardedProducers:
         now_ms: int,
         marker: ControlType | None = None,
     ) -> AbortedTransaction | None:
-        """Record batches appended from ``base_offset``; a ``marker`` is alone. Returns the transaction it
-        aborts.
-        """
+        """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
         if batches[0].magic != MAGIC:
             return None
         if marker is not None and batches[0].header is not None:
@@ -378,9 +361,7 @@ class GuardedProducers:
             self._state.forget_before(now_ms)
 
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
-        """Rebuild producers from batch headers; returns the transactions that markers abort.
-        All count as seen at ``now_ms``, so that none expires because its records are old.
-        """
+        """Rebuild producers, seen at ``now_ms`` so that none expires; returns the aborted transactions."""
         aborted = []
         for frame, head in heads:
             if magic_at(head, 0) != MAGIC:
@@ -399,9 +380,7 @@ class GuardedProducers:
         return aborted
 
     def save(self, end_offset: int) -> None:
-        """Save the state before ``end_offset``. A failure is only logged: it costs a longer replay after a
-        crash.
-        """
+        """Save the state before ``end_offset``. A failure is only logged: replay takes longer."""
         if not self.loaded:
             return
         dump = self._state.dump()

@@ -1,10 +1,7 @@
-"""Checks, converts and numbers appends to a log of 0.8 or later, before anything is written. Pure.
+"""Checks, converts (``message.format.version``) and numbers appends to a log of 0.8 or later. Pure.
 
-Entries are checked by the rules of their format (v0 and v1 in `message_sets`), converted if the topic wants
-another (``message.format.version``), and numbered.
-
-The rules are Kafka's for client batches (``LogValidator``, ``UnifiedLog``): one bad batch rejects the
-request. Where Kafka reads every record, this reads fewer; docs/formats.md says what that leaves to readers.
+v0 and v1 are checked in `message_sets`. The rules are Kafka's for client batches (``LogValidator``,
+``UnifiedLog``): one bad batch rejects the request. Kafka reads every record, this fewer: see docs/formats.md.
 """
 
 from __future__ import annotations
@@ -51,9 +48,7 @@ _SMALLEST_RECORD = 7
 """Bytes of an uncompressed record without key, value and headers."""
 
 _LOOKED_AT = 16
-"""Records of an uncompressed batch whose lengths are checked, in at most 2 us. Checking all would double the
-cost of a 64 KiB batch of 100-byte records.
-"""
+"""Records of an uncompressed batch whose lengths are checked, in 2 us; all would double its cost."""
 
 _MANY_KEYS_BYTES = 32 << 10
 """The keys of a batch up to this size are checked within 2 ms."""
@@ -74,9 +69,7 @@ class _Closed(NamedTuple):
 
 
 def opens_records(data: memoryview, config: LogConfig) -> bool:
-    """Whether checking the first batch may take long: it is compressed, or large and every record needs a
-    key.
-    """
+    """Whether checking the first batch may take long: it is compressed, or large with required keys."""
     if len(data) < HEADER_SIZE:
         return False
     if data[ATTRIBUTES_POSITION + 1] & CODEC_BITS:
@@ -89,15 +82,14 @@ def check_batches(
 ) -> list[CheckedBatch]:
     """Check the batches in ``data``: whole and fit to append.
 
-    ``internal``: the broker's own batches; allows control and transactional batches, does not limit
-    timestamps and size, and skips the records. ``at_once``: see `TakesLong`.
+    ``internal``: the broker's own; control and transactional batches and any time and size are allowed,
+    records are not read. ``at_once``: see `TakesLong`.
 
     Raises:
         CorruptMessage: a batch is truncated, has a bad checksum or an impossible header.
         MessageTooLarge: a batch exceeds ``max.message.bytes``, or decompresses to too much.
-        InvalidRecord: a batch is well formed but not allowed from clients, or its records are malformed.
-        InvalidTimestamp: its times are outside the topic's bounds.
-        UnsupportedCompression: its codec is unknown.
+        InvalidRecord: a batch is not allowed from clients, or its records are malformed.
+        InvalidTimestamp, UnsupportedCompression: its times or codec are not allowed.
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
@@ -197,9 +189,7 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
 def assign_offsets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> list[CheckedBatch]:
-    """Number the batches in place from ``base_offset``; returns them with their resulting times.
-    Only ``log_append_time_ms`` requires a new checksum.
-    """
+    """Number the batches in place; returns them with times. Log append time needs a new checksum."""
     position = 0
     for batch in batches:
         assign(
@@ -214,7 +204,6 @@ def assign_offsets(
 
 
 def _check_contents(header: BatchHeader) -> None:
-    """Check that the header is consistent."""
     if header.record_count < 1:
         raise InvalidRecord("a record batch without records")
     if header.record_count != header.last_offset_delta + 1:
@@ -255,9 +244,7 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
 
 
 def takes_long(data: memoryview, config: LogConfig) -> bool:
-    """Whether ``data`` has many or compressed messages to check one by one: v0 or v1, data to be converted to
-    those, or a v2 batch that must be opened.
-    """
+    """Whether ``data`` has many or compressed messages to be read one by one."""
     if config.magic in (None, MAGIC) and (len(data) <= MAGIC_POSITION or data[MAGIC_POSITION] == MAGIC):
         return opens_records(data, config)
     if len(data) > SHORT_SET_BYTES:
@@ -271,14 +258,10 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
 def check_entries(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> Checked:
-    """Check ``data``; returns it and its entries, converted if the topic wants another format.
-    The broker's own appends (``internal``) are not converted: only the broker reads them.
+    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``.
 
-    Raises:
-        KafkaError: as `check_batches`; or conversion is impossible: ServerError
-        UNSUPPORTED_FOR_MESSAGE_FORMAT
-            for an idempotent producer's batch and for headers, UnsupportedCompression for zstd,
-            MessageTooLarge if the result is too large or has too many messages.
+    Raises as `check_batches`. If conversion is impossible: `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT
+    (idempotent batches, headers), `UnsupportedCompression` (zstd), `MessageTooLarge`.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):

@@ -2,16 +2,12 @@
 
 The rules are Kafka's (3.9 ``Cleaner``, ``CleanedTransactionMetadata``, ``MemoryRecords.filterTo``):
 
-* A record stays if it is beyond the map, or the last of its key and not an expired tombstone. Records without
-key
-  are removed.
-* A v2 tombstone expires at its batch's delete horizon, which the first cleaning that sees it stores as the
-batch's
-  base timestamp. A v0 or v1 tombstone expires by its file's time.
-* Data of an aborted transaction is removed at once. A marker gets a delete horizon in the first cleaning that
-finds
-  no batch of its transaction, and is removed after that.
-* A live producer's last batch and the last cleaned batch stay, without records if need be.
+* A record stays if it is beyond the map, or the last of its key and not an expired tombstone.
+* A v2 tombstone expires at its batch's delete horizon, which the first cleaning to see it stores as base
+  timestamp. A v0 or v1 tombstone expires by its file's time.
+* Data of an aborted transaction goes at once. A marker gets a delete horizon in the first cleaning that finds
+  no batch of its transaction, and goes after that.
+* A live producer's last batch and the last cleaned batch stay, if need be without records.
 
 A changed batch keeps its offsets, sequences, epochs, codec and timestamp type.
 """
@@ -71,11 +67,10 @@ class AbortedRanges:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """*Not thread-safe: one cleaning.* Takes entries in log order, from the log's first.
+    """*Not thread-safe: one cleaning.* Takes entries from the log's first on. ``newest`` is complete.
 
-    ``newest`` is complete. ``now_ms`` is the time of the cleaning. ``keep_legacy``: v0 and v1 tombstones of
-    the current segment have not expired. ``aborted_rows`` collects rows of markers that stay because batches
-    of their transactions were seen.
+    ``keep_legacy``: v0 and v1 tombstones of the current segment have not expired. ``aborted_rows``: rows of
+    markers that stay because batches of their transactions were seen.
     """
 
     newest: KeyOffsets
@@ -89,9 +84,7 @@ class BatchFilter:
     """Producers with a transaction whose marker has not come yet."""
 
     def clean(self, data: bytes) -> bytes | None:
-        """What stays of entry ``data``: itself if unchanged; None if nothing.
-        Raises `CorruptMessage`, `MessageTooLarge`: it is damaged, or decompresses to too much.
-        """
+        """What stays of entry ``data``, or None. Raises `CorruptMessage`; `MessageTooLarge`: decompressed."""
         if magic_at(data, 0) != MAGIC:
             return self._clean_set(data)
         header = read_header(data)
@@ -108,7 +101,6 @@ class BatchFilter:
         )
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Whether a batch stays even if emptied."""
         if header.next_offset == self.newest.end_offset:
             return True
         newest = self.producers.get(header.producer_id)
@@ -208,7 +200,6 @@ class BatchFilter:
         )  # fmt: skip
 
     def _clean_set(self, data: bytes) -> bytes | None:
-        """As `clean`, for v0 and v1."""
         header = read_entry(data)
         found = list(messages(data, max_bytes=MAX_BATCH_BYTES))
         kept = [message for message in found if self._stays(message)]

@@ -14,23 +14,18 @@ BYTES_PER_KEY = 160
 """Measured memory per key in the map: its bytes or digest, its offset, and its share of the table."""
 
 LONGEST_PLAIN = 15
-"""Longer keys are stored as 16-byte MD5 digests, as Kafka does for all keys; their length tells them from
-plain keys.
-"""
+"""Longer keys are stored as 16-byte MD5 digests (Kafka digests all), which no plain key can equal."""
 
 digest = partial(md5, usedforsecurity=False)
 
 _NULL = 1
-"""-1, zigzag-coded."""
 
 _LONGER = 2 * (LONGEST_PLAIN + 1)
 """Zigzag-coded length from which keys are digested."""
 
 
 class KeyOffsets:
-    """*Not thread-safe: one cleaning.* Last offset of each key in offsets ``[start, end_offset)``.
-    Keys are added in log order, a batch at a time, while `has_room`.
-    """
+    """*Not thread-safe: one cleaning.* Last offset of each key below ``end_offset``; fill in log order."""
 
     __slots__ = ("_most", "end_offset", "newest")
 
@@ -47,9 +42,7 @@ class KeyOffsets:
         return not self.newest or len(self.newest) + record_count <= self._most
 
     def add_records(self, block: bytes, count: int, base_offset: int, start_offset: int) -> None:
-        """Add the keys of a v2 batch's ``count`` records in ``block``, from ``start_offset`` on.
-        Raises `CorruptMessage`: the records do not fill the block.
-        """
+        """Add the keys of a v2 batch's records from ``start_offset`` on. Raises `CorruptMessage`."""
         newest, pos = self.newest, 0
         if count * MIN_RECORD_BYTES > len(block):
             raise CorruptMessage(f"{count} records cannot be in {len(block)} bytes")
@@ -104,8 +97,8 @@ def name_of(key: bytes) -> bytes:
 
 
 def walk_records(block: bytes, count: int, base_offset: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """For each record in a v2 batch's decompressed ``block``: start, position of the time delta, zigzag time
-    delta, offset, position of the key length, end. Raises `CorruptMessage`.
+    """Start, position of the time delta, zigzag time delta, offset, position of the key length and end of
+    each record in a v2 batch's decompressed ``block``. Raises `CorruptMessage`.
     """
     pos = 0
     try:

@@ -17,11 +17,7 @@ from pyspark_kafkalog.types import NO_TIMESTAMP
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """A full segment with offsets ``[base_offset, next_offset)``, as the plan sees it.
-
-    ``largest_timestamp`` and ``first_timestamp`` (its first batch's), in ms or `NO_TIMESTAMP`, are read on
-    demand; ``modified_ms`` is the file's.
-    """
+    """A full segment as the plan sees it. Timestamps are in ms, or `NO_TIMESTAMP`, and read on demand."""
 
     base_offset: int
     next_offset: int
@@ -33,9 +29,7 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """Extent of a possible cleaning: segments up to ``end_offset``, cleaned already below ``first_dirty``.
-    ``overdue``: a dirty batch is older than ``max.compaction.lag.ms``.
-    """
+    """Segments up to ``end_offset``, clean below ``first_dirty``; ``overdue``: beyond the maximum lag."""
 
     first_dirty: int
     end_offset: int
@@ -45,12 +39,10 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """Dirty share, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether a cleaning is worthwhile or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
@@ -67,10 +59,8 @@ class SourceSegment(NamedTuple):
 def dirt_of(
     segments: Sequence[SegmentState], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
 ) -> Dirt:
-    """What to clean in a log with these full segments.
-
-    Stops at the first segment with an open transaction (``stable_offset``) or with a record younger than
-    ``min.compaction.lag.ms``.
+    """What to clean in a log with these full segments, up to the first with an open transaction
+    (``stable_offset``) or a record younger than ``min.compaction.lag.ms``.
     """
     clean_bytes = dirty_bytes = 0
     end_offset = first_dirty
@@ -96,9 +86,7 @@ def dirt_of(
 
 
 def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tuple[int, int]]:
-    """Index ranges ``[first, after)`` of ``sources`` to merge, in order. Each has at most ``segment_bytes``,
-    and offsets that one index can hold.
-    """
+    """Index ranges of ``sources`` to merge, each within ``segment_bytes`` and the offsets of one index."""
     groups: list[tuple[int, int]] = []
     first = size = 0
     for number, source in enumerate(sources):
@@ -113,8 +101,6 @@ def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tupl
 
 
 def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete_retention_ms: int) -> int:
-    """v0 and v1 tombstones are removed from segments modified up to this time: ``delete_retention_ms`` before
-    the last cleaned one. 0 if nothing was cleaned.
-    """
+    """v0 and v1 tombstones expire in segments modified up to this time; 0 if none was cleaned."""
     cleaned = [source for source in sources if source.base_offset < first_dirty]
     return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0

@@ -31,9 +31,7 @@ _ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """Input of a cleaning. ``sources`` are all full segments from the log's first, dirty from
-    ``first_dirty``; ``legacy_horizon_ms`` as in `plan`; ``memory_bytes`` limits the key map.
-    """
+    """A cleaning's input: full segments, dirty from ``first_dirty``; ``memory_bytes`` for keys."""
 
     sources: tuple[SourceSegment, ...]
     first_dirty: int
@@ -47,9 +45,7 @@ class CleanJob:
 
 
 class CleanedFile(NamedTuple):
-    """A synced file that replaces segments ``[first, after)`` of the job. Once all files are in place the log
-    is clean below ``end_offset``.
-    """
+    """A synced file for segments ``[first, after)``; with all in place the log is clean to ``end_offset``."""
 
     first: int
     after: int
@@ -64,11 +60,8 @@ Pace = Callable[[int], object]
 
 
 def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile, None, None]:
-    """Write what stays of the job's segments; the caller replaces them by each file. Changes no segment.
-
-    Raises:
-        CorruptMessage, MessageTooLarge: a segment is damaged.
-        OSError: the disk failed; `FileNotFoundError` if the log changed meanwhile.
+    """Write what stays of the job's segments; the caller replaces them by each file.
+    Raises `CorruptMessage`, `MessageTooLarge`: damage; `OSError`, `FileNotFoundError` if the log changed.
     """
     aborted = AbortedRanges(job.aborted)
     newest = KeyOffsets(job.memory_bytes, job.first_dirty)
@@ -170,9 +163,7 @@ def _write(
 def _entries(
     files: FileSystem, source: SourceSegment, pace: Pace
 ) -> Generator[tuple[int, bytes], None, None]:
-    """Each entry of a segment with its next offset. Raises `CorruptMessage`: truncated, or offsets are not in
-    order (no checksum covers them).
-    """
+    """Each entry of a segment with its next offset, checking that offsets rise."""
     file = files.open(source.path)
     name, size, lowest = source.path.name, source.size, source.base_offset
     position = origin = 0

@@ -6,9 +6,8 @@
     <base>-<end>.txnindex    the remaining aborted transactions, written before the decision
     <base>-<end>.swap        decided, once the directory is synced: a start completes it
 
-The file covers offsets ``[base, end)``, wherever its last entry ends. After the decision the segment list is
-replaced, the old files are removed, and ``.swap`` gets the first segment's name. Readers of the old segments
-keep their files open.
+Then the segment list is replaced, the old files are removed, and ``.swap`` gets the first segment's name.
+Readers of the old segments keep their files open.
 """
 
 from __future__ import annotations
@@ -120,7 +119,6 @@ class Decided(NamedTuple):
 
 
 def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
-    """Decided swaps, by offset."""
     found = []
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
@@ -144,7 +142,6 @@ def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
 
 
 def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
-    """The list after these swaps."""
     for swap in swaps:
         rows = [row for row in listed.full if not swap.base_offset <= row.base_offset < swap.end_offset]
         rows.append(FullSegment(swap.base_offset, swap.end_offset, swap.file.size))
@@ -157,9 +154,7 @@ def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
 def finish_decided(
     files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, DirectoryEntry]]
 ) -> list[tuple[int, DirectoryEntry]]:
-    """Complete a swap that the list already contains. Returns the resulting segments, as ``found``: base
-    offsets and files. Raises `OSError`.
-    """
+    """Complete a swap that the list already contains; returns the resulting segments, as ``found``."""
     kept: list[tuple[int, DirectoryEntry]] = []
     target = directory / segment_name(swap.base_offset)
     for base_offset, entry in found:
