@@ -44,7 +44,7 @@ _AHEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord(LedgerRecord):
-    """``load.json``: a ledger's cluster and subscription at its beginning. Its seal is the ledger's identity."""
+    """``load.json``: a ledger's first cluster and subscription. Its seal is the ledger's identity."""
 
     kind = "load"
 

@@ -1,4 +1,4 @@
-"""What each load read from each partition, from plans and, if the tasks left any, receipts or their summary."""
+"""What each load read from each partition, according to plans, receipts and their summaries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class AuditRow:
     """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
 
-    ``in_effect`` is False for what a rewind undid. ``broker`` is set in 0.7 only, where partitions belong to
-    brokers. Numbers from receipts are None if the load left none; ``lost`` counts offsets that retention had
-    deleted, ``skipped`` those that were omitted as corrupt, ``missing`` all others without a record.
+    ``in_effect`` is False after a rewind. ``broker`` is set in 0.7 only, where partitions belong to brokers.
+    Numbers from receipts are None if the load left none; ``lost`` counts offsets deleted by retention,
+    ``skipped`` those omitted as corrupt, ``missing`` all others without a record.
     """
 
     load: int

@@ -58,7 +58,7 @@ class LoadOutput(LedgerRecord):
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without the run's directory."""
+        """For people: the path without the run's directory."""
         if self.format in FILE_FORMATS:
             return f"{self.path}/{self.directory.partition('/')[0]}"
         return f"{self.path} table {self.evidence['table']}" if "table" in self.evidence else self.path
@@ -102,7 +102,7 @@ class Commit(LedgerRecord):
 
     @property
     def is_load(self) -> bool:
-        """Whether it publishes what a plan read; else it rewinds, compacts, or gave a plan up."""
+        """Whether it publishes a plan's records, rather than rewind, compact or discard."""
         return self.mode in LOAD_MODES
 
     @property

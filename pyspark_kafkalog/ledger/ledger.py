@@ -263,7 +263,7 @@ class Ledger(Archive):
         )
 
     def rewind(self, target: int, run: str) -> Commit:
-        """Return to the end of commit ``target``, 0 for before the first, by a new commit; see `rewind_to`."""
+        """Return to the end of commit ``target`` (0: before the first) by a new commit; see `rewind_to`."""
         return self.rewind_to(rewinding_to_commit(self, target), run)
 
     def rewind_to(self, found: Rewind, run: str, note: str = "") -> Commit:

@@ -16,7 +16,7 @@ Live = list[tuple[Commit, LoadOutput]]
 
 @dataclass(frozen=True, slots=True)
 class FileRemoval(LedgerRecord):
-    """The files that commit ``compaction`` replaced may be gone: there is no way back to before it."""
+    """The files that commit ``compaction`` replaced may be gone: a rewind to before it is impossible."""
 
     kind = "removal"
 

@@ -38,7 +38,7 @@ _NAMED_COUNT = 5
 class PartitionFacts:
     """A partition as the cluster describes it at planning; ``topic_id`` is "" if the broker has no ids.
 
-    ``is_other_log``: without ids, it was found that the stored position is of another log.
+    ``is_other_log``: without ids, the stored position was found to be of another log.
     """
 
     topic_id: str
@@ -60,7 +60,6 @@ class OfPartition(LedgerRecord):
 
     @property
     def key(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition, self.broker)
 
 

@@ -27,12 +27,12 @@ LISTED_GAPS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeFacts(OfPartition):
-    """What a load found in a range of offsets, or in all its ranges of a partition together.
+    """Counts, timestamps and offset bounds of a range, or of all a load's ranges of a partition.
 
-    ``bytes`` are those of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
-    (``onCorruptBatch=skip``). First and last are None without a record, or without one with a timestamp.
-    ``missing`` counts all other offsets without a record, as compaction and transactions leave; ``gaps`` are
-    the first `LISTED_GAPS` ranges of them. It is None if nobody counted, or if offsets are byte positions.
+    ``bytes`` are of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
+    (``onCorruptBatch=skip``). First and last are None without a record, or without a timestamp. ``missing``
+    counts all other offsets without a record (compaction, transactions), None if not counted or if offsets
+    are byte positions; ``gaps`` are the first `LISTED_GAPS` ranges of them.
     """
 
     records: int

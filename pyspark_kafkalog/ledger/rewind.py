@@ -19,10 +19,10 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A rewind that can be made while ``newest`` is the newest commit.
+    """A rewind that is valid while ``newest`` is the newest commit.
 
-    ``parent`` is the commit whose loads stay in effect, 0 for none, ``positions`` where the next load begins,
-    and ``undone`` the loads that are no longer in effect. ``is_exact``: the positions are those asked for.
+    ``parent`` is the commit whose loads stay in effect, 0 for none; ``positions`` are where the next load
+    begins; ``undone`` loads are no longer in effect. ``is_exact``: the positions are the requested ones.
     """
 
     newest: int

@@ -44,7 +44,7 @@ def verify(archive: Archive) -> list[str]:
 
 @dataclass(slots=True)
 class _Check:
-    """One look at a ledger. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
+    """One verification. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
 
     archive: Archive
     newest: int

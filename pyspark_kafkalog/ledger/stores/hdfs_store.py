@@ -217,7 +217,7 @@ class HdfsStore:
 
     @contextmanager
     def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
         where = f"{self.location}/{name}" if name else self.location
         client = _client(self._place.authority, self.location)
         try:

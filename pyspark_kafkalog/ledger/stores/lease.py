@@ -21,7 +21,7 @@ Version: TypeAlias = dict[str, Any]
 
 
 class StoredObject(NamedTuple):
-    """An object's content and version, and the id of the `create` call that wrote it, if the store keeps it."""
+    """An object's content and version, and the id of its `create` call, if the store keeps it."""
 
     data: bytes
     version: Version

@@ -74,8 +74,7 @@ def address_of(location: str) -> StoreAddress:
 
 _LONG_REASON = 300
 _CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"|(?<=<Token-\d>)[^<\s]*')
-"""Secrets in messages: bytes of a private key, text of an undecodable credentials file, S3's copy of a token.
-"""
+"""Secrets in messages: a private key's bytes, an undecodable credentials file, S3's copy of a token."""
 
 
 def reason(error: BaseException) -> str:

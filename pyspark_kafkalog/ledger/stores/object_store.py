@@ -222,7 +222,7 @@ class ObjectStore:
 
     @contextmanager
     def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
         store = client(self._address, self.location)
         from obstore.exceptions import BaseError
 

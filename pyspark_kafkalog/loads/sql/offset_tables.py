@@ -38,8 +38,8 @@ def _of(sql_type: str) -> dict[str, str]:
 class RangeRow:
     """A row of ``_kafkalog_offsets``, its fields in the order of the columns.
 
-    Fields of the receipt are None without one, and in a superseded range. ``row_count`` are the rows written
-    from the range; if a load was written in one transaction, the first range has them all.
+    Fields of the receipt are None without one, and in a superseded range. ``row_count`` counts the rows
+    written from the range; if one transaction wrote the load, the first range counts them all.
     """
 
     table_name: str = field(metadata=_of("VARCHAR(200)"))

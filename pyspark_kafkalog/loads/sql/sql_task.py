@@ -29,7 +29,7 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """The tasks of a load. Pickled into each of them.
+    """The tasks of a load, pickled into each of them.
 
     ``plan`` has no partitions, to keep that small. ``ledger_at`` is None if executors cannot reach the
     ledger.
