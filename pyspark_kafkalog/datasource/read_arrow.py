@@ -1,7 +1,7 @@
 """`read_arrow`: the batch read for programs without Spark, as a `pyarrow.RecordBatchReader` (docs/arrow.md).
 
-Options, rows and errors are those of ``spark.read.format("kafkalog")``, by the same code. Instead of tasks
-there is one reader, which goes from partition to partition. PySpark is not imported.
+Options, rows and errors are those of ``spark.read.format("kafkalog")``, by the same code. Instead of tasks,
+one reader goes from partition to partition. PySpark is not imported.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pyspark_kafkalog.errors import InvalidConfig, briefly
 log = logging.getLogger(__name__)
 
 FETCH_BYTES = 2 << 20
-"""``kafka.max.partition.fetch.bytes`` by default. A task of Spark, which waits for the JVM, takes 8 MiB; a
-program that waits for nothing is faster by a half if it decodes from the processor's cache
-(``benchmarks/read_arrow.py``)."""
+"""Default ``kafka.max.partition.fetch.bytes``. Spark's tasks, which wait for the JVM, use 8 MiB; without
+waits decoding from the processor's cache is half as fast again (``benchmarks/read_arrow.py``).
+"""
 _FETCH_OPTION = "kafka.max.partition.fetch.bytes"
 _OF_TASKS = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
 
@@ -51,14 +51,14 @@ def read_arrow(
     ``servers``, ``topics`` and ``pattern`` are the options ``kafka.bootstrap.servers``, ``subscribe`` and
     ``subscribePattern``. All other options of ``spark.read.format("kafkalog")`` are keywords, or, if their
     names have dots, in ``options``. Values may be Python's own: True, 5, a list for names separated by
-    commas, a mapping for JSON; None is as if not given.
+    commas, a mapping for JSON; None means not given.
 
-    The reader ends where the logs ended when this was called. It holds connections from its first batch until
-    it has read everything, has failed, or is closed: use it in a ``with`` block. *Thread-safe.*
+    The reader ends at the logs' ends at the time of this call. It holds connections from its first batch
+    until it has read everything, has failed, or is closed: use it in a ``with`` block. *Thread-safe.*
 
     Raises:
-        InvalidConfig: an option is wrong, or does not fit the partitions there are.
-        KafkaError: the cluster could not be asked, or a topic does not exist. Reading raises the same errors.
+        InvalidConfig: an option is wrong, or does not fit the existing partitions.
+        KafkaError: the cluster did not answer, or a topic does not exist. Reading raises the same errors.
     """
     named = {
         "servers": ("kafka.bootstrap.servers", servers),
@@ -82,7 +82,7 @@ def read_arrow(
 
 
 def _texts(given: Iterable[tuple[str, str, object]]) -> dict[str, str]:
-    """Options as Spark would hand them over, from where each is given, its name and its value."""
+    """Options as Spark would pass them, from the place, name and value of each."""
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
     for place, name, value in given:
@@ -126,14 +126,14 @@ def _parsed(texts: Mapping[str, str]) -> BatchOptions:
             "kafkalog.load(); read_arrow commits nothing. With between, asOf or startingOffsets=commit:N it "
             "reads again what loads have read"
         )
-    # Reads without a load do without the ledger.
+    # Imported here: other reads need no ledger.
     from pyspark_kafkalog.datasource.batch.load_planning import read_again
 
     return read_again(options, options.load)
 
 
 def _planned(options: BatchOptions) -> list[OffsetRange]:
-    """What is to be read, in the order of topic and partition. Ends are numbers.
+    """The ranges to read, in the order of topic and partition. Ends are numbers.
 
     A start may be the placeholder of the earliest offset: retention may delete records before their turn.
     """
@@ -184,11 +184,11 @@ class _Batches(Iterator[pa.RecordBatch]):
 
 
 class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyarrow has no types
-    """What `read_arrow` returns: a `pyarrow.RecordBatchReader` whose `close` closes the connections.
+    """The reader of `read_arrow`: a `pyarrow.RecordBatchReader` whose `close` closes the connections.
 
     In pyarrow, `RecordBatchReader.from_batches` makes readers whose `close` does nothing, and only readers of
-    IPC streams can be subclassed. So Arrow's C++ library, when a dataset is written for example, sees such a
-    stream, which costs one copy. Iteration, tables, and the C stream that DuckDB and Polars take, do without.
+    IPC streams can be subclassed. So Arrow's C++ library, for example when it writes a dataset, reads such a
+    stream, which costs one copy. Iteration, tables, and the C stream for DuckDB and Polars avoid it.
     """
 
     def __init__(self, schema: pa.Schema, batches: _Batches) -> None:
@@ -196,25 +196,24 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyar
         super().__init__(pa.PythonFile(_IpcStream(schema, batches), mode="r"))
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """The next batch. Raises `StopIteration` at the end, and `KafkaError` as `read_arrow`."""
+        """The next batch. Raises `StopIteration` at the end, and `KafkaError` like `read_arrow`."""
         return next(self._batches)
 
     def read_all(self) -> pa.Table:
-        """All batches that are left."""
         return pa.Table.from_batches(self._batches, self.schema)
 
     def close(self) -> None:
-        """Close the connections. Reading on raises `ValueError`."""
+        """Close the connections. Later reads raise `ValueError`."""
         self._batches.close()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The batches that are left, for another library: Arrow's PyCapsule interface."""
+        """The remaining batches, for another library: Arrow's PyCapsule interface."""
         exported = pa.RecordBatchReader.from_batches(self.schema, self._batches)
         return exported.__arrow_c_stream__(requested_schema)
 
 
 class _IpcStream:
-    """*Not thread-safe.* Batches as a file in Arrow's streaming format, which can only be read."""
+    """*Not thread-safe.* Batches as a read-only file in Arrow's streaming format."""
 
     closed = False
 
@@ -236,8 +235,7 @@ class _IpcStream:
         return pa.py_buffer(part)
 
     def read(self, size: int) -> bytes:
-        """The same as bytes."""
         return bytes(self.read_buffer(size))
 
     def close(self) -> None:
-        """Nothing: the reader closes what it reads."""
+        """Does nothing: the reader closes its batches."""

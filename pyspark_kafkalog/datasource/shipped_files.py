@@ -1,6 +1,6 @@
 """Files of a job (``--files``, ``addFile``): Spark puts them into a directory of each executor.
 
-Importing this room is enough for `security.files` to find them, in the driver and in tasks.
+Importing this module lets `security.files` find them, in the driver and in tasks.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pyspark_kafkalog.security.files import look_also
 
 
 def shipped_file(name: str) -> str | None:
-    """The path that a file of this base name would have; None where there is no Spark context."""
+    """The path of a shipped file of this base name; None without a Spark context."""
     if "pyspark" not in sys.modules:
         return None
-    from pyspark import SparkFiles  # here, because command lines import this room without Spark
+    from pyspark import SparkFiles  # here, because command lines import this module without Spark
 
     try:
         root = SparkFiles.getRootDirectory()

@@ -1,4 +1,4 @@
-"""``format("kafkalog")``: what Spark registers by itself when it starts (docs/datasource.md)."""
+"""``format("kafkalog")``, which Spark registers when it starts (docs/datasource.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        # Spark makes one source for each load() and pickles it for every plan of a query: a DataFrame that is
-        # joined with itself is planned twice, and is one read all the same.
+        # Spark creates one source for each load() and pickles it for every plan of a query: a DataFrame
+        # joined with itself is planned twice, and is still one read.
         self._run = uuid.uuid4().hex
 
     @classmethod
@@ -42,9 +42,9 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The seven columns of Spark's Kafka connector, or those that the options ask for.
 
-        Raises:
-            InvalidConfig: an option is wrong: ``load()`` fails, not the first action. What only a batch or
-                only a stream may have is checked when that begins: here it is not known which it is.
+        Raises `InvalidConfig` for a wrong option, so that ``load()`` fails, not the first action. Options
+        that only a batch or only a stream may have are checked when it begins: here it is not known which it
+        is.
         """
         of_table = table_options(self.options)
         options = parse_either_options(self.options if of_table is None else of_table)
@@ -60,9 +60,8 @@ class DefaultSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> BatchReader:
-        """The batch reader of the columns in ``schema``: ours, or the subset that the user gave.
-
-        With a load name it reads what that load plans.
+        """The batch reader of the columns in ``schema``, all or the user's subset. With a load name it reads
+        the plan.
         """
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
@@ -80,7 +79,7 @@ class DefaultSource(DataSource):
 
     @briefly
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """The stream of the columns in ``schema``: ours, or the subset that the user gave."""
+        """The stream reader of the columns in ``schema``, all or the user's subset."""
         from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
@@ -88,7 +87,6 @@ class DefaultSource(DataSource):
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """The writer of ``df.write``, for rows of ``schema``."""
         from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
         from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 
@@ -105,25 +103,25 @@ class DefaultSource(DataSource):
 
 _KEY = "kafkalog.options"
 _OF_TABLE = "option."
-"""How the catalog names each option beside the option itself."""
+"""Prefix of each option that the catalog adds beside the option itself."""
 _MADE_BY = "provider"
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being made; None where these are those of a read or a write."""
+    """The options of a table that is being created; None for a read or a write."""
     if _MADE_BY not in options:
         return None
     return {key[len(_OF_TABLE) :]: value for key, value in options.items() if key.startswith(_OF_TABLE)}
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema that a table is made with: ``options`` are in the metadata of its first field."""
+    """The schema of a new table, with ``options`` in the metadata of its first field."""
     schema.fields[0].metadata = {_KEY: json.dumps(dict(options), sort_keys=True)}
     return schema
 
 
 def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read or a write: those that were given, and for the rest those of its table."""
+    """The options of a read or a write: the given ones, completed by those of its table."""
     kept = next((f.metadata[_KEY] for f in schema.fields if f.metadata and _KEY in f.metadata), None)
     if kept is None:
         return dict(given)
@@ -140,8 +138,8 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
 def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
     """The options of a write: the given ones; for an insert into a table, which has none, the table's.
 
-    Rows that were read from a table carry its options in their columns, and are not to go back there: a write
-    that says where it goes takes nothing from them.
+    Rows read from a table carry its options in their columns, but are not written back to it: a write with
+    its own target ignores them.
     """
     is_insert = "kafka.bootstrap.servers" not in {key.lower() for key in given}
     return options_for(given, schema) if is_insert else given

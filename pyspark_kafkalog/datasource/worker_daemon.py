@@ -2,14 +2,14 @@
 
     spark.python.daemon.module=pyspark_kafkalog.datasource.worker_daemon
 
-Spark forks its Python workers from a daemon that has imported little before; so each new one imports PySpark,
-Arrow and this package for itself. New ones are common: a ``LIMIT`` ends the workers of its query, and so does
-a minute without work. Spark's daemon leaves out what may start threads. What is imported here starts one at
-most, of Arrow's allocator, which provides for being forked, as OpenBLAS does below NumPy.
+Spark forks its Python workers from a daemon that has imported little; so each new one imports PySpark, Arrow
+and this package for itself. New ones are common: a ``LIMIT`` ends the workers of its query, and so does a
+minute without work. Spark's daemon leaves out modules that may start threads. The imports here start at most
+one, of Arrow's allocator, which is fork-safe, as is OpenBLAS below NumPy.
 
-Spark sends a task to its worker in two small writes. Its TCP socket keeps the second back until the first is
-acknowledged, and the worker's system takes 40 ms to acknowledge what it has no answer to. So the workers have
-it acknowledged when they read. With ``spark.python.unix.domain.socket.enabled`` there is nothing to do.
+Spark sends a task to its worker in two small writes. Its TCP socket holds the second back until the first is
+acknowledged, and the worker's system delays that acknowledgement by 40 ms. So the workers acknowledge as they
+read. With ``spark.python.unix.domain.socket.enabled`` none of this happens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PRELOADED = (
     "pyspark_kafkalog.datasource.reading.kafka",
     "pyspark_kafkalog.columnar.decoder",
 )
-"""What a reading task imports, and the codec for host names."""
+"""The imports of a reading task, and the codec for host names."""
 
 ACKNOWLEDGING = ("pyspark.worker", "pyspark.sql.worker.plan_data_source_read")
 """Modules whose ``main`` a worker runs, with its socket as two files."""
@@ -46,7 +46,7 @@ _BUFFER_BYTES = 1 << 16
 
 
 class AcknowledgedInput(io.RawIOBase):
-    """*Not thread-safe.* A worker's input: what has been read is acknowledged at once."""
+    """*Not thread-safe.* A worker's input, which is acknowledged as soon as it is read."""
 
     def __init__(self, source: io.BufferedReader, connection: socket.socket) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ class AcknowledgedInput(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count = self._source.readinto1(buffer)
-        # Holds for what has arrived only. At the end of a connection there is none to acknowledge to.
+        # Applies to data received so far only, and fails at the end of a connection.
         with suppress(OSError):
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return count
 
 
 def acknowledging(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """``main`` of a worker, with its input acknowledged as it is read if that comes over TCP."""
+    """A worker's ``main`` that acknowledges its input as it is read, if that comes over TCP."""
 
     @wraps(main)
     def run(infile: io.BufferedReader, outfile: Any) -> None:
@@ -81,7 +81,7 @@ def acknowledging(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None
 
 
 def acknowledge() -> None:
-    """Let the workers acknowledge what Spark sends. Only Linux can be asked to."""
+    """Let the workers acknowledge Spark's writes; only Linux can."""
     if hasattr(socket, "TCP_QUICKACK"):
         for name in ACKNOWLEDGING:
             with suppress(ImportError):
@@ -90,7 +90,7 @@ def acknowledge() -> None:
 
 
 def preload() -> None:
-    """Import all of it, so that workers find it done and share the memory."""
+    """Import everything, so that workers find it done and share the memory."""
     for name in PRELOADED:
         # Another version of PySpark may have its modules elsewhere; its workers import them then.
         with suppress(ImportError):
@@ -101,11 +101,11 @@ def preload() -> None:
 
 
 def _forget_finders() -> None:
-    """Let Python forget how it finds modules in Spark's ZIP file; it remembers again at the next import.
+    """Let Python forget how it finds modules in Spark's ZIP file; it remembers at the next import.
 
-    PySpark lies in that file on a worker's path, and there is a finder for each package imported so far, some
-    twenty. A worker that starts lets all finders look again, and each of these then reads the directory of
-    the file, two thousand entries (in CPython 3.11): 0.2 s of processor time for nothing.
+    PySpark lies in that file on a worker's path, with a finder for each of the some twenty packages imported
+    so far. A starting worker lets all finders look again, and each reads the directory of the file, two
+    thousand entries (in CPython 3.11): 0.2 s of processor time for nothing.
     """
     import pyspark
 

@@ -1,1 +1,1 @@
-"""Which offsets each load read, kept in records that are created once. Knows neither Spark nor Kafka."""
+"""Records of which offsets each load read, created once and never changed. Knows neither Spark nor Kafka."""

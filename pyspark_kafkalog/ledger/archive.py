@@ -1,4 +1,4 @@
-"""Reading a ledger: its plans, receipts and commits, which of them are in effect, and its hints."""
+"""Reads a ledger: its plans, receipts and commits, which of them are in effect, and its hints."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from pyspark_kafkalog.ledger.stores.store import Store, at_once, side_by_side
 logger = logging.getLogger(__name__)
 
 _NAMED_COUNT = 3
-"""How many ranges a message names."""
+"""Ranges named in a message."""
 
 _AHEAD = 256
-"""Commits that are read at once on the way back from the newest one, if the store is far away."""
+"""Commits read in parallel from a remote store, from the newest one back."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord(LedgerRecord):
-    """``load.json``: what a ledger was begun with. Its seal is the ledger's identity."""
+    """``load.json``: a ledger's first cluster and subscription. Its seal is the ledger's identity."""
 
     kind = "load"
 
@@ -64,7 +64,6 @@ class Archive:
     """
 
     def __init__(self, store: Store) -> None:
-        """The records at the top of ``store``; nothing is read yet."""
         self.store = store
         self.location = store.location
 
@@ -78,12 +77,12 @@ class Archive:
         return "" if begun is None else begun.sha256
 
     def begun(self) -> LoadRecord | None:
-        """What this load was begun with; None before that."""
+        """``load.json``; None before the load was begun."""
         data = self.store.read(LOAD)
         return None if data is None else decode(LoadRecord, data, self.where(LOAD))
 
     def head(self) -> Commit | None:
-        """The newest commit. Thanks to ``HEAD.json`` the cost does not grow with the number of commits."""
+        """The newest commit. ``HEAD.json`` keeps the cost independent of the number of commits."""
         hinted = read_hint(self.store.read(HEAD)).newest
         newest = later = None
         if hinted:
@@ -102,7 +101,7 @@ class Archive:
         return newest.number if newest else 0
 
     def pending(self) -> Plan | None:
-        """The plan after the newest commit: begun and not committed. None if there is none."""
+        """The plan after the newest commit, begun and not committed; or None."""
         return self.head_and_pending()[1]
 
     def head_and_pending(self) -> tuple[Commit | None, Plan | None]:
@@ -118,7 +117,6 @@ class Archive:
         return newest, self._plan(number, self.store.read(plan_name(number)))
 
     def plan(self, number: int) -> Plan:
-        """The plan of this number."""
         plan = self._plan(number, self.store.read(plan_name(number)))
         if plan is None:
             raise DamagedRecord(f"{self.where(plan_name(number))} is missing. {_set_aside(number)}")
@@ -140,7 +138,7 @@ class Archive:
         return plan
 
     def commit_of(self, number: int) -> Commit | None:
-        """The commit of this number; None if there is none."""
+        """The commit of this number, or None."""
         return self._commit(number, self.store.read(commit_name(number)))
 
     def _commit(self, number: int, data: bytes | None) -> Commit | None:
@@ -169,13 +167,13 @@ class Archive:
         return side_by_side(self.store, self.commit_at, range(1, self.head_number() + 1))
 
     def lineage(self, newest: int | None = None) -> list[Commit]:
-        """The commits in effect, oldest first; with ``newest``, those that were when it was the newest."""
+        """The commits in effect, oldest first; with ``newest``, as of that commit."""
         chain = []
         at = self.head() if newest is None else self.commit_at(newest)
         ahead: dict[int, bytes | None] = {}
         while at is not None:
             chain.append(at)
-            if at.parent and at.parent not in ahead:  # mostly the one before
+            if at.parent and at.parent not in ahead:  # mostly the commit before
                 count = _AHEAD if self.store.concurrency > 1 else 1
                 numbers = range(max(at.parent - count, 0) + 1, at.parent + 1)
                 read = side_by_side(self.store, lambda n: self.store.read(commit_name(n)), numbers)
@@ -184,22 +182,22 @@ class Archive:
         return chain[::-1]
 
     def tables(self) -> list[str]:
-        """The places of the files that loads have written, by their names in the commits, sorted.
+        """The paths of the files that loads have written, as commits name them, sorted.
 
-        From ``HEAD.json``; if it does not say, from all commits.
+        From ``HEAD.json``, or from all commits if that does not list them.
         """
         hinted = read_hint(self.store.read(HEAD)).tables
         return list(hinted) if hinted is not None else _tables_of(self.history())
 
     def first_starts(self, newest: int) -> tuple[Position, ...]:
-        """Where the oldest load of commits 1 to ``newest`` began; empty if none of them is a load."""
+        """The positions at which the oldest load of commits 1 to ``newest`` began; empty without one."""
         for number in range(1, newest + 1):
             if self.commit_at(number).is_load:
                 return tuple(self.plan(number).starts.values())
         return ()
 
     def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
-        """The receipt of a range of a plan, or None; `ReceiptMismatch` if it is of another plan or range."""
+        """The receipt of a planned range, or None; `ReceiptMismatch` if it is of another plan or range."""
         name = receipt_name(plan.number, planned.key, planned.start, planned.end)
         data = self.store.read(name)
         if data is None:
@@ -229,7 +227,7 @@ class Archive:
         return [receipt for receipt in each if receipt is not None]
 
     def summary(self, number: int) -> Summary | None:
-        """The summary that replaced a committed load's receipts; None if there is none."""
+        """The summary that replaced a committed load's receipts, or None."""
         data = self.store.read(summary_name(number))
         if data is None:
             return None
@@ -242,7 +240,7 @@ class Archive:
         return found
 
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
-        """The first index of a range that ``run`` has not marked as read, from ``after`` on, then from 0."""
+        """Index of the first range that ``run`` has not marked as read, from ``after`` on, then from 0."""
         count = len(plan.ranges)
         for step in range(count):
             index = (after + step) % count
@@ -251,11 +249,10 @@ class Archive:
         return None
 
     def check_read(self, plan: Plan, run: str) -> None:
-        """Check that ``run`` read every range of a plan to its end: its receipts say so, and its marks where
-        an earlier run that died left the receipt.
+        """Check that ``run`` read every range of a plan to its end, by its receipts and marks.
 
-        Raises:
-            IncompleteLoad: it did not.
+        A mark counts where an earlier run that died left the receipt. Raises `IncompleteLoad` if a range is
+        missing.
         """
         self._check_read(plan, run, self._each_receipt(plan))
 
@@ -280,7 +277,6 @@ class Archive:
         return sorted(n for name in self.store.names(directory) if (n := number_of(name)) is not None)
 
     def where(self, name: str) -> str:
-        """The whole path of a record, for messages."""
         return f"{self.location}/{name}"
 
 
@@ -298,9 +294,7 @@ _NUMBER_MAX = (1 << 63) - 1
 
 
 class Hint(NamedTuple):
-    """What ``HEAD.json`` says: the number of the newest commit, 0 if it names none, and the places of files,
-    None if it is damaged.
-    """
+    """``HEAD.json``: the newest commit's number, 0 if unknown, and the paths of files, None if unknown."""
 
     newest: int
     tables: tuple[str, ...] | None
@@ -336,7 +330,7 @@ def write_hints(archive: Archive, commit: Commit) -> None:
 
 
 def _write_hints(archive: Archive, commit: Commit) -> Commit | None:
-    """The next commit if another driver has made it meanwhile: its hints may have been written over."""
+    """Returns the next commit if another driver has made it: its hints may have been overwritten."""
     store = archive.store
     lines = {mirror_name(p.leader, p.topic, p.partition): mirror_line(p) for p in commit.positions}
     tables = sorted({*archive.tables(), *_tables_of([commit])})

@@ -1,7 +1,4 @@
-"""What each load read from each partition: start and end offsets, records, bytes, times.
-
-The numbers come from the plans and, if the tasks left any, from receipts or their summary.
-"""
+"""What each load read from each partition, according to plans, receipts and their summaries."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ if TYPE_CHECKING:
 class AuditRow:
     """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
 
-    ``in_effect`` is False for what a rewind undid. ``broker`` is set in 0.7 only, where partitions belong to
-    brokers. Numbers from receipts are None if the load left none; ``lost`` counts offsets that retention had
-    deleted, ``skipped`` those that were omitted as corrupt, ``missing`` all others without a record.
+    ``in_effect`` is False after a rewind. ``broker`` is set in 0.7 only, where partitions belong to brokers.
+    Numbers from receipts are None if the load left none; ``lost`` counts offsets deleted by retention,
+    ``skipped`` those omitted as corrupt, ``missing`` all others without a record.
     """
 
     load: int
@@ -49,10 +46,7 @@ class AuditRow:
 
 
 def audit_rows(ledger: Ledger) -> list[AuditRow]:
-    """A row for each partition from which a committed load read, oldest load first.
-
-    Rewinds and abandoned plans have none.
-    """
+    """A row for each partition from which a committed load read, oldest load first."""
     in_effect = {commit.number for commit in ledger.lineage()}
     return [
         row
@@ -95,7 +89,7 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
 
 
 def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, RangeFacts]:
-    """What the load's tasks found, by partition; empty if they left no receipts, or these are gone."""
+    """What the load's tasks read, by partition; empty without receipts."""
     if commit.records == NOT_COUNTED:
         return {}
     summary = ledger.summary(commit.number)

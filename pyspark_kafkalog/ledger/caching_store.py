@@ -1,4 +1,4 @@
-"""The records of a ledger that are read once only, by a driver whose store is far away."""
+"""A store that caches the unchanging records of a ledger, for a driver with a remote store."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyspark_kafkalog.ledger.records import HEAD, LOAD
 from pyspark_kafkalog.ledger.stores.store import Store, StoredFile, at_once
 
 _KEPT = re.compile(r"(^|/)(commits/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
-"""All but one never change. ``HEAD.json`` is a hint: an old one costs more requests, and misleads nobody. A
-plan is read again: a commit needs it unchanged.
+"""All but ``HEAD.json`` never change; that is a hint, and an old one only costs more requests. Plans are read
+each time: a commit needs its plan unchanged.
 """
 
 
 class CachingStore:
-    """*Thread-safe: a dictionary.* A store that is asked once for each commit, receipt, ``load.json`` and
-    ``HEAD.json`` that is there; what is not there is asked for again: another driver may create it.
+    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and ``HEAD.json`` once;
+    asks again for a missing one, which another driver may create.
     """
 
     def __init__(self, store: Store) -> None:
@@ -66,7 +66,7 @@ class CachingStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """See `Store.hold`. Meanwhile the records are read that the holder of a ledger's lock needs first."""
+        """Also reads the records that the holder of a ledger's lock needs first, in parallel."""
         directory = name.rpartition("/")[0]
         with ExitStack() as lock:
             at_once(

@@ -1,6 +1,6 @@
 """Removes the receipts and marks of committed loads. Plans and commits stay.
 
-A `Summary` of the receipts replaces them first, so that audits and ``verify`` still know each partition.
+A `Summary` replaces the receipts first, so that audits and ``verify`` still know each partition.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class Leftovers:
 
 
 def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Leftovers]:
-    """Remove the receipts and marks of all loads but the newest ``keep`` and the pending one, and return what
-    was removed, oldest load first. The caller holds the ledger's lock.
+    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one; the caller holds
+    the lock.
 
-    If interrupted, it can be repeated. With ``dry_run`` nothing is removed.
+    Returns what was removed, oldest load first. Can be repeated after an interruption. With ``dry_run``
+    nothing is removed.
     """
     last = ledger.head_number() - keep
     receipts, marks = _counted(ledger, RECEIPTS), _counted(ledger, RUNS)
@@ -48,7 +49,7 @@ def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Lefto
 
 
 def _counted(ledger: Ledger, top: str) -> Counter[int]:
-    """How many files there are below each numbered directory of ``top``."""
+    """Number of files below each numbered directory of ``top``."""
     directories = (file.name.split("/")[1] for file in ledger.store.files(top))
     return Counter(int(number) for number in directories if number.isdecimal())
 
@@ -71,10 +72,9 @@ def _clean_load(ledger: Ledger, found: Leftovers, *, dry_run: bool) -> Leftovers
 
 
 def _proved(ledger: Ledger, number: int) -> tuple[Plan, list[Receipt]] | None:
-    """A load's plan and receipts, to be summed up; None if there is a summary, or nothing was counted.
+    """A load's plan and receipts to summarize; None if there is a summary, or nothing was counted.
 
-    Raises:
-        LoadError: they contradict the commit, so they are evidence, or some are missing.
+    Raises `LoadError` if they contradict the commit, and so are evidence, or some are missing.
     """
     commit = ledger.commit_at(number)
     if not commit.is_load or commit.records == NOT_COUNTED or ledger.summary(number) is not None:

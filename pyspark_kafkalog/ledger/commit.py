@@ -10,7 +10,7 @@ from pyspark_kafkalog.ledger.records import OF_REPLACING, OPTIONAL, SEAL, Ledger
 from pyspark_kafkalog.types import TopicPartition
 
 LOAD_MODES = ("job", "dir", "stage", "sql", "sink")
-"""Modes of commits that publish what a plan read."""
+"""Modes of commits that publish a plan's records."""
 
 COMPACT = "compact"
 """Mode of a commit whose files replace those of others; it changes no position."""
@@ -20,10 +20,10 @@ MODES = (*LOAD_MODES, "rewind", "discard", COMPACT)
 PARQUET = "parquet"
 ORC = "orc"
 FILE_FORMATS = (PARQUET, ORC)
-"""Formats of outputs whose files the commit lists; readers see no others."""
+"""Formats of outputs whose files the commit lists; readers ignore other files."""
 
 NOT_COUNTED = -1
-"""``records`` and ``bytes`` of a commit that was made without receipts."""
+"""``records`` and ``bytes`` of a commit made without receipts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,11 @@ class OutputFile(LedgerRecord):
 
 @dataclass(frozen=True, slots=True)
 class LoadOutput(LedgerRecord):
-    """What a load wrote to one place.
+    """A load's output in one place.
 
-    Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``.
-    Anything else: the name of the place in ``path``, without secrets, and ``evidence`` to find there what was
-    written, among it ``rows``. ``replaces``: the commits ``[start, end)`` whose files at this path are
-    replaced by these.
+    Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``. Other
+    places: ``path`` is their name, without secrets, and ``evidence`` identifies the output there, with its
+    ``rows``. ``replaces``: the commits ``[start, end)`` whose files at this path these files replace.
     """
 
     json_order = "path format"
@@ -59,14 +58,14 @@ class LoadOutput(LedgerRecord):
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without the run's directory."""
+        """For people: the path without the run's directory."""
         if self.format in FILE_FORMATS:
             return f"{self.path}/{self.directory.partition('/')[0]}"
         return f"{self.path} table {self.evidence['table']}" if "table" in self.evidence else self.path
 
     @property
     def rows(self) -> int | None:
-        """How many rows were written; None if nobody counted them."""
+        """The number of rows written; None if unknown."""
         if self.format in FILE_FORMATS:
             return sum(file.rows for file in self.files)
         counted = self.evidence.get("rows")
@@ -75,12 +74,12 @@ class LoadOutput(LedgerRecord):
 
 @dataclass(frozen=True, slots=True)
 class Commit(LedgerRecord):
-    """The end of load ``number``; ``positions`` are where the next load begins, of every known partition.
+    """The end of load ``number``, with the ``positions`` of every known partition, where the next load
+    begins.
 
-    ``parent`` is the commit whose positions this one continues, 0 before the first; ``run`` names the
-    attempt that made it; ``plan_sha256`` is None for a rewind and a compaction. ``skipped`` counts the
-    offsets that were omitted as corrupt, ``missing`` all others without a record; None if they were not
-    counted.
+    ``parent`` is the commit whose positions this one continues, 0 before the first; ``run`` names the attempt
+    that made it; ``plan_sha256`` is None for a rewind and a compaction. ``skipped`` counts the offsets
+    omitted as corrupt, ``missing`` all others without a record, None if not counted.
     """
 
     kind = "commit"
@@ -103,7 +102,7 @@ class Commit(LedgerRecord):
 
     @property
     def is_load(self) -> bool:
-        """Whether it publishes what a plan read; else it rewinds, compacts, or gave a plan up."""
+        """Whether it publishes a plan's records, rather than rewind, compact or discard."""
         return self.mode in LOAD_MODES
 
     @property
@@ -112,7 +111,6 @@ class Commit(LedgerRecord):
         return {p.key: p for p in self.positions}
 
     def flaw(self) -> str | None:
-        """A mode or parent that cannot be, or positions out of order."""
         if self.mode not in MODES:
             return f"mode {self.mode!r}, expected one of {', '.join(MODES)}"
         if self.parent >= self.number:

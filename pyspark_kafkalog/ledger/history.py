@@ -1,6 +1,6 @@
-"""What earlier loads read: how options name a part of the history, and the offsets in it.
+"""What earlier loads read: parses options that name a part of the history, and finds its offsets.
 
-Every task of every read imports this module, so it imports no other of the ledger but its errors.
+Every task of every read imports this module, so it imports nothing else of the ledger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.archive import Archive
 
 START = 0
-"""Instead of a commit's number: before the first load."""
+"""Commit number for before the first load."""
 
 _COMMIT = re.compile(r"commit:0*([1-9][0-9]{0,7})")
 
@@ -41,11 +41,7 @@ def parse_commit(option: str, text: str) -> int:
 
 
 def parse_between(text: str) -> HistoryRange:
-    """``commit:30,commit:37``: what loads 31 to 37 read; ``start,commit:37`` from the first on.
-
-    Raises:
-        InvalidConfig: it is something else, or the second does not come after the first.
-    """
+    """``commit:30,commit:37`` (loads 31 to 37) or ``start,commit:37``; `InvalidConfig` otherwise."""
     named = [parse_commit("between", part) for part in text.split(",")]
     if len(named) != 2 or named[0] >= named[1]:
         raise InvalidConfig(
@@ -90,9 +86,9 @@ def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
 
 
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets ``[start, end)`` of each partition that a part of the history covers.
+    """The offsets ``[start, end)`` of each partition in a part of the history.
 
-    A partition that was added later begins where its first load did.
+    A partition added later begins where its first load did.
 
     Raises:
         TopicRecreated: a topic was deleted and created again in between.

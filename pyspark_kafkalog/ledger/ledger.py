@@ -1,4 +1,4 @@
-"""The ledger of a load: from a plan to its receipts to a commit, each a record that is created once."""
+"""The ledger of a load: a plan, then receipts, then a commit, each a record that is created once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 _SUBSCRIPTION = ("assign", "subscribe", "subscribepattern")
-"""The options that are noted in ``load.json``; others may hold secrets."""
+"""The options stored in ``load.json``; others may hold secrets."""
 
 
 class Ledger(Archive):
@@ -76,8 +76,8 @@ class Ledger(Archive):
     def at(cls, location: str | os.PathLike[str], name: str, *, remembers: bool = False) -> Ledger:
         """The ledger of load ``name`` below the path or URL ``location``.
 
-        If it ``remembers``, and the store is far away, it reads each record that never changes once: for the
-        driver of one load.
+        With ``remembers`` and a remote store it reads each unchanging record once: for the driver of one
+        load.
         """
         store: Store = open_store(location)
         return cls(CachingStore(store) if remembers and store.concurrency > 1 else store, name)
@@ -85,8 +85,8 @@ class Ledger(Archive):
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
         """Begin the ledger, after testing the store, or check that it belongs to this cluster.
 
-        ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is noted.
-        ``protocol`` is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions.
+        ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is stored. ``protocol``
+        is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions.
 
         Raises:
             ForeignCluster: the ledger belongs to another cluster, or holds the other kind of offsets.
@@ -122,26 +122,23 @@ class Ledger(Archive):
             )  # fmt: skip
 
     def known_beside(self) -> list[str]:
-        """The names of the loads that have a ledger in the same place, sorted."""
+        """The names of the loads with a ledger in the same place, sorted."""
         return [name for name in self._beside.names("") if self._beside.exists(f"{name}/{LOAD}")]
 
     def hold(self, what: str = "a load") -> AbstractContextManager[None]:
         """Lock the load against other drivers until the context, or this process, ends.
 
-        ``what`` is done, process, host and time are shown to other drivers.
-
-        Raises:
-            LoadBusy: another driver holds it; the message says which.
+        Other drivers get `LoadBusy`, with ``what``, process, host and time of the holder.
         """
         who = f"process {os.getpid()} on {socket.gethostname()} since {self._now()}"
         return self.store.hold(LOCK, f"{what}, {who}")
 
     def verify(self) -> list[str]:
-        """What is wrong with the ledger, in words; empty if it is sound. Reads all, writes nothing."""
+        """Problems of the ledger, in words; empty if there are none. Reads every record, writes nothing."""
         return verify(self)
 
     def write_plan(self, plan: Plan) -> Plan:
-        """Store the plan of the next load; it is returned with its ``sha256``, as it will be read."""
+        """Store the plan of the next load; returns it as read back, with its ``sha256``."""
         if plan.number != plan.parent + 1:
             raise ValueError(f"plan {plan.number} cannot follow commit {plan.parent}")
         self._needs_parent(plan)
@@ -159,11 +156,10 @@ class Ledger(Archive):
         return written
 
     def leave_receipt(self, receipt: Receipt, index: int) -> None:
-        """Store the receipt of the range of this index, or compare it with that of an earlier attempt, which
-        is kept. If that was of another run, a mark says that the receipt's run read the range as well.
+        """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays.
 
-        Raises:
-            ReceiptMismatch: the earlier attempt saw something else.
+        If that is of another run, a mark says that the receipt's run read the range as well. Raises
+        `ReceiptMismatch` if the earlier attempt read other records.
         """
         path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
         if self.store.create(path, encode(receipt)):
@@ -181,7 +177,7 @@ class Ledger(Archive):
             self.mark_read(receipt.plan, index, receipt.run)
 
     def mark_read(self, plan: int, index: int, run: str) -> None:
-        """Note that ``run`` read the range of this index to its end, where the receipt does not say so.
+        """Record that ``run`` read range ``index`` to its end, if the receipt does not say so.
 
         A lost mark only prevents a commit. ``run`` is part of a path.
         """
@@ -198,16 +194,16 @@ class Ledger(Archive):
         read_by_run: bool = False,
         note: str = "",
     ) -> Commit:
-        """Publish a load. With the same ``run`` a second call returns what the first one made.
+        """Publish a load. A second call with the same ``run`` returns the same commit.
 
-        Without ``receipts`` nothing but the caller says that all was read; the commit then counts the rows of
-        the outputs, or has `NOT_COUNTED` without outputs. If it must be ``read_by_run``, receipts of other
-        runs are not enough: see `check_read`.
+        Without ``receipts`` nothing proves that everything was read; the commit counts the rows of the
+        outputs, or has `NOT_COUNTED` without outputs. With ``read_by_run`` receipts of other runs are not
+        enough: see `check_read`.
 
         Raises:
             LostRace: the load has a commit by another run.
             IncompleteLoad: ranges have no receipt, or were not read by the run.
-            DamagedRecord: the plan is not what it was.
+            DamagedRecord: the plan was replaced since.
         """
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
@@ -219,7 +215,7 @@ class Ledger(Archive):
                 self._check_read(plan, run, each)
             found = self._complete(plan, each) if receipts else []
         except IncompleteLoad:
-            made = self.commit_of(plan.number)  # then `gc` may have removed them
+            made = self.commit_of(plan.number)  # then `gc` may have removed the receipts
             if made is None:
                 raise
             return self._same(made, mode, run)
@@ -249,7 +245,7 @@ class Ledger(Archive):
         )
 
     def discard(self, plan: Plan, run: str) -> Commit:
-        """Give up a pending plan, by a commit of its number that leaves the positions as they were."""
+        """Abandon a pending plan, by a commit of its number that keeps the positions."""
         self._needs_parent(plan)
         parent = self.commit_of(plan.parent) if plan.parent else None
         return self._publish(
@@ -267,26 +263,21 @@ class Ledger(Archive):
         )
 
     def rewind(self, target: int, run: str) -> Commit:
-        """Return to where commit ``target`` ended, 0 for before the first, by a new commit.
-
-        Nothing is removed. A pending plan, even an unreadable one, is superseded.
-
-        Raises:
-            LoadError: there is no such commit.
-            LostRace: another driver committed meanwhile.
-        """
+        """Return to the end of commit ``target`` (0: before the first) by a new commit; see `rewind_to`."""
         return self.rewind_to(rewinding_to_commit(self, target), run)
 
     def rewind_to(self, found: Rewind, run: str, note: str = "") -> Commit:
-        """Return to the positions that `rewinding` found, by a new commit; see `rewind`.
+        """Return to the positions of a `Rewind`, by a new commit.
 
-        ``note`` says what was asked for; positions within a load need one.
+        Nothing is removed; a pending plan, even an unreadable one, is superseded. ``note`` says what was
+        asked for; positions within a load need one. Raises `LoadError` if `gc` removed files that would be in
+        effect again, and `LostRace` if another driver committed meanwhile.
         """
         live = live_outputs(self.lineage(found.parent)) if found.parent else []
         check_not_removed(self, live)
         commit = self._rewind(found.newest + 1, found.parent, found.positions, run, note)
         try:
-            # Again: `gc` may have noted a removal meanwhile, and then looked for commits, before this one.
+            # Again: `gc` may have recorded a removal meanwhile and missed this commit.
             check_not_removed(self, live)
         except LoadError:
             before = self.commit_at(found.newest)
@@ -315,9 +306,7 @@ class Ledger(Archive):
     def compact(self, head: Commit, outputs: Sequence[LoadOutput], run: str) -> Commit:
         """Publish files that replace those of earlier commits, by a commit after ``head``, the newest one.
 
-        Raises:
-            LostRace: another driver committed meanwhile.
-            LoadError: a plan is pending; it has the number that this commit would take.
+        Raises `LostRace` if another driver committed meanwhile, `LoadError` if a plan is pending.
         """
         if self.store.exists(plan_name(head.number + 1)):
             raise LoadError(f"load {head.number + 1} of {self.location} is pending: load first, then compact")
@@ -336,19 +325,16 @@ class Ledger(Archive):
             )
         )
 
-    # ---- inside
-
     def _publish(self, commit: Commit) -> Commit:
-        """Create a commit and write the hints that go with it."""
+        """Create a commit and write its hints."""
         name, data = commit_name(commit.number), encode(commit)
-        published = decode(Commit, data, self.where(name))  # what nobody could read is never stored
+        published = decode(Commit, data, self.where(name))  # never store a record that cannot be read
         if not self.store.create(name, data):
             return self._same(self.commit_at(commit.number), commit.mode, commit.run)
         write_hints(self, commit)
         return published
 
     def _same(self, made: Commit, mode: str, run: str) -> Commit:
-        """A commit that exists already: ours, or the one that we lost the race to."""
         if (made.mode, made.run) != (mode, run):
             raise LostRace(
                 f"another driver made commit {made.number} of {self.location} ({made.mode}, {made.created}) "
@@ -366,7 +352,6 @@ class Ledger(Archive):
     def _totals(
         self, found: Sequence[Receipt], outputs: Sequence[LoadOutput], receipts: bool
     ) -> tuple[int, int]:
-        """Records and bytes of a load."""
         if receipts:
             return sum(r.records for r in found), sum(r.bytes for r in found)
         if outputs:

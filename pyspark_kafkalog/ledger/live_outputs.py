@@ -1,4 +1,4 @@
-"""Which outputs are in effect where compactions replaced some, and whether `gc` removed those."""
+"""Outputs in effect after compactions, and whether `gc` removed the replaced ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit, LoadOu
 from pyspark_kafkalog.ledger.records import REMOVALS, LedgerRecord, at_least
 
 Live = list[tuple[Commit, LoadOutput]]
-"""Outputs in effect with their commits, in the order of these."""
+"""Outputs in effect with their commits, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRemoval(LedgerRecord):
-    """The files that commit ``compaction`` replaced may be gone: there is no way back to before it."""
+    """The files that commit ``compaction`` replaced may be gone: a rewind to before it is impossible."""
 
     kind = "removal"
 
@@ -25,7 +25,7 @@ class FileRemoval(LedgerRecord):
 
 
 def live_outputs(lineage: Iterable[Commit], path: str | None = None) -> Live:
-    """The files in effect after these commits, oldest first; with ``path`` those that were written there."""
+    """The files in effect after these commits, oldest first; with ``path`` only those there."""
     live: dict[tuple[int, str], tuple[Commit, LoadOutput]] = {}
     for commit in lineage:
         for out in commit.outputs:
@@ -38,7 +38,7 @@ def live_outputs(lineage: Iterable[Commit], path: str | None = None) -> Live:
 
 
 def replaced_outputs(lineage: Iterable[Commit], compaction: Commit) -> Live:
-    """What a compaction of this lineage replaced."""
+    """The outputs that a compaction of this lineage replaced."""
     before = live_outputs(commit for commit in lineage if commit.number < compaction.number)
     return [
         (commit, out)
@@ -48,11 +48,7 @@ def replaced_outputs(lineage: Iterable[Commit], compaction: Commit) -> Live:
 
 
 def check_not_removed(archive: Archive, live: Live) -> None:
-    """Check that `gc` did not remove any of these files, which a later compaction replaced.
-
-    Raises:
-        LoadError: it did.
-    """
+    """Check that `gc` removed none of these files, which a later compaction replaced; else `LoadError`."""
     for number in archive.numbers(REMOVALS):
         compaction = archive.commit_at(number)
         for commit, out in live:

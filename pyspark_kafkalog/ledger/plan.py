@@ -1,6 +1,6 @@
 """A plan: the ranges of a load, decided once and written before anything is read. Pure.
 
-`make_plan` decides where each partition continues, and what is an error rather than a silent loss.
+`make_plan` decides where each partition continues, and raises rather than lose records silently.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Range = tuple[TopicPartition, int, int]
 """Offsets ``[start, end)`` of a partition."""
 
 Split = Callable[[Sequence[Range]], Sequence[Range]]
-"""Cuts ranges, none of them empty, into the tasks' ranges: in order, tiling each partition."""
+"""Cuts non-empty ranges into the tasks' ranges: in order, tiling each partition."""
 
 Cap = Callable[[Sequence[Range]], Sequence[Range]]
-"""Shortens ranges at their ends to what one load may read; in order, perhaps to nothing."""
+"""Shortens ranges at their ends to the limit of one load; in order, perhaps to nothing."""
 
 UNKNOWN = -1
-"""Earliest, latest or leader epoch of a partition that nobody asked about; the leader if there is none."""
+"""Earliest, latest, leader or leader epoch of a partition if unknown."""
 
 _NEARLY_GONE = 0.05
-"""A position in the first part of the log, of this share, may soon be deleted."""
+"""Warn if a position is in this first share of the log: retention may soon delete it."""
 
 _NAMED_COUNT = 5
-"""How many partitions a message names."""
+"""Partitions named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """A partition as the cluster describes it at planning; ``topic_id`` is "" if the broker has no ids.
 
-    ``is_other_log``: without ids, it was found that the stored position is of another log.
+    ``is_other_log``: without ids, the stored position was found to be of another log.
     """
 
     topic_id: str
@@ -52,7 +52,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class OfPartition(LedgerRecord):
-    """Base of what belongs to one partition."""
+    """Base of records that belong to one partition."""
 
     topic: str
     partition: int
@@ -60,7 +60,6 @@ class OfPartition(LedgerRecord):
 
     @property
     def key(self) -> TopicPartition:
-        """The partition."""
         return TopicPartition(self.topic, self.partition, self.broker)
 
 
@@ -76,7 +75,7 @@ class Position(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange(OfPartition):
-    """What one task reads: offsets ``[start, end)``."""
+    """The offsets ``[start, end)`` that one task reads."""
 
     topic_id: str
     start: int
@@ -85,10 +84,10 @@ class PlannedRange(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition(OfPartition):
-    """A partition in a plan: what is read of it, and why if that is not obvious.
+    """A partition in a plan, with the ``reason`` for its range if that is not obvious.
 
-    ``ranges`` tile ``[start, end)``; there is none if nothing is read. ``earliest`` and ``latest`` are the
-    ends of the log at planning, `UNKNOWN` if nobody asked.
+    ``ranges`` tile ``[start, end)``, empty if nothing is read. ``earliest`` and ``latest`` are the ends of
+    the log at planning, or `UNKNOWN`.
     """
 
     topic_id: str
@@ -103,7 +102,6 @@ class PlannedPartition(OfPartition):
     ranges: tuple[tuple[int, int], ...]
 
     def flaw(self) -> str | None:
-        """Ranges that do not tile."""
         if tiles(self.ranges, self.start, self.end):
             return None
         return f"the ranges {list(self.ranges)} do not tile [{self.start}, {self.end})"
@@ -111,7 +109,7 @@ class PlannedPartition(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class Plan(LedgerRecord):
-    """The load of this number; every partition that was ever loaded or is subscribed to is in it."""
+    """The plan of load ``number``, with every partition that was ever loaded or is subscribed to."""
 
     kind = "plan"
 
@@ -125,7 +123,7 @@ class Plan(LedgerRecord):
 
     @property
     def ranges(self) -> tuple[PlannedRange, ...]:
-        """The tasks' ranges, in order: a task's index is its place here. Computed at each call."""
+        """The tasks' ranges, in order; a task's index is its place here. Computed at each call."""
         return tuple(
             PlannedRange(p.topic, p.partition, p.topic_id, start, end, broker=p.broker)
             for p in self.partitions
@@ -134,25 +132,24 @@ class Plan(LedgerRecord):
 
     @property
     def starts(self) -> dict[TopicPartition, Position]:
-        """Where this load begins: the positions while it is not committed. Computed at each call."""
+        """The positions at which this load begins. Computed at each call."""
         starts = {p.key: p.start for p in self.partitions}
         return {key: replace(at, next=starts[key]) for key, at in self.positions.items()}
 
     @property
     def positions(self) -> dict[TopicPartition, Position]:
-        """Where the next load begins once this one is committed. Computed at each call."""
+        """The positions at which the next load begins once this one is committed. Computed at each call."""
         return {
             p.key: Position(p.topic, p.partition, p.topic_id, p.end, p.leader, p.address, broker=p.broker)
             for p in self.partitions
         }
 
     def flaw(self) -> str | None:
-        """Partitions out of order."""
         return unsorted(self.partitions)
 
 
 def unsorted(entries: Sequence[OfPartition]) -> str | None:
-    """The flaw of entries whose partitions are not in order; None if they are."""
+    """A `LedgerRecord.flaw` if the partitions of the entries are not in order."""
     keys = [one.key for one in entries]
     return None if keys == sorted(set(keys)) else "its partitions are not in order, or one appears twice"
 
@@ -231,7 +228,7 @@ def _planned(
 
 
 def _carried(was: Position) -> PlannedPartition:
-    """A partition that is missing, or not subscribed to now: its position stays in the plan."""
+    """A partition that is missing or no longer subscribed to keeps its position."""
     reason = "not subscribed" if was.broker == NO_BROKER else "not subscribed, or its broker is away"
     return PlannedPartition(
         was.topic, was.partition, was.topic_id, was.leader, was.address, UNKNOWN,

@@ -1,6 +1,5 @@
-"""Receipts: what a task found in its range, to compare a second attempt with; and their summary.
-
-Only `Tally` knows Arrow.
+"""Receipts of what tasks read, to compare with a second attempt, and their summaries. Only `Tally` uses
+Arrow.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TALLY_COLUMNS = ("offset", "timestamp", "key", "value")
-"""The columns that a `Tally` looks at."""
+"""The columns that a `Tally` reads."""
 
 LISTED_GAPS = 16
-"""How many ranges of missing offsets are listed; a compacted log may have millions."""
+"""Limit of listed ranges of missing offsets; a compacted log may have millions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeFacts(OfPartition):
-    """What a load found in a range of offsets, or in all its ranges of a partition together.
+    """Counts, timestamps and offset bounds of a range, or of all a load's ranges of a partition.
 
-    ``bytes`` are those of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
-    (``onCorruptBatch=skip``). First and last are None without a record, or without one with a timestamp.
-    ``missing`` counts all other offsets without a record, as compaction and transactions leave; ``gaps`` are
-    the first `LISTED_GAPS` ranges of them. It is None if nobody counted, or if offsets are byte positions.
+    ``bytes`` are of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
+    (``onCorruptBatch=skip``). First and last are None without a record, or without a timestamp. ``missing``
+    counts all other offsets without a record (compaction, transactions), None if not counted or if offsets
+    are byte positions; ``gaps`` are the first `LISTED_GAPS` ranges of them.
     """
 
     records: int
@@ -50,11 +49,11 @@ class RangeFacts(OfPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(RangeFacts):
-    """Proof that a task read offsets ``[start, end)`` to the end, and what it found there.
+    """Proof that a task read offsets ``[start, end)`` to the end, and what it read.
 
     ``next`` is where reading would continue. ``digest`` is three CRC-32s: of the offsets, of the keys'
-    lengths and of the values' lengths. ``run`` is the run whose task wrote it, if reading the range was all
-    that this task had to do for the run; else "", and a mark says what the run has done.
+    lengths and of the values' lengths. ``run`` is the run whose task wrote it, if the task had only to read
+    the range; else "", and a mark says that the run finished.
     """
 
     kind = "receipt"
@@ -76,7 +75,6 @@ class Receipt(RangeFacts):
     run: str = field(default="", metadata=OPTIONAL)
 
     def flaw(self) -> str | None:
-        """Offsets that were not read to the end."""
         if self.next == self.end and self.start < self.end:
             return None
         return f"next {self.next} is not the end of [{self.start}, {self.end})"
@@ -84,7 +82,7 @@ class Receipt(RangeFacts):
 
 @dataclass(frozen=True, slots=True)
 class Summary(LedgerRecord):
-    """What a load found, by partition, in order; ``plan_sha256`` is the seal of the plan it read."""
+    """What a load read, by partition, in order; ``plan_sha256`` is the seal of its plan."""
 
     kind = "summary"
 
@@ -93,12 +91,11 @@ class Summary(LedgerRecord):
     partitions: tuple[RangeFacts, ...]
 
     def flaw(self) -> str | None:
-        """Partitions out of order."""
         return unsorted(self.partitions)
 
 
 def summarize(receipts: Iterable[Receipt]) -> tuple[RangeFacts, ...]:
-    """Receipts in the order of their plan, put together by partition."""
+    """Receipts in the order of their plan, combined by partition."""
     return tuple(_together(key, list(found)) for key, found in groupby(receipts, key=lambda r: r.key))
 
 
@@ -124,12 +121,11 @@ def _together(key: TopicPartition, found: Sequence[Receipt]) -> RangeFacts:
 
 
 def count_offsets(ranges: Iterable[tuple[int, int]]) -> int:
-    """How many offsets there are in ranges ``[start, end)``."""
     return sum(end - start for start, end in ranges)
 
 
 def join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The same ranges, in order; those that touch are joined."""
+    """The same ranges, in order, with touching ones joined."""
     found: list[tuple[int, int]] = []
     for start, end in ranges:
         touches = found and found[-1][1] == start
@@ -138,9 +134,9 @@ def join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...
 
 
 class Tally:
-    """Counts what a task reads. *Not thread-safe: belongs to one task.*
+    """Counts the rows a task reads. *Not thread-safe: belongs to one task.*
 
-    It works on whole columns; the result does not depend on how the rows are cut into batches.
+    Works on whole columns; the result does not depend on the batches' sizes.
     """
 
     def __init__(self) -> None:
@@ -157,11 +153,11 @@ class Tally:
         self._skipped: list[tuple[int, int]] = []
         self._began: int | None = None
         self._next = 0
-        """The offsets covered so far: from the first to before the next."""
+        """Offsets from ``_began`` to before ``_next`` are covered."""
         self._gaps: list[tuple[int, int]] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a batch that has `TALLY_COLUMNS`; its offsets follow those counted before."""
+        """Count the rows of a batch with `TALLY_COLUMNS`; its offsets follow those counted before."""
         if batch.num_rows == 0:
             return
         offsets = batch.column("offset")
@@ -180,12 +176,12 @@ class Tally:
         self._add_times(batch.column("timestamp"))
 
     def lose(self, start: int, end: int) -> None:
-        """Note that retention deleted offsets ``[start, end)``, the next ones."""
+        """Record that retention deleted offsets ``[start, end)``, the next ones."""
         self._reach(start, end)
         self._lost.append((start, end))
 
     def skip(self, start: int, end: int) -> None:
-        """Note that offsets ``[start, end)``, the next ones, were omitted as corrupt."""
+        """Record that offsets ``[start, end)``, the next ones, were omitted as corrupt."""
         self._reach(start, end)
         self._skipped.append((start, end))
 
@@ -231,7 +227,7 @@ class Tally:
         }
 
     def _reach(self, start: int, end: int) -> None:
-        """Extend what is covered by ``[start, end)``, perhaps over a gap."""
+        """Extend the covered offsets by ``[start, end)``, perhaps over a gap."""
         if self._began is None:
             self._began = start
         elif start > self._next and len(self._gaps) < LISTED_GAPS:
@@ -263,7 +259,7 @@ class Tally:
 
 
 def _gaps(offsets: memoryview) -> Iterator[tuple[int, int]]:
-    """The gaps between rising offsets, in order; a half without any costs one comparison."""
+    """The gaps between rising offsets, in order, by bisection: a half without gaps costs one comparison."""
     left = [(0, len(offsets) - 1)]
     while left:
         first, last = left.pop()
@@ -286,11 +282,11 @@ _COMPARED = (
     "bytes", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms", "digest", "lost",
     "skipped",
 )  # fmt: skip
-"""Not ``missing``: the digest covers the offsets."""
+"""Without ``missing``: the digest covers the offsets."""
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:
-    """The fields in which two receipts differ, in words; None if they saw the same records."""
+    """The fields in which two receipts differ, in words; None if they read the same records."""
     differ = [name for name in _COMPARED if getattr(ours, name) != getattr(stored, name)]
     return (
         "; ".join(f"{name}: {getattr(stored, name)} then, {getattr(ours, name)} now" for name in differ)

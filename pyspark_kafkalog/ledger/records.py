@@ -2,7 +2,7 @@
 
     plans/00000042.json    {"record": "plan", "version": 1, ..., "sha256": "..."}
 
-``sha256`` is the last field: SHA-256, in hexadecimal, of the canonical JSON of all others (keys sorted, no
+``sha256`` is the last field: the hexadecimal SHA-256 of the canonical JSON of all others (keys sorted, no
 blanks, UTF-8). docs/ledger.md describes each record.
 """
 
@@ -20,18 +20,15 @@ from pyspark_kafkalog.errors import DamagedRecord, LoadError, NewerFormat
 from pyspark_kafkalog.types import TopicPartition
 
 FORMAT_VERSION = 1
-"""The version of a record of today's partitions."""
 
 BROKERS_VERSION = 2
-"""The version of a record of 0.7's partitions, each with its ``broker``.
+"""Records of 0.7's partitions, each with its ``broker``.
 
 Two brokers may have partitions of the same number: a reader that ignores the field would mix them up.
 """
 
 REPLACING_VERSION = 3
-"""The version of a commit whose files replace those of others, which a reader must not read as well; the
-newest that we read.
-"""
+"""Commits whose files replace those of others, which must not be read as well. The newest version we read."""
 
 # ---- names, relative to the ledger's directory
 
@@ -50,22 +47,19 @@ _NUMBERED = re.compile(r"(\d{8,})\.json")
 
 
 def plan_name(number: int) -> str:
-    """The record of a plan."""
     return f"{PLANS}/{number:08d}.json"
 
 
 def commit_name(number: int) -> str:
-    """The record of a commit."""
     return f"{COMMITS}/{number:08d}.json"
 
 
 def receipts_name(plan: int) -> str:
-    """The directory of a plan's receipts."""
     return f"{RECEIPTS}/{plan:08d}"
 
 
 def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
-    """The record of a receipt: a second attempt at the same range has the same name."""
+    """A receipt; a second attempt at the same range has the same name."""
     return f"{receipts_name(plan)}/{where.topic}/{where.number}/{start}-{end}.json"
 
 
@@ -75,7 +69,7 @@ def summary_name(plan: int) -> str:
 
 
 def removal_name(compaction: int) -> str:
-    """The record that the files which a compaction replaced are removed."""
+    """The record that a compaction's replaced files were removed."""
     return f"{REMOVALS}/{compaction:08d}.json"
 
 
@@ -85,7 +79,7 @@ def marks_name(plan: int) -> str:
 
 
 def mark_name(plan: int, run: str, index: int) -> str:
-    """The mark that a run read the range of this index."""
+    """The mark that a run read range ``index``."""
     return f"{marks_name(plan)}/{run}/{index}"
 
 
@@ -95,7 +89,7 @@ def mirror_name(broker: int, topic: str, partition: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a plan's or commit's file; None for another file."""
+    """The number in a plan's or commit's file name; None for other files."""
     match = _NUMBERED.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -103,33 +97,33 @@ def number_of(name: str) -> int | None:
 # ---- dataclasses as records
 
 OPTIONAL = {"since": FORMAT_VERSION}
-"""Metadata of a field that is omitted if it has its default."""
+"""Field metadata: omitted if it has its default."""
 
 OF_BROKERS = {"since": BROKERS_VERSION}
-"""The same; a record that has the field is of `BROKERS_VERSION`."""
+"""Like `OPTIONAL`; the field raises the record's version to `BROKERS_VERSION`."""
 
 OF_REPLACING = {"since": REPLACING_VERSION}
-"""The same; a record that has the field is of `REPLACING_VERSION`."""
+"""Like `OPTIONAL`; the field raises the record's version to `REPLACING_VERSION`."""
 
 SEAL = {"seal": True}
-"""Metadata of the field for the record's ``sha256``: read, and computed when it is written."""
+"""Field metadata: the record's ``sha256``, computed when it is written."""
 
 
 def at_least(minimum: int) -> dict[str, int]:
-    """Metadata of a whole number that may be below 0."""
+    """Field metadata of an integer that may be negative."""
     return {"minimum": minimum}
 
 
 def only_if(name: str, values: tuple[str, ...], *, holds: bool = True) -> dict[str, object]:
-    """Metadata of a field that a record has only if an earlier field is, or is not, one of ``values``."""
+    """Field metadata: present only if an earlier field is, or is not, one of ``values``."""
     return {"if": (name, values, holds)}
 
 
 class LedgerRecord:
     """Base of the frozen dataclasses that are records, or entries in them.
 
-    JSON has the fields in their order, after those that ``json_order`` names. Their types say what is read:
-    ``int`` is 0 or more, ``int | None`` any whole number or null; pairs are ranges ``[start, end]`` in order.
+    JSON has the fields of ``json_order`` first, then the others. Types are checked when read: ``int`` is 0 or
+    more, ``int | None`` any integer or null; pairs are ranges ``[start, end]`` in order.
     """
 
     __slots__ = ()
@@ -137,7 +131,7 @@ class LedgerRecord:
     json_order: ClassVar[str] = ""
 
     def flaw(self) -> str | None:
-        """What is wrong with the values together; None if nothing is."""
+        """An inconsistency between the values, in words, or None."""
         return None
 
 
@@ -153,8 +147,8 @@ def encode(record: LedgerRecord) -> bytes:
 def decode(cls: type[R], data: bytes, where: str) -> R:
     """The record in sealed bytes; ``where`` is its path, for messages.
 
-    A seal proves that nobody changed a record, not that its writer knew the format: so a field that is
-    missing or of another type is damage as well.
+    A seal proves that nobody changed a record, not that its writer knew the format: a missing or mistyped
+    field is damage as well.
 
     Raises:
         DamagedRecord: it is torn, was edited, is a record of another kind, or has a wrong field.
@@ -164,12 +158,12 @@ def decode(cls: type[R], data: bytes, where: str) -> R:
 
 
 def entry(record: LedgerRecord) -> dict[str, object]:
-    """A dataclass as it stands in a list of a record."""
+    """A dataclass as an entry in a record's list."""
     return _to_json(record)[0]
 
 
 def _to_json(record: LedgerRecord) -> tuple[dict[str, object], int]:
-    """The fields, and the version of a record with them."""
+    """The fields, and the record version they need."""
     found: dict[str, object] = {}
     version = FORMAT_VERSION
     for field in _fields_of(type(record)):
@@ -212,7 +206,7 @@ def _from_json(cls: type[R], values: Mapping[str, object], where: str) -> R:
 
 
 class _Field(NamedTuple):
-    """How a field of a dataclass is written and read: by ``read``, or as ``entries`` of this class."""
+    """How a field is written and read: by ``read``, or as ``entries`` of this class."""
 
     name: str
     read: Callable[[object], object]
@@ -223,7 +217,7 @@ class _Field(NamedTuple):
     is_seal: bool
 
     def applies(self, value: object) -> bool:
-        """Whether a record has the field if the one in its ``condition`` is ``value``."""
+        """Whether the record has this field when the field in its ``condition`` is ``value``."""
         assert self.condition is not None
         _, values, holds = self.condition
         return (value in values) is holds
@@ -233,7 +227,7 @@ _FIELDS: dict[object, list[_Field]] = {}
 
 
 def _fields_of(cls: type[LedgerRecord]) -> list[_Field]:
-    """The fields of a dataclass in the order of its JSON. Computed once for each class."""
+    """The fields in the order of the JSON, cached by class."""
     if cls not in _FIELDS:
         hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         names = dict.fromkeys([*cls.json_order.split(), *known])
@@ -252,7 +246,7 @@ def _field(field: Field[Any], hint: Any) -> _Field:
 
 
 class _Unfit(Exception):
-    """A value is not what its field needs, which the text names."""
+    """A value does not fit its field; the text says what fits."""
 
 
 def _number(minimum: int, value: object) -> int:
@@ -316,7 +310,7 @@ _READERS: dict[object, Callable[[object], object]] = {
     Mapping[str, str | int]: _facts,
     tuple[tuple[int, int], ...]: _pairs,
 }
-"""By the type of the field; `_number` and `_read_entries` take more than a value."""
+"""By the field's type; `_number` and `_read_entries` take further arguments."""
 
 
 # ---- sealed JSON
@@ -333,7 +327,7 @@ def seal(kind: str, values: Mapping[str, object], *, version: int = FORMAT_VERSI
 
 
 def unseal(kind: str, data: bytes, where: str) -> dict[str, object]:
-    """The fields of a sealed record, ``sha256`` included, whatever they are. Raises as `decode`."""
+    """All fields of a sealed record, with ``sha256``, unchecked. Raises like `decode`."""
     try:
         body = json.loads(data)
         if not isinstance(body, dict):

@@ -1,8 +1,8 @@
-"""Where a rewind to offsets leads: to which commit, and at which positions the next load begins. Pure.
+"""Computes a rewind: the commit it returns to, and the positions where the next load begins. Pure.
 
-What a load published is in effect as a whole or not at all. So offsets within a load that published something
-lead to where that load began: every record is in the outputs once. Nothing is published by loads of modes
-``job`` and ``stage``; there the next load begins exactly at the offsets asked for.
+A load's outputs are in effect as a whole or not at all. So offsets within a load that published outputs
+rewind to where that load began. Loads of modes ``job`` and ``stage`` publish none; there the next load begins
+exactly at the requested offsets.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A rewind that can be made while ``newest`` is the newest commit.
+    """A rewind that is valid while ``newest`` is the newest commit.
 
-    ``parent`` is the commit whose loads stay in effect, 0 for none, ``positions`` where the next load begins,
-    and ``undone`` the loads that are no longer in effect. ``is_exact``: the positions are those asked for.
+    ``parent`` is the commit whose loads stay in effect, 0 for none; ``positions`` are where the next load
+    begins; ``undone`` loads are no longer in effect. ``is_exact``: the positions are the requested ones.
     """
 
     newest: int
@@ -33,10 +33,8 @@ class Rewind:
 
 
 def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
-    """The rewind to where commit ``target`` ended, 0 for before the first.
-
-    Raises:
-        LoadError: there is no such commit.
+    """The rewind to the end of commit ``target``, 0 for before the first; `LoadError` if there is no such
+    commit.
     """
     newest = archive.head_number()
     if not 0 <= target <= newest:
@@ -46,7 +44,7 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
 
 
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
-    """The rewind to these offsets; partitions that are not named stay where they are, if that is possible.
+    """The rewind to these offsets; other partitions keep their positions if possible.
 
     Raises:
         LoadError: nothing was committed, a partition was never loaded, an offset comes after the partition's
@@ -71,7 +69,7 @@ def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
 
 
 def deleted_since(archive: Archive, found: Rewind) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets after the positions of a rewind that the log had lost when the newest load was planned."""
+    """The offsets after a rewind's positions that retention had deleted when the newest load was planned."""
     newest = next((commit for commit in reversed(archive.lineage()) if commit.is_load), None)
     if newest is None:
         return {}
@@ -97,7 +95,7 @@ def _check(head: Commit, wanted: Mapping[TopicPartition, int]) -> None:
 
 
 def _is_before(commit: Commit, asked: Sequence[Position]) -> bool:
-    """Whether all that was loaded up to ``commit`` comes before the offsets asked for."""
+    """Whether ``commit`` ends before the requested offsets in every partition."""
     stored = commit.stored
     for to in asked:
         then = stored.get(to.key)
@@ -114,5 +112,5 @@ def _is_before(commit: Commit, asked: Sequence[Position]) -> bool:
 
 
 def _earlier(begun: Position, asked: Sequence[Position]) -> Position:
-    """Before the first load, the earlier of its start and the offset asked for."""
+    """Before the first load: the earlier of its start and the requested offset."""
     return replace(begun, next=min([begun.next, *(to.next for to in asked if to.key == begun.key)]))

@@ -15,11 +15,11 @@ from pyspark_kafkalog.ledger.stores.store import side_by_side
 
 
 def verify(archive: Archive) -> list[str]:
-    """What is wrong, in words; empty if nothing is. Reads every record, writes nothing.
+    """Problems in words; empty if there are none.
 
-    Receipts of a committed load may be gone, all of them; ``loads.output_files`` checks the outputs.
+    A committed load may have lost all its receipts; ``loads.output_files`` checks the outputs.
     """
-    newest = max(archive.numbers(COMMITS), default=0)  # found in the directory, not by the hint
+    newest = max(archive.numbers(COMMITS), default=0)  # from the directory, not the hint
     numbers = range(1, newest + 1)
     commits: dict[int, Commit] = {}
 
@@ -44,7 +44,7 @@ def verify(archive: Archive) -> list[str]:
 
 @dataclass(slots=True)
 class _Check:
-    """One look at a ledger. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
+    """One verification. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
 
     archive: Archive
     newest: int
@@ -52,7 +52,7 @@ class _Check:
     findings: list[str] = field(default_factory=list)
 
     def head(self) -> list[str]:
-        """``load.json`` and ``HEAD.json``."""
+        """Check ``load.json`` and ``HEAD.json``."""
         self.findings = []
         try:
             if self.archive.begun() is None:
@@ -65,7 +65,7 @@ class _Check:
         return self.findings
 
     def commit(self, commit: Commit) -> list[str]:
-        """A commit, with its parent, its plan and its receipts."""
+        """Check a commit with its parent, its plan and its receipts."""
         number = commit.number
         if commit.mode != "rewind" and commit.parent != number - 1:
             self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
@@ -78,7 +78,7 @@ class _Check:
         return self.findings
 
     def pending(self) -> list[str]:
-        """The plan that is not committed: at most one, with the next number."""
+        """Check the plan that is not committed: at most one, with the next number."""
         self.findings = []
         for number in self.archive.numbers(PLANS):
             if number > self.newest + 1:

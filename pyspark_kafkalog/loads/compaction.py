@@ -1,9 +1,9 @@
-"""``kafkalog.compact()``: the small files of many loads in a few large ones, published by one commit.
+"""``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit.
 
-    <path>/kl_compact=00000050/kl_run=<run>/...      rows of other loads, with a column ``load``
+    <path>/kl_compact=00000050/kl_run=<run>/...      rows of several loads, with a column ``load``
 
-The commit says whose files they replace. Those stay until `kafkalog gc` removes them, so that readers can
-finish what they have begun.
+The commit records which loads' files it replaces. `kafkalog gc` removes these later, so that running readers
+can finish.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ def compact(
 ) -> Commit | None:
     """Rewrite the small files of the loads in effect below ``path`` into files of about ``target_bytes``.
 
-    Readers see the same rows before and after, with the same ``load``. Loads whose files are at least half
-    as large on average, or cannot be put together, stay. Returns the commit, or None if nothing is to gain.
-    ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's writer.
+    Readers see the same rows before and after, with the same ``load``. Skips loads whose files are on average
+    at least half that size, or whose directories have only one file each. Returns the commit, or None if no
+    file would be saved. ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those
+    of Spark's writer.
 
     Raises:
         LoadBusy: a load is running.
-        LoadError: the path does not belong to a load, a plan is pending, or the rows are not the same.
+        LoadError: the path does not belong to a load, a plan is pending, or the row counts differ.
         LostRace: another driver committed meanwhile; nothing changed.
     """
     if target_bytes <= 0:
@@ -73,7 +74,7 @@ def compact(
         files = [f"{out.directory}/{file.name}" for _, out in chosen for file in out.files]
         sizes = [file for _, out in chosen for file in out.files]
         rows, size = sum(file.rows for file in sizes), sum(file.bytes for file in sizes)
-        # Texts, because 007 as a number would be written as 7.
+        # As strings: 007 as a number would be written as 7.
         frame = table_of(spark, store.url, owner.format, files, {"mergeSchema": "true"}, guess=False)
         columns = output_files.partition_columns(chosen[0][1]) or ()
         writer = _arranged(frame, columns, -(-size // target_bytes)).write.mode("overwrite")
@@ -97,7 +98,7 @@ def compact(
 
 
 def small_outputs(live: Live, target_bytes: int) -> Live:
-    """The outputs to put together, whose files are small and would be fewer; empty if nothing is to gain."""
+    """The outputs worth compacting: their files are small and would become fewer. Empty if none."""
     small = [
         (commit, out)
         for commit, out in live
@@ -119,7 +120,7 @@ def small_outputs(live: Live, target_bytes: int) -> Live:
 
 
 def _directories(outputs: Iterable[LoadOutput]) -> Counter[str]:
-    """How many files there are for each combination of values of the partition columns."""
+    """Number of files by partition directory."""
     return Counter(_directory(file.name) for out in outputs for file in out.files)
 
 
@@ -128,7 +129,7 @@ def _directory(name: str) -> str:
 
 
 def _arranged(frame: DataFrame, columns: Sequence[str], count: int) -> DataFrame:
-    """The rows in as many tasks as there should be files; those of one directory in one task."""
+    """The rows in as many tasks as files are due; with partition columns, one task per directory."""
     if columns:
         return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
     return frame.coalesce(count)

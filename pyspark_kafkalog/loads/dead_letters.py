@@ -1,6 +1,6 @@
 """Dead letters: records that a query could not use, unchanged, each with the reason.
 
-They are files of their load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, and its commit publishes them.
+They are files of their load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, published by its commit.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ DIRECTORY = "dead"
 
 
 class DeadLetters:
-    """The target of dead letters. *Not thread-safe.* Each run writes its own, as `FileTable`."""
+    """The target of dead letters. *Not thread-safe.* Each run writes its own, like `FileTable`."""
 
     mode = "dir"
 
     def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """``reason`` names the column that is not null if a record is dead.
-
-        ``max_dead``: a whole number of records, or a fraction below 1 of those read.
+        """``reason`` names the column that is not null if a record is dead; ``max_dead`` is a whole number of
+        records, or a fraction below 1 of those read.
         """
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
@@ -67,7 +66,6 @@ class DeadLetters:
         self._files.check(self._dead(work))
 
     def find(self, work: Work, /) -> LoadOutput | None:
-        """As `FileTable`."""
         return self._files.find(work)
 
     def write(self, work: Work) -> LoadOutput:

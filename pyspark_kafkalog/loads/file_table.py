@@ -37,13 +37,11 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """``options`` are those of Spark's writer of this format.
-
-        ``partition_by_time`` names a column: the directory of the load is divided by its days, with
-        ``grain="hour"`` also by its hours, and then by ``partition_by``.
+        """``options`` are those of Spark's writer; ``partition_by_time`` names a time column, whose days
+        (with ``grain="hour"`` also hours) divide the load's directory, before ``partition_by``.
 
         Raises:
-            InvalidConfig: the path is not one of `table_store`, or the format or grain unknown.
+            InvalidConfig: the path is not valid for `table_store`, or the format or grain is unknown.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
@@ -73,9 +71,9 @@ class FileTable:
         self._check_table(claimed.path, work)
 
     def write(self, work: Work) -> LoadOutput:
-        """Write the directory of this load, and make it durable."""
+        """Write the directory of this load durably."""
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
-        # A session that overwrites by partition would leave the files of a failed attempt in this block.
+        # A session that overwrites by partition would keep the files of a failed attempt in this block.
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
             writer = writer.partitionBy(*self._columns)
@@ -135,7 +133,7 @@ def _check_rows(work: Work, written: LoadOutput, directory: str) -> None:
 
 
 def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
-    """The types of an output's columns, without those of its directories; empty if unknown."""
+    """The types of an output's columns, without directory columns; empty if unknown."""
     from pyspark.sql.types import StructType
 
     if before.format == ORC:
@@ -154,7 +152,7 @@ def _orc_schema(spark: SparkSession, before: LoadOutput) -> StructType:
         file = f"{before.directory}/{before.files[0].name}"
         return spark.read.orc(f"{open_store(before.path).url}/{file}").schema
     except PySparkException:
-        return StructType()  # it was moved, or is damaged: `kafkalog verify` says so
+        return StructType()  # moved or damaged: `kafkalog verify` reports it
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
@@ -178,10 +176,10 @@ _DAY_US = 24 * _HOUR_US
 
 
 def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
-    """``frame`` with the columns of ``grain`` added, from a timestamp, or for days from a date.
+    """``frame`` with the columns of ``grain``, from a timestamp, or for days from a date; null without a
+    time.
 
-    They are in UTC whatever the session's time zone, so that a replay makes the same directories. A record
-    without a time has null.
+    In UTC whatever the session's time zone, so that a replay creates the same directories.
     """
     kind = next(
         (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None
@@ -198,7 +196,7 @@ def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
 
 
 def _expressions(column: str, kind: str, grain: str) -> dict[str, str]:
-    """SQL for the day and the hour, in whole numbers, so that it is exact before 1970 as well."""
+    """SQL for the day and the hour, in integers, so that it is exact before 1970 as well."""
     name = f"`{column.replace('`', '``')}`"
     if kind == "timestamp":
         micros = f"unix_micros({name})"

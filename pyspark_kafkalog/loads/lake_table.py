@@ -1,7 +1,7 @@
-"""Tables of Delta Lake and Iceberg as the target of a load (mode ``sink``); the user brings their JARs.
+"""Delta Lake and Iceberg tables as targets of a load (mode ``sink``); the user brings their JARs.
 
-One commit of the table has the rows and the record of their plan. So a plan that is in the table is not
-written again; and if a crash came before the ledger's commit, the next attempt finds the table's.
+One commit of the table holds both the rows and the record of their plan. So a plan already in the table is
+not written again, and after a crash before the ledger's commit the next attempt finds the table's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ABANDONED = {
     "rewind": "the ledger was rewound before it was committed",
     "compact": "the load's files were compacted before it was committed",
 }
-"""What a commit of such a mode says about the plan with its number."""
+"""Why the plan of that number is not in effect, by the mode of its commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TableCommit:
 
 
 def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
-    """The record of a plan to be written, with its positions, as JSON in one line."""
+    """The record of a plan with its positions, as one line of JSON."""
     fields = {
         "load": ledger.name,
         "ledger": ledger.identity(),
@@ -58,7 +58,7 @@ def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
 
 
 def decode_table_commit(version: int, text: str | None, rows: int | None) -> TableCommit | None:
-    """The record in a commit of a table; None if it has none of ours."""
+    """The record in a table's commit; None if it has none of ours."""
     try:
         found = json.loads(text or "")[_KIND]
         return TableCommit(
@@ -75,9 +75,9 @@ def decode_table_commit(version: int, text: str | None, rows: int | None) -> Tab
 
 
 def versions_in_effect(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
-    """The versions of a table that are in effect, newest first, of these.
+    """The versions of a table in effect, newest first, from a history of ``(version, restored version)``.
 
-    Each comes with the version that it restored, if it did: versions in between are not in effect.
+    A restore takes the versions in between out of effect.
     """
     last: int | None = None
     for version, restored in history:
@@ -109,7 +109,7 @@ def commit_of_plan(
 
 
 def _refuse_repeated(table: str, ours: list[TableCommit]) -> None:
-    """No load may be there twice; the JVM of a killed driver may still have written one."""
+    """The JVM of a killed driver may still have written the load a second time."""
     versions: dict[tuple[int, str], list[int]] = {}
     for commit in ours:
         versions.setdefault((commit.number, commit.plan_sha256), []).append(commit.version)
@@ -166,7 +166,7 @@ _MISSING_TABLE = frozenset(
 
 
 class LakeTable(ABC):
-    """A table with the record of each load in its commits. *Not thread-safe.*"""
+    """A table whose commits hold the record of each load. *Not thread-safe.*"""
 
     mode = "sink"
     format: str
@@ -184,14 +184,14 @@ class LakeTable(ABC):
         self._options = dict(options or {})
 
     def check(self, work: Work) -> None:
-        """Check that this block did not write the table before: one load has one commit in a table."""
+        """Check that this block did not write the table before: a load has one commit per table."""
         if any((done.path, done.format) == (self.table, self.format) for done in work.before):
             raise LoadError(
                 f"{self.table} was written in this block already: union the frames and write once"
             )
 
     def find(self, work: Work) -> LoadOutput | None:
-        """What an earlier attempt at this plan committed in the table. Raises as `commit_of_plan`."""
+        """The output of an earlier attempt at this plan. Raises like `commit_of_plan`."""
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         return None if found is None else self._output(found)
@@ -280,7 +280,7 @@ class DeltaTable(LakeTable):
 
 
 class IcebergTable(LakeTable):
-    """A name in a catalog of Iceberg, with the record in its snapshots' property ``kafkalog.commit``."""
+    """A name in an Iceberg catalog, with the record in the snapshot property ``kafkalog.commit``."""
 
     format = "iceberg"
     _PROPERTY = "kafkalog.commit"
@@ -288,7 +288,7 @@ class IcebergTable(LakeTable):
     def _commits(self, spark: SparkSession) -> list[TableCommit]:
         if not spark.catalog.tableExists(self.table):
             return []
-        # Catalogs cache a table for half a minute, while another driver may have written.
+        # Catalogs cache a table for half a minute, and another driver may have written.
         spark.catalog.refreshTable(self.table)
         # The history repeats a snapshot after a roll-back to it.
         rows = spark.sql(
@@ -320,7 +320,7 @@ class IcebergTable(LakeTable):
 
 
 def _restored(history: DataFrame, row: Row) -> int | None:
-    """The version of a Delta table that this one restored; None if it is not a RESTORE."""
+    """The version that a RESTORE of a Delta table restored; None for other operations."""
     if row.operation != "RESTORE":
         return None
     said = row.operationParameters or {}

@@ -1,10 +1,10 @@
-"""``kafkalog.load()``: a batch that starts where the last one ended.
+"""``kafkalog.load()``: a batch that starts where the previous one ended.
 
     with kafkalog.load(spark, name="flights", offsets="/lake/_offsets", subscribe="flights", ...) as load:
         load.write_parquet("/lake/flights")
     kafkalog.read_load(spark, "/lake/flights")
 
-docs/loads.md has the guarantees, and what happens after a crash at each point.
+docs/loads.md describes the guarantees, and what happens after a crash at each point.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def load(
     receipts: bool = True,
     **options: object,
 ) -> Load:
-    """A load of everything since the last one called ``name``; use it in a ``with`` block.
+    """A load of everything since the previous load called ``name``; use it in a ``with`` block.
 
     ``offsets`` is the directory of the ledgers; driver and executors must reach it. If executors cannot, pass
-    ``receipts=False``: then nothing checks that the tasks read everything.
-    ``on_pending`` says what to do with a plan that an earlier run did not commit: ``replay``, ``fail`` or
-    ``discard``. ``options`` are those of ``spark.read.format("kafkalog")``: ``subscribe="flights"``,
-    ``**{"kafka.bootstrap.servers": ...}``. ``startingOffsets`` applies to the first load only. With
-    ``kafka.group.id`` the load's offsets are also committed to that consumer group, for lag tools.
+    ``receipts=False``: then nothing checks that the tasks read everything. ``on_pending`` says what to do
+    with a plan that an earlier run did not commit: ``replay``, ``fail`` or ``discard``. ``options`` are those
+    of ``spark.read.format("kafkalog")``: ``subscribe="flights"``, ``**{"kafka.bootstrap.servers": ...}``.
+    ``startingOffsets`` applies to the first load only. With ``kafka.group.id`` the load's offsets are also
+    committed to that consumer group, for lag tools.
 
     Raises:
         InvalidConfig: an option is wrong.
@@ -85,19 +85,17 @@ def load(
 class Load:
     """One load, from its plan to its commit. *Not thread-safe: belongs to one driver, one ``with`` block.*
 
-    The end of the block commits if `write`, a ``write_*`` method or `done` was called in it; ``count()``,
-    ``show()`` and ``limit()`` on `df`, and `dead_letters` alone, commit nothing. After an exception, after
-    `keep`, or without any of these calls (an error), the plan stays: the next load has the same ranges.
+    The end of the block commits if it called `write`, a ``write_*`` method or `done`. Reading `df`
+    (``count()``, ``show()``) and `dead_letters` alone commit nothing. The plan stays, and the next load has
+    the same ranges, after an exception, after `keep`, or if the block called none of these (an error).
     """
 
     df: DataFrame
-    """Exactly the planned ranges, however often it is read; empty if nothing is new."""
+    """The planned ranges, the same rows however often it is read; empty if nothing is new."""
     plan: Plan | None
-    """What is read; None if nothing is new, and nothing will be committed."""
+    """The ranges to read; None if nothing is new."""
     commit: Commit | None
-    """What this block committed; None before its end, and if it committed nothing: nothing was new, `keep`
-    was called, or it failed. `last_commit` is then the previous one.
-    """
+    """The commit of this block; None before its end, and if the block committed nothing."""
 
     def __init__(
         self,
@@ -128,14 +126,13 @@ class Load:
         self._run = uuid.uuid4().hex
         self._outputs: list[LoadOutput] = []
         self._modes: list[str] = []
-        self._found_count = 0  # how many of the outputs an earlier attempt had written
+        self._found_count = 0  # outputs that an earlier attempt had written
         self._keeps_plan = self._done = False
         self._state = "not entered"
         self._lock = ExitStack()
 
     @property
     def number(self) -> int | None:
-        """The load's number; None if nothing is new."""
         return None if self.plan is None else self.plan.number
 
     @property
@@ -145,17 +142,18 @@ class Load:
 
     @property
     def last_commit(self) -> Commit | None:
-        """The newest commit of this name, by this block or before it; None before the first.
+        """The newest commit of this name, by this block or before it; None before the first. Reads the
+        ledger.
 
-        Its ``positions`` say where the next load begins. Reads the ledger.
+        Its ``positions`` are where the next load begins.
         """
         return self.ledger.head()
 
     def __enter__(self) -> Load:
-        """Lock the load and make its plan, or replay the pending one.
+        """Lock the load and create its plan, or replay the pending one.
 
         Raises:
-            LoadBusy: another driver has the load; the message says which and since when.
+            LoadBusy: another driver holds the load; the message says which and since when.
             LoadError: the ledger is damaged or of another cluster, or the next offsets were deleted.
             KafkaError: the cluster did not answer.
         """
@@ -207,11 +205,8 @@ class Load:
         """Declare that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).
 
         Call it in the block, after that write; ``write_*`` needs no `done`. With ``receipts``, the end of the
-        block checks that every planned range was read to its end. It cannot check what became of the rows: a
-        ``count()`` reads everything too, and so may a ``limit()`` of a small partition.
-
-        Raises:
-            LoadError: it is called outside the block.
+        block checks that every planned range was read to its end. It cannot check where the rows went:
+        ``count()`` reads everything too. Raises `LoadError` outside the block.
         """
         if self._state != "entered":
             raise LoadError("call done() inside the with block of its load, after your write")
@@ -222,13 +217,11 @@ class Load:
         self._keeps_plan = True
 
     def write(self, target: Target, df: DataFrame | None = None) -> None:
-        """Write the planned rows to ``target``; the commit at the end of the block records what was written.
+        """Write the planned rows, or ``df`` made from them, to ``target``; the block's commit records the
+        output.
 
-        ``df``: rows made from `df`, to be written instead. If nothing is new, nothing is written. If an
-        earlier attempt at this plan wrote it completely and durably, it is not written again.
-
-        Raises:
-            InvalidConfig, LoadError: see the target.
+        Writes nothing if nothing is new, or if an earlier attempt at this plan wrote it completely and
+        durably. Raises `InvalidConfig` and `LoadError` as the target does.
         """
         if self._state != "entered":
             raise LoadError(f"write {type(target).__name__} inside the with block of its load")
@@ -250,7 +243,7 @@ class Load:
         found = target.find(work)
         self._found_count += found is not None
         self._outputs.append(target.write(work) if found is None else found)
-        if not isinstance(target, DeadLetters):  # the other records determine the mode
+        if not isinstance(target, DeadLetters):  # the other outputs determine the mode
             self._modes.append(target.mode)
 
     def write_files(
@@ -264,17 +257,17 @@ class Load:
         grain: str = "day",
         **options: object,
     ) -> None:
-        """Write ``path/load=<number>/kl_run=<run>``, ``parquet`` or ``orc``; the commit publishes it for
-        `read_load`.
+        """Write ``path/load=<number>/kl_run=<run>``, ``parquet`` or ``orc``; `read_load` reads it once
+        committed.
 
-        A replay writes to another directory. With ``partition_by_time="timestamp"`` it has a directory for
-        each day, or with ``grain="hour"`` for each hour, in UTC. ``options`` are those of Spark's writer.
+        A replay writes to another directory. ``partition_by_time="timestamp"`` divides the directory by day,
+        or with ``grain="hour"`` by hour, in UTC. ``options`` are those of Spark's writer.
 
         Raises:
             InvalidConfig: the path is of an unknown store, or a column is called ``load`` or ``kl_run``.
             LoadError: the path belongs to another load, was written in this block before, holds a table of
                 another format, partitioning or types, or what Spark wrote is not on this machine.
-            ReceiptMismatch: the number of rows is not that of the receipts.
+            ReceiptMismatch: the number of rows differs from the receipts.
         """
         table = FileTable(
             path,
@@ -302,7 +295,7 @@ class Load:
         partition_by: str | Sequence[str] = (),
         **options: object,
     ) -> None:
-        """Append to a table of Delta Lake, a path or a name, in one commit with the position.
+        """Append to a Delta Lake table, a path or a name, with rows and position in one commit of the table.
 
         Exactly once: a replay finds that commit. ``options`` are those of Delta's writer.
 
@@ -319,7 +312,7 @@ class Load:
         partition_by: str | Sequence[str] = (),
         **options: object,
     ) -> None:
-        """As `write_delta`, for a table in a catalog of Iceberg."""
+        """Like `write_delta`, for a table in an Iceberg catalog."""
         self.write(IcebergTable(table, partition_by, option_texts(options)), df)
 
     def dead_letters(
@@ -327,14 +320,14 @@ class Load:
     ) -> DataFrame:
         """Write the rows whose ``reason`` is not null as dead letters of this load, and return the others.
 
-        ``df`` must still have the columns of the source; they are written with the reason. The commit
-        publishes them for `read_dead`. ``max_dead`` limits them: a whole number, or a share of the records
-        read, for example 0.001; None is no limit. The topic is read once for the dead letters and once for
-        the others, unless you `DataFrame.persist`.
+        ``df`` must still have the source's columns; they are written with the reason, for `read_dead`.
+        ``max_dead`` limits the dead letters: a whole number, or a share of the records read, for example
+        0.001. The topic is read twice, once for the dead letters and once for the others, unless you
+        `DataFrame.persist`.
 
         Raises:
             InvalidConfig: a column is missing, or ``max_dead`` is not a number or share.
-            TooManyDead: there are more.
+            TooManyDead: there are more than ``max_dead``.
         """
         self.write(DeadLetters(self.ledger, reason, max_dead), df)
         return df.where(f"`{reason}` IS NULL").drop(reason)
@@ -351,9 +344,9 @@ class Load:
     ) -> None:
         """Write rows and offsets into ``table`` of the database at ``url``, in one transaction.
 
-        Without ``df`` each task reads its range, applies ``transform`` to each Arrow batch if there is one,
-        and writes it in its own transaction. The driver writes ``df`` in one transaction. ``connect`` opens a
-        connection of any other DB-API driver. ``load_column`` of each row has the number of its load.
+        Without ``df`` each task reads its range, applies ``transform`` to each Arrow batch, and writes it in
+        its own transaction. The driver writes ``df`` in one transaction. ``connect`` opens a connection of
+        any other DB-API driver. ``load_column`` holds the load's number in each row.
 
         Raises:
             InvalidConfig: the URL is wrong, or a column has no type in this database.
@@ -365,13 +358,11 @@ class Load:
         self.write(target, df)
 
     def _commit_before(self) -> Commit | None:
-        """The newest commit when the block was entered."""
         if self.plan is None:
             return self.ledger.head()
         return self.ledger.commit_at(self.plan.parent) if self.plan.parent else None
 
     def _committed(self, plan: Plan) -> Commit:
-        """The commit: of a plan that this block read, unless an earlier attempt had written everything."""
         all_found = bool(self._outputs) and self._found_count == len(self._outputs)
         try:
             return self.ledger.commit(
@@ -421,7 +412,7 @@ class Load:
 
 
 def load_frame(reader: DataFrameReader) -> DataFrame:
-    """The frame of a reader of this source."""
+    """The DataFrame of a kafkalog reader. Raises `LoadError` if Spark's Python does not have this package."""
     try:
         return reader.load()
     except Exception as e:  # of Py4J or PySpark, depending on the session

@@ -1,10 +1,9 @@
-"""A list of a table's files for readers that know no commits: DuckDB, Trino, any Spark; and for `read_load`.
+"""A list of a table's files for readers that know no commits (DuckDB, Trino, any Spark), and for `read_load`.
 
-    <path>/_manifest/files.txt       a URL a line: the files that `read_load` reads
-    <path>/_manifest/_commit.json    of which commit, with its seal, and the SHA-256 of the list
+    <path>/_manifest/files.txt       one URL per line: the files that `read_load` reads
+    <path>/_manifest/_commit.json    the commit's number and seal, and the SHA-256 of the list
 
-Both are hints: written after each commit and rewind, and by the next load if they are old, missing or
-damaged.
+Both are hints, written after each commit and rewind; the next load repairs old, missing or damaged ones.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _STATE = "_manifest/_commit.json"
 
 
 class _Manifest(NamedTuple):
-    """A list, and number and seal of the commit that it was written after; 0 and "" if it is damaged."""
+    """A list with the number and seal of its commit; 0 and "" if it is damaged."""
 
     listed: bytes
     number: int
@@ -39,7 +38,7 @@ class _Manifest(NamedTuple):
 
 
 def write_manifests(ledger: Ledger, head: Commit | None) -> None:
-    """Bring the manifests of a load's tables up to date with ``head``, its newest commit.
+    """Update the manifests of a load's tables to ``head``, its newest commit.
 
     A failure is only logged: the commit counts, and the next load writes them.
     """
@@ -53,8 +52,9 @@ def write_manifests(ledger: Ledger, head: Commit | None) -> None:
 
 
 def listed_files(store: FileStore, head: Commit) -> list[str] | None:
-    """The files in effect after ``head``, by their names below the table at ``store``, oldest first; None if
-    the manifest is not of that commit, or not of this place.
+    """The files in effect after ``head``, relative to the table at ``store``, oldest first.
+
+    None if the manifest is of another commit or another place.
     """
     found = _read(store)
     if (found.number, found.seal) != (head.number, head.sha256):
@@ -67,7 +67,7 @@ def listed_files(store: FileStore, head: Commit) -> list[str] | None:
 def _write(ledger: Ledger, head: Commit, path: str) -> None:
     claim = output_files.read_claim(path)
     if claim is None or (claim.load, claim.ledger) != (ledger.name, ledger.identity()):
-        return  # moved or removed: it is not ours any more
+        return  # moved or removed: no longer ours
     store = open_store(path)
     found = _read(store)
     if (found.number, found.seal) == (head.number, head.sha256):
@@ -95,7 +95,7 @@ def _read(store: Store) -> _Manifest:
 
 
 def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[LoadOutput] | None:
-    """What came after the commit of a manifest, oldest first; None if it is not in effect, or some files were
+    """Outputs since the manifest's commit, oldest first; None if that is not in effect or files were
     replaced.
     """
     found: list[LoadOutput] = []

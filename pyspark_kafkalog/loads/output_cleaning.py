@@ -1,8 +1,8 @@
-"""Removes files of a load that no commit names, and those that a compaction replaced.
+"""Removes files of a load that no commit lists, and those that a compaction replaced.
 
-The first are of runs that died, were given up or lost a race. Nothing of the pending plan, of a load whose
-number the ledger does not have yet, or younger than asked is touched; nor what a rewind undid: its commit
-still names it.
+Unlisted files come from runs that died, were abandoned or lost a race. Kept: files of the pending plan and of
+load numbers the ledger does not have yet, young files, and files that a rewind undid (a commit still lists
+them).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pyspark_kafkalog.loads.dead_letters import path_of
 
 _OF_LOAD = re.compile(rf"(?:load|{output_files.COMPACTION_COLUMN})=([0-9]{{8,}})")
 _TEMPORARY = "_temporary"
-"""Where Spark's committer keeps the files of tasks; a killed driver leaves it."""
+"""Spark's committer keeps the files of tasks here; a killed driver leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Files of the table at ``location``, by their names below it, that may go, with their bytes: those that
-    no commit up to ``head`` names, and those that ``compactions`` replaced. ``directories`` hold no data
-    without them.
+    """Removable files of the table at ``location``, relative to it: ``unlisted`` by every commit up to
+    ``head``, and ``replaced`` by ``compactions``. ``directories`` hold no data without them; ``bytes`` is the
+    total.
 
-    ``young_count`` is the number of files that no commit names and that are too young. ``refused`` says why
-    nothing may be removed there, or "".
+    ``young_count`` counts unlisted files that are too young. ``refused`` says why nothing may be removed, or
+    "".
     """
 
     location: str
@@ -50,15 +50,15 @@ class Removable:
 
 
 def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
-    """By table, the files written before ``before_ms`` (UTC, epoch) that no commit names or that were
-    replaced before then.
+    """By table, the files written before ``before_ms`` (UTC, epoch) that no commit lists, or replaced before
+    then.
 
-    Tables are known from the commits: in one to which no load was ever committed, nothing is found.
+    Tables are known from the commits: one to which no load was ever committed is not searched.
 
     Raises:
-        LoadError: a commit cannot be read, so what it names is unknown.
+        LoadError: a commit cannot be read, so the files it lists are unknown.
     """
-    # Before the directories are listed: a commit that is made meanwhile has a higher number.
+    # Read before the directories are listed: a commit made meanwhile has a higher number.
     commits = ledger.history()
     lineage = ledger.lineage(commits[-1].number) if commits else []
     found = []
@@ -75,9 +75,10 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 
 
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
-    """Remove these files, and directories that hold no data then. The caller holds the ledger's lock.
+    """Remove these files, and directories left without data. The caller holds the ledger's lock.
 
-    If interrupted, it can be repeated. Of compactions it is noted first that there is no way back.
+    Can be repeated after an interruption. Before it removes files of compactions, it records in the ledger
+    that rewinding to before them is no longer possible.
 
     Raises:
         LostRace: another driver committed meanwhile, perhaps a rewind to before a compaction; nothing was
@@ -86,7 +87,7 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
     store = open_store(found.location)
     for number in found.compactions:
         ledger.store.create(removal_name(number), encode(FileRemoval(number, utc_text(now_ms))))
-    # A rewind that comes after the notes finds them: see `Ledger.rewind_to`.
+    # A later rewind finds these records: see `Ledger.rewind_to`.
     if found.compactions and ledger.head_number() != found.head:
         raise LostRace(
             f"another driver committed to {ledger.location} while files of {found.location} were looked for: "
@@ -97,7 +98,7 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
 
 
 class _Table:
-    """One table of a load with what the commits say of it."""
+    """One table of a load, and the commits that list its files."""
 
     def __init__(
         self, store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit]
@@ -129,7 +130,6 @@ class _Table:
         )
 
     def _files(self) -> list[StoredFile]:
-        """All files in the directories of loads up to the newest commit."""
         found = []
         for file in self._store.files(""):
             top, _, inside = file.name.partition("/")
@@ -139,14 +139,14 @@ class _Table:
         return sorted(found)
 
     def _is_kept(self, name: str) -> bool:
-        """Whether a file is one that Hadoop keeps beside those of a commit: ``_SUCCESS``, checksums."""
+        """Hadoop's side files of a commit, which are kept: ``_SUCCESS``, checksums."""
         parts = name.split("/")
         if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
             return False
         return "/".join(parts[:2]) in self._directories
 
     def _replaced(self, there: Iterable[StoredFile], before: str) -> tuple[list[StoredFile], list[int]]:
-        """The files that compactions in effect replaced and that are still there, and those compactions."""
+        """The existing files that compactions in effect replaced, and those compactions."""
         by_name = {file.name: file for file in there}
         found: dict[str, StoredFile] = {}
         compactions = []
@@ -162,15 +162,15 @@ class _Table:
 
 
 def _tables(ledger: Ledger, commits: Iterable[Commit]) -> dict[str, str]:
-    """Where the tables of a load are, by their names in the commits: those with which they were claimed."""
+    """Locations of a load's tables, by the path in the commits (where they were claimed)."""
     found = {out.path: out.path for commit in commits for out in commit.outputs if out.format in FILE_FORMATS}
-    dead = path_of(ledger)  # as this ledger is spelled now, perhaps at another place
+    dead = path_of(ledger)  # the ledger's current location, perhaps moved
     claim = output_files.read_claim(dead)
     return {**found, (dead if claim is None else claim.path): dead}
 
 
 def _why_refused(location: str, path: str, ledger: Ledger) -> str:
-    """Files are removed only where this ledger is the one that the table belongs to."""
+    """Files are removed only if the table belongs to this ledger."""
     try:
         owner = output_files.read_claim(location)
         if owner is None:
@@ -186,14 +186,14 @@ def _why_refused(location: str, path: str, ledger: Ledger) -> str:
 
 
 def _without_data(gone: Collection[str], left: Sequence[StoredFile], before_ms: int) -> tuple[str, ...]:
-    """The outermost directories of removed files in which only old side files of Hadoop's are left."""
+    """The outermost directories of removed files in which only old Hadoop side files are left."""
     kept = {
         str(directory)
         for file in left
         if not output_files.is_hidden(file.name) or file.modified_ms >= before_ms
         for directory in PurePosixPath(file.name).parents
     }
-    # From the outermost on; the last one is ".", the table itself.
+    # Outermost first; the last parent is ".", the table itself.
     parents = [list(PurePosixPath(name).parents)[-2::-1] for name in gone]
     emptied = (next((str(one) for one in some if str(one) not in kept), None) for some in parents)
     return tuple(sorted({one for one in emptied if one is not None}))

@@ -1,11 +1,10 @@
-"""The files of loads of mode ``dir``: which load owns a path, what was written there, what is in effect.
+"""Files of loads of mode ``dir``: which load owns a path, what it wrote, and which files are in effect.
 
-    <path>/_kafkalog.json                       the load that this path belongs to; created once
-    <path>/load=00000042/kl_run=<run>/...       what this run of load 42 wrote; its commit lists the files
+    <path>/_kafkalog.json                       the load that owns this path; created once
+    <path>/load=00000042/kl_run=<run>/...       files of this run of load 42; its commit lists them
+    <path>/kl_compact=00000050/kl_run=<run>/... files of several loads, rewritten by commit 50
 
-    <path>/kl_compact=00000050/kl_run=<run>/... files of other loads in fewer ones, by commit 50
-
-Two drivers never write to one directory, and readers ignore a file that no commit in effect lists.
+Two drivers never write to one directory, and readers ignore files that no commit in effect lists.
 docs/loads.md describes the layout.
 """
 
@@ -36,17 +35,17 @@ CLAIM = "_kafkalog.json"
 """Spark ignores names that begin with ``_``."""
 RUN_COLUMN = "kl_run"
 COMPACTION_COLUMN = "kl_compact"
-"""What Spark takes the directories of runs and compactions for; readers drop them."""
+"""Spark reads these directory names as columns; readers drop them."""
 _GLOB = set("*?[]{}\\")
 _READ_AT_ONCE = 8
-"""Footers: a store in a cloud answers each after some milliseconds."""
+"""Footers read in parallel: a cloud store takes some milliseconds for each."""
 _SPARK_NAME = re.compile(r"part-[0-9]+-([0-9a-f]{8}-[0-9a-f-]{27})")
 """``HadoopMapReduceCommitProtocol.getFilename``: ``part-<task>-<id of the write><ext>``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim(LedgerRecord):
-    """Which load an output path belongs to. ``path`` is its name when it was claimed, as commits list it."""
+    """The load that owns an output path. ``path`` is the path when it was claimed, as commits list it."""
 
     kind = "output"
 
@@ -58,10 +57,10 @@ class Claim(LedgerRecord):
 
 
 def table_store(path: str | os.PathLike[str]) -> FileStore:
-    """The store of the table at ``path``, as of `open_store`. Commits list its ``location``.
+    """The store of the table at ``path``, see `open_store`. Commits list its ``location``.
 
     Raises:
-        InvalidConfig: it is a URL of another kind, or Spark would take it for a pattern.
+        InvalidConfig: the URL is of an unknown kind, or Spark would take the path for a pattern.
     """
     text = os.fspath(path)
     if _GLOB & set(text):
@@ -75,12 +74,12 @@ def table_store(path: str | os.PathLike[str]) -> FileStore:
 
 
 def load_directory(number: int, run: str) -> str:
-    """The directory below an output path for this run of load ``number``: ``load=00000042/kl_run=<run>``."""
+    """The directory of this run of load ``number`` below an output path: ``load=00000042/kl_run=<run>``."""
     return f"load={number:08d}/{RUN_COLUMN}={run}"
 
 
 def compaction_directory(number: int, run: str) -> str:
-    """As `load_directory`, for commit ``number``, which replaces files. They have a column ``load``."""
+    """Like `load_directory`, for compaction ``number``. Its files have a column ``load``."""
     return f"{COMPACTION_COLUMN}={number:08d}/{RUN_COLUMN}={run}"
 
 
@@ -88,8 +87,8 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
     """Make this load the owner of ``path``, for files of this format, or check that it is.
 
     Raises:
-        LoadError: another load, or the ledger that this one was copied from, owns it; or it holds files of
-            another format, has directories of loads and no claim, or cannot be written.
+        LoadError: another load, or the ledger that this one was copied from, owns it; it holds files of
+            another format, or directories of loads without a claim; or it cannot be written.
     """
     store = table_store(path)
     where, offsets = store.location, ledger.offsets_path
@@ -98,7 +97,7 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
     if found is None:
         _refuse_unclaimed(store, ledger)
         inside = offsets == where or offsets.startswith(f"{where}/")
-        # Then both can be moved together.
+        # A relative path, so that both can be moved together.
         stored = replace(ours, offsets=offsets[len(where) + 1 :] or ".") if inside else ours
         store.create(CLAIM, encode(stored))
         found = read_claim(where)
@@ -124,7 +123,7 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
 def check_not_copied(found: Claim, ledger: Ledger) -> None:
     """Check that ``ledger`` is not a copy of the one that claimed the output, if that still exists.
 
-    Two ledgers with one seal would give one number to two loads, which would replace each other's output.
+    Two ledgers with one seal would number their loads alike and replace each other's output.
     """
     theirs = Ledger.at(found.offsets, found.load)
     if theirs.location == ledger.location or theirs.identity() != found.ledger:
@@ -137,7 +136,7 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
 
 
 def _refuse_unclaimed(store: FileStore, ledger: Ledger) -> None:
-    """Without a claim, existing files must be listed in this ledger, or the load would overwrite them."""
+    """Without a claim, this ledger must list the existing files, or the load would overwrite them."""
     where = store.location
     if any(name.startswith("load=") for name in store.names("")) and not any(
         out.path == where for commit in ledger.history() for out in commit.outputs
@@ -176,7 +175,7 @@ def ledger_of(
 ) -> Ledger:
     """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved.
 
-    A session's keys open a store that is in a cloud.
+    The session's keys open cloud stores.
     """
     where = table_store(path).location
     if spark is not None:
@@ -198,7 +197,7 @@ def ledger_of(
 
 
 def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
-    """What was written in the directory ``inside`` of ``path``: every data file, durable before it is listed.
+    """The data files in directory ``inside`` of ``path``, synced before they are listed.
 
     Raises:
         LoadError: no load owns the path, its directory is missing, a file cannot be read, or there are files
@@ -240,7 +239,7 @@ def _not_there(store: FileStore, inside: str) -> str:
 
 
 def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
-    """The JVM may have completed a write that its driver gave up: Spark names files by their write."""
+    """The JVM may complete a write after its driver gave up; Spark puts the write's id into file names."""
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.rpartition("/")[2]))}
     if len(writes) > 1:
         raise LoadError(
@@ -250,7 +249,7 @@ def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
 
 
 def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
-    """The columns of its directories (``partition_by``); None without a file."""
+    """The ``partition_by`` columns, from directory names; None without a file."""
     for file in output.files:
         # Spark escapes characters in directory names as %XX.
         return tuple(unquote(part.partition("=")[0]) for part in file.name.split("/")[:-1])
@@ -258,7 +257,7 @@ def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
 
 
 def spark_schema(output: LoadOutput) -> str | None:
-    """The schema that Spark stored in the first file, as its JSON; None if there is none."""
+    """The schema that Spark stored in the first file, as JSON; None if there is none."""
     for file in output.files:
         return _noted_schema(output, file)
     return None
@@ -267,9 +266,9 @@ def spark_schema(output: LoadOutput) -> str | None:
 def files_in_effect(
     ledger: Ledger, path: str | os.PathLike[str], after: int = 0, until: int | None = None
 ) -> list[str]:
-    """The files of the commits in effect, by their names below ``path``, oldest first.
+    """The files of the commits in effect, relative to ``path``, oldest first.
 
-    With ``until``, of those in effect when it was the newest commit; only of loads after commit ``after``.
+    ``until``: as of that commit. ``after``: only of loads after that commit.
     """
     where = table_store(path).location
     owner = read_claim(where)
@@ -286,7 +285,7 @@ def files_in_effect(
 
 
 def by_directories(files: Iterable[str]) -> list[list[str]]:
-    """Files of loads and of compactions apart, in order: Spark reads one kind of directories at a time."""
+    """Files of loads and of compactions in separate lists: Spark reads one kind of directory at a time."""
     kinds: dict[str, list[str]] = {}
     for file in files:
         kinds.setdefault(file.partition("=")[0], []).append(file)
@@ -294,10 +293,10 @@ def by_directories(files: Iterable[str]) -> list[list[str]]:
 
 
 def check_one_partitioning(where: str, files: Iterable[str]) -> None:
-    """Check that these files, in the order of their loads, have directories of the same columns.
+    """Check that the directories of these files, in the order of their loads, have the same columns.
 
     Raises:
-        LoadError: they do not.
+        LoadError: they differ.
     """
     first: tuple[str, tuple[str, ...]] | None = None
     for file in files:
@@ -314,7 +313,7 @@ def check_one_partitioning(where: str, files: Iterable[str]) -> None:
 
 
 def verify_outputs(commits: Iterable[Commit]) -> list[str]:
-    """What is wrong with the files in effect after these commits, in words; empty if nothing is."""
+    """Problems with the files in effect after these commits, in words; empty if there are none."""
     files = [(commit.number, out, file) for commit, out in live_outputs(commits) for file in out.files]
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
         return [finding for some in pool.map(lambda one: list(_verify_file(*one)), files) for finding in some]
@@ -337,7 +336,7 @@ def _verify_file(number: int, output: LoadOutput, noted: OutputFile) -> Iterator
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark would not read this file, as ``HadoopFSUtils.shouldFilterOutPathName`` has it."""
+    """Whether Spark ignores this file, see ``HadoopFSUtils.shouldFilterOutPathName``."""
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith("._COPYING_")
         for part in name.split("/")
@@ -369,12 +368,12 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
             return int(pq.read_metadata(opened).num_rows)
     except (pa.ArrowException, OSError) as e:
         if isinstance(e, OSError) and e.errno is not None:
-            raise  # of the store; Arrow raises OSError for damaged ORC too
+            raise  # from the store; Arrow raises OSError for damaged ORC too
         raise LoadError(f"{store.location}/{file.name} is not a complete {_NAMES[format]} file: {e}") from e
 
 
 def _noted_schema(output: LoadOutput, noted: OutputFile) -> str | None:
-    """The schema that Spark stores in Parquet files, as its JSON; None if there is none."""
+    """The schema that Spark stores in Parquet files, as JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""``kafkalog.read_load()``: what loads published, every record once; and ``audit()``: what each load read."""
+"""``kafkalog.read_load()``: the published rows of loads, each once; ``audit()``: what each load read."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ def read_load(
     between: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """What loads published below ``path``, every record once, with the number of its load in ``load``.
+    """The rows that loads published below ``path``, each once, with the number of its load in ``load``.
 
-    Only files that a commit in effect lists are read, not those of a load that is running, died or was
-    rewound. ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's
-    reader of the table's format, for example ``mergeSchema=True``.
-
-    ``as_of`` is a time, ISO 8601 or milliseconds, and reads the table as it was then. ``between`` is
-    ``commit:30,commit:37`` and reads what loads 31 to 37 wrote.
+    Reads only files that a commit in effect lists, not those of a load that is running, died or was rewound.
+    ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's reader of
+    the table's format, for example ``mergeSchema=True``. ``as_of`` is a time, ISO 8601 or milliseconds, and
+    reads the table as it was then. ``between="commit:30,commit:37"`` reads the rows of loads 31 to 37.
 
     Raises:
         InvalidConfig: ``as_of`` is not a time, or ``between`` not two commits.
@@ -73,10 +71,10 @@ def table_of(
     *,
     guess: bool = True,
 ) -> DataFrame:
-    """These files of loads below ``url`` as one table, in whatever kinds of directories they are.
+    """These files of loads and compactions below ``url`` as one table.
 
-    Without ``mergeSchema`` its columns are those of the oldest files, as Spark's own reader has it. Without
-    ``guess`` the columns of directories are texts, as they are written there, but for ``load``.
+    Without ``mergeSchema`` it has the columns of the oldest files, like Spark's own reader. Without ``guess``
+    directory columns other than ``load`` are strings, as they are written in the directory names.
     """
     reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
@@ -93,7 +91,7 @@ def table_of(
             _without_ours(reader.schema(_with_types(frame.schema, to)).load(some))
             for frame, some in zip(frames, urls, strict=True)
         ]
-    # A text where Spark is told not to guess, and a number where files were compacted.
+    # ``load`` is a string if Spark does not guess types, and a number in compacted files.
     found, *others = [frame.withColumn("load", frame["load"].cast("int")) for frame in frames]
     names = found.columns
     for frame in others:
@@ -109,11 +107,11 @@ def _without_ours(frame: DataFrame) -> DataFrame:
 
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The name of a directory of rows without a value."""
+"""Spark's directory name for null."""
 
 
 def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
-    """The columns of directories but for ``load``, each with its values; null is not one."""
+    """The directory columns other than ``load``, each with its values without null."""
     found: dict[str, set[str]] = {}
     for file in files:
         for part in file.split("/")[:-1]:
@@ -126,10 +124,10 @@ def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
 def common_types(
     schemas: Sequence[StructType], values: Sequence[Mapping[str, Collection[str]]], *, guess: bool = True
 ) -> dict[str, DataType]:
-    """The types of columns of directories with which several kinds of them can be read as one table.
+    """Types of directory columns with which the kinds of directories can be read as one table.
 
-    Spark guesses a type from the values in each kind, a text if there are none; where the kinds differ it is
-    a text, unless all are numbers. Without ``guess`` all are texts. ``values`` are those in each kind.
+    Spark guesses a type per kind from ``values``, and string if there are none. Where the kinds differ the
+    column becomes a string, unless all are numbers; without ``guess`` all become strings.
     """
     from pyspark.sql.types import StringType
 
@@ -160,7 +158,7 @@ def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Option values as Spark writes them; None is omitted."""
+    """Option values as Spark writes them, without None."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -169,10 +167,10 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
-    """`audit_rows` of load ``name`` as a DataFrame: its columns, with times as ``timestamp``.
+    """`audit_rows` of load ``name`` as a DataFrame.
 
-    ``at``, ``first_timestamp`` and ``last_timestamp`` are timestamps, all other numbers ``bigint`` but
-    ``broker`` and ``partition``, which are ``int``.
+    ``at``, ``first_timestamp`` and ``last_timestamp`` are timestamps; ``broker`` and ``partition`` are
+    ``int``, all other numbers ``bigint``.
 
     Raises:
         LoadError: there is no such load, or its ledger is damaged.

@@ -1,7 +1,8 @@
-"""Credentials and endpoints of ledgers' stores from Spark's own keys, for the driver and for tasks.
+"""Credentials and endpoints of stores from Spark's own keys, for the driver and for tasks.
 
-Where Spark's keys name none, `object_clients` finds those of the environment or the machine's role. A task
-cannot read Spark's configuration: it has them in its Python worker's environment, never in an option or plan.
+If Spark's keys name none, `object_clients` uses those of the environment or the machine's role. Tasks cannot
+read Spark's configuration: they get the keys in their Python worker's environment, never in an option or
+plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def give_spark_keys(spark: SparkSession, location: str) -> None:
-    """Give what Spark's keys say of the store at a location to this process and to the tasks of this session.
+    """Pass Spark's keys for the store at a location to this process and to the tasks of this session.
 
     Raises:
         InvalidConfig: the keys name credentials that only Java can get.
@@ -32,7 +33,7 @@ def give_spark_keys(spark: SparkSession, location: str) -> None:
         return
     address = address_of(location)
     text = give_settings(address, settings_of(address, _keys(spark)))
-    # A client of Spark Connect has no context: executors then need the environment.
+    # Spark Connect has no context: there, executors need the environment.
     context = getattr(spark, "_sc", None)
     if context is not None and context.environment.get(SETTINGS_VARIABLE, "{}") != text:
         from pyspark_kafkalog.datasource.source import DefaultSource
@@ -45,12 +46,12 @@ def use_spark_keys(spark: SparkSession, location: str) -> None:
     """Let all later reads and streams of this session open the store at a URL with Spark's keys.
 
     ``spark.read`` and ``spark.readStream`` with ``offsetsPath`` at ``s3://``, ``gs://``, ``abfss://`` run in
-    processes that cannot read Spark's configuration, and else know the environment only. `load` and the
-    functions of loads do this by themselves.
+    processes that cannot read Spark's configuration and otherwise use the environment only. `load` and the
+    functions that read loads call this themselves.
 
     Raises:
-        InvalidConfig: the session is one of Spark Connect; the keys name credentials that only Java has.
-        UnsafeStore: the location is no URL of a store.
+        InvalidConfig: this is a Spark Connect session, or the keys name credentials that only Java has.
+        UnsafeStore: the location is not an object store's URL.
     """
     if not is_object_store(location):
         raise UnsafeStore(f"{masked(location)}: Spark's keys are of stores at s3://, gs:// or abfss:// only")
@@ -66,8 +67,8 @@ _DEFAULTS = "core-default.xml"
 
 
 def _keys(spark: SparkSession) -> Get:
-    """Hadoop's keys as Spark's own writers see them: the session's, those of ``core-site.xml`` and of the
-    program, and ``spark.hadoop.*``; Hadoop's defaults are left out. In Spark Connect the session's only.
+    """Hadoop's keys as Spark's writers see them, without Hadoop's defaults; in Spark Connect the session's
+    only.
     """
     context: Any = getattr(spark, "_jsc", None)
     hadoop = None if context is None else context.hadoopConfiguration()

@@ -1,7 +1,7 @@
-"""The interface of what a load can write to: files, a database, a table of Delta or Iceberg.
+"""The interface of a load's targets: files, a database, a Delta or Iceberg table.
 
-`Load.write` passes a `Work` to the target, and the commit records what the target says it wrote. A target
-knows nothing of locks and commits.
+`Load.write` passes a `Work` to the target, and the commit records the `LoadOutput` it returns. Targets know
+nothing of locks and commits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class Work:
     """What to write, and for which load.
 
-    ``frame`` has the rows; with ``is_whole`` they are exactly the records of the load, so that their number
-    can be compared with the receipts. ``run`` names this attempt, and a replay has another;
-    ``has_receipts``: whether tasks leave any. ``before`` is what this block wrote already. ``source`` has the
-    options of the plan, for a target whose tasks read it themselves.
+    ``frame`` has the rows; with ``is_whole`` exactly the load's records, so that their number can be compared
+    with the receipts. ``run`` names this attempt; a replay has another. ``has_receipts``: whether tasks leave
+    receipts. ``before`` lists this block's earlier outputs. ``source`` has the options of the plan, for a
+    target whose tasks read the topic themselves.
     """
 
     spark: SparkSession
@@ -48,7 +48,7 @@ class Target(Protocol):
         ...
 
     def check(self, work: Work, /) -> None:
-        """Check that the rows can be written, before any is.
+        """Check that the rows can be written, before writing any.
 
         Raises:
             InvalidConfig, LoadError: they cannot; the message says what to do.
@@ -56,9 +56,9 @@ class Target(Protocol):
         ...
 
     def find(self, work: Work, /) -> LoadOutput | None:
-        """What an earlier attempt at this plan wrote completely and durably; None if there is none.
+        """The output that an earlier attempt at this plan wrote completely and durably, or None.
 
-        If there is, nothing is read or written again, and the end of the block only adds the missing commit.
+        If there is one, nothing is read or written again; the end of the block only adds the missing commit.
         """
         ...
 

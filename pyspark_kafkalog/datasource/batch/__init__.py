@@ -1,1 +1,1 @@
-"""The batch read: its plan in the driver, and what every task does."""
+"""The batch read: its plan in the driver, and its tasks."""

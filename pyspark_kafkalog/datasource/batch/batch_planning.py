@@ -1,4 +1,4 @@
-"""What a batch reads of each partition: what the options say, what that means now, how it is cut."""
+"""Plans a batch: the range of each partition, resolved and cut into tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Bounds: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 def plan_batch(
     options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
 ) -> list[OffsetRange]:
-    """The ranges of the tasks that read ``partitions``; placeholders are resolved by the tasks."""
+    """The ranges of the tasks that read ``partitions``; the tasks resolve placeholders."""
     asked = asked_ranges(options, cluster, partitions)
     if not options.divides(len(partitions)):
         return asked
@@ -32,8 +32,8 @@ def asked_ranges(
 ) -> list[OffsetRange]:
     """A range for each of ``partitions``, in their order; placeholders stay.
 
-    Raises:
-        InvalidConfig: start or end does not fit the partitions there are, or the end is before the start.
+    Raises `InvalidConfig` if start or end does not fit the existing partitions, or the end is before the
+    start.
     """
     starts = locate_start(options, cluster, partitions)
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
@@ -42,8 +42,8 @@ def asked_ranges(
 
 
 def bounds_now(cluster: SourceCluster, asked: Sequence[OffsetRange]) -> Bounds:
-    """What the ranges mean now. Raises `InvalidConfig` where one ends before it starts."""
-    # Starts first: what is written meanwhile only makes a range longer.
+    """The ranges' current offsets. Raises `InvalidConfig` if one ends before it starts."""
+    # Starts first: records written meanwhile only make a range longer.
     first = cluster.resolve({r.topic_partition: r.start for r in asked})
     last = cluster.resolve({r.topic_partition: r.end for r in asked})
     check_order(first, last, resolved=True)
@@ -55,12 +55,11 @@ def plan_ranges(
     resolved: Bounds,
     split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
 ) -> list[OffsetRange]:
-    """The tasks of a batch that is to be split, whose ends may still be open.
+    """The tasks of a split batch, whose ends may still be open.
 
-    ``asked`` holds what the user asked for, with placeholders; ``resolved`` the offsets that these mean now.
-    ``split`` cuts ranges of numbers. Sizes come from the numbers; the outermost parts of a partition keep its
-    placeholders, so that a task binds "latest" when it runs and the same DataFrame, run again, sees new
-    records.
+    ``asked`` has the user's ranges, with placeholders; ``resolved`` their current offsets; ``split`` cuts
+    ranges of numbers. The outermost parts of a partition keep its placeholders, so that a task binds "latest"
+    when it runs and the same DataFrame, run again, sees new records.
     """
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)

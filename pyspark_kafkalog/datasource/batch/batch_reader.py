@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
 
-    ``start`` and ``end`` may be placeholders, which the task resolves when it runs. ``address`` is where the
-    broker listens, ``host:port``, if the partition belongs to it, as in 0.7; else it is empty and the task
-    asks who leads the partition.
+    The task resolves placeholders in ``start`` and ``end`` when it runs. ``address`` is the broker's
+    ``host:port`` if the partition belongs to it, as in 0.7; else it is empty and the task asks for the
+    leader.
     """
 
     topic: str
@@ -41,15 +41,15 @@ class KafkaInputPartition(InputPartition):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """What is read; its broker is a part of its name where it is the broker's own."""
+        """The partition, with its broker in 0.7."""
         return TopicPartition(self.topic, self.partition, self.broker if self.address else NO_BROKER)
 
 
 class TaskReader:
-    """What tasks do, of a batch and of a stream alike. Pickled to them, so it holds settings only.
+    """The task side of batches and streams. Pickled to tasks, so it holds settings only.
 
-    Memory of a task: two fetch answers, one record batch and what it is decompressed from; the figures are
-    in docs/datasource.md, "Memory".
+    Memory of a task: two fetch answers, one record batch and its compressed source; docs/datasource.md,
+    "Memory", has the figures.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -58,16 +58,16 @@ class TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as record batches of about 1 MiB."""
-        # Spark makes one task of an empty plan, and gives it a partition that is not ours.
+        # Spark creates one task for an empty plan, with a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
             with self._opened(partition) as cluster:
                 wanted = OffsetRange(partition.topic_partition, partition.start, partition.end)
                 yield from cluster.rows(wanted, self._columns)
 
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
-        """For planning, or for a task, which knows where its broker is if it needs to."""
+        """For planning, or for a task, which knows its broker's address if it needs it."""
         if attempt_number() > 0:
-            # The last attempt may have failed because of them.
+            # They may have caused the last attempt's failure.
             close_idle_connections()
         if task is not None:
             _keep_loaded()
@@ -80,10 +80,11 @@ _TASKS = itertools.count()
 
 
 def _keep_loaded() -> None:
-    """Exempt what the worker has loaded so far from garbage collection.
+    """Exempt the worker's loaded modules from garbage collection.
 
     Spark's worker collects everything after each task: 10 ms and more for modules that stay anyway. Before a
-    task begins hardly anything else is there. Repeated, ever more rarely, since not every task loads all.
+    task begins there is hardly anything else. Repeated at growing intervals, since not every task loads
+    everything.
     """
     number = 0 if TaskContext.get() is None else next(_TASKS)
     if number > 0 and number & (number - 1) == 0:
@@ -91,7 +92,7 @@ def _keep_loaded() -> None:
 
 
 def attempt_number() -> int:
-    """Which attempt at its task this is, from 0 on; 0 outside of tasks."""
+    """The number of this attempt at its task, from 0 on; 0 outside of tasks."""
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()
 
@@ -99,7 +100,7 @@ def attempt_number() -> int:
 def tasks_of(
     cluster: SourceCluster, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
 ) -> list[KafkaInputPartition]:
-    """A task for each range, with the node that leads its partition; -1 where ``leaders`` has none."""
+    """A task for each range, with the node that leads its partition; -1 if ``leaders`` has none."""
     nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
     addresses = {node: cluster.address_of(node) for node in set(nodes.values())}
     return [

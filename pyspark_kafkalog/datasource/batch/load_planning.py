@@ -1,6 +1,5 @@
-"""Which offsets a load reads: one plan made from the ledger, the options and the cluster, and written down.
-
-`ledger.plan` has the rules.
+"""Plans a load from the ledger, the options and the cluster, and stores the plan. `ledger.plan` has the
+rules.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ Facts = Mapping[TopicPartition, PartitionFacts]
 
 
 class PendingPlan(LoadError):
-    """A plan was left without a commit, and ``onPendingPlan=fail`` says not to go on."""
+    """A plan was left without a commit, and ``onPendingPlan=fail`` forbids replaying it."""
 
 
 def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
-    """The plan to read now, written down: the one that was left pending, or a new one.
+    """The stored plan to read now: the pending one, or a new one; None, and nothing stored, if nothing is
+    new.
 
-    None where there is nothing to read; then no plan is written. ``options.load`` is set. The caller keeps
-    others from planning the same load meanwhile (`Ledger.hold`). ``run`` names this run in the commit that
-    discards a pending plan.
+    ``options.load`` is set. The caller keeps others from planning the same load (`Ledger.hold`). ``run``
+    names this run in the commit that discards a pending plan.
 
     Raises:
         PendingPlan: with ``onPendingPlan=fail``.
-        LostRace: another driver wrote the plan first, in spite of that.
-        LoadError: the ledger is damaged or another cluster's, or what should be read next is gone.
-        InvalidConfig: where to start or end does not fit the partitions there are.
-        KafkaError: the cluster could not be asked.
+        LostRace: another driver stored the plan first nevertheless.
+        LoadError: the ledger is damaged or another cluster's, or the next offsets are gone.
+        InvalidConfig: start or end does not fit the existing partitions.
+        KafkaError: the cluster did not answer.
     """
     _identify(options, cluster, ledger)
     head, pending = ledger.head_and_pending()
@@ -74,12 +73,10 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
 
 
 def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
-    """What `begin` would plan, without writing anything; a plan that is new has no seal.
+    """The plan that `begin` would return, without writing anything; a new plan has no seal. Raises like
+    `begin`.
 
-    A pending plan that ``onPendingPlan=discard`` would give up is passed over.
-
-    Raises:
-        PendingPlan, LoadError, InvalidConfig, KafkaError: as `begin`.
+    Ignores a pending plan that ``onPendingPlan=discard`` would abandon.
     """
     if not ledger.known():
         return _new_plan(options, cluster, None)
@@ -131,7 +128,7 @@ def _identity(options: BatchOptions) -> dict[str, str]:
 
 
 def _check_pending(pending: Plan, options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
-    """Refuse a pending plan that these options, or the logs as they are now, do not let anybody read."""
+    """Refuse a pending plan that cannot be read with these options, or from the current logs."""
     if _load(options).on_pending == "fail":
         raise PendingPlan(
             f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
@@ -214,9 +211,9 @@ def _new_plan(
 
 
 def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
-    """The facts, with logs marked that were recreated, although they reach beyond the position.
+    """The facts, with recreated logs marked although they reach beyond the position.
 
-    0.7 has no topic ids; there such a log has no message that begins at the position.
+    0.7 has no topic ids; there no message of such a log begins at the position.
     """
     found = dict(facts)
     for where, position in stored.items():
@@ -230,7 +227,7 @@ def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position],
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Where a first load begins; offsets that are gone are an error or left out, as in any read."""
+    """Starts of a first load; deleted offsets are an error or left out, as in any read."""
     starts = {}
     for where, start in asked.items():
         found = facts[where]
@@ -241,7 +238,7 @@ def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> O
 
 
 def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Where a load ends: at most where the logs end now, so that the plan can be read."""
+    """Ends of a load: at most the logs' current ends, so that the plan can be read."""
     ends = {}
     for where, end in asked.items():
         found = facts[where]
@@ -260,13 +257,10 @@ def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
 
 
 def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
-    """The read of plain offsets that reads earlier loads again, of the partitions subscribed to.
+    """The plain read that reads earlier loads again, of the partitions subscribed to; nothing is committed.
 
-    It belongs to no load: nothing is planned, proved or committed.
-
-    Raises:
-        LoadError: the load has no such commits.
-        InvalidConfig: none of its partitions is subscribed to.
+    Raises `LoadError` if the load has no such commits, `InvalidConfig` if none of its partitions is
+    subscribed to.
     """
     ledger = Ledger.at(load.offsets_path, load.name)
     if load.history is None:

@@ -1,4 +1,4 @@
-"""The batch read that belongs to a load: it reads what was planned, and leaves receipts of what it read."""
+"""The batch read of a load: it reads the plan's ranges, and leaves receipts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LoadInputPartition(KafkaInputPartition):
 
     @property
     def planned(self) -> PlannedRange:
-        """The range as the plan has it."""
+        """The range as in the plan."""
         where = self.topic_partition
         return PlannedRange(
             where.topic, where.partition, self.topic_id, self.start, self.end, broker=where.broker
@@ -68,7 +68,7 @@ class LoadReader(BatchReader):
     def __init__(
         self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
     ) -> None:
-        """``run`` names the DataFrame that is read; without it each plan is a run of its own."""
+        """``run`` names the DataFrame; without it each plan is a run of its own."""
         super().__init__(options, columns)
         self._run = run
         self._load = load
@@ -76,7 +76,7 @@ class LoadReader(BatchReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """The plan's ranges, in the order of topic, partition and offset; none where nothing is new."""
+        """The plan's ranges, in the order of topic, partition and offset; none if nothing is new."""
         run = self._run or uuid.uuid4().hex
         plan = self._plan_to_read(run)
         if plan is None:
@@ -138,15 +138,15 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; after the last one it leaves its receipt, and perhaps commits the load.
+        """The rows of one task, which then leaves its receipt, and perhaps commits the load.
 
         A task that is stopped early or fails leaves nothing.
 
         Raises:
-            LostRace: another run committed this plan: what is read here must not count.
-            ReceiptMismatch: an earlier attempt at the same offsets saw other records.
+            LostRace: another run committed this plan: these rows must not count.
+            ReceiptMismatch: an earlier attempt at the same offsets read other records.
             LoadError: the ledger cannot be reached from here, or is damaged.
-            KafkaError: as any read.
+            KafkaError: as in any read.
         """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
@@ -177,9 +177,9 @@ class LoadReader(BatchReader):
     def rows_of(
         self, task: LoadInputPartition, plan: Callable[[], Plan], *, run: str = ""
     ) -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of a task, and their receipt as the value at the end, not yet stored.
+        """The rows of a task; returns their receipt at the end, not yet stored.
 
-        ``plan`` is called before the first row is given; ``run`` is that of `Receipt`.
+        ``plan`` is called before the first row is yielded; ``run`` is that of `Receipt`.
         """
         from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
@@ -205,8 +205,8 @@ class LoadReader(BatchReader):
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
         """Commit once this action has read every range.
 
-        Receipts do not prove that: an earlier run that failed left some too, and what it read is not in our
-        output. So each action has marks of its own.
+        Receipts do not prove that: an earlier failed run left some too, and its rows are not in our output.
+        So each action has its own marks.
         """
         action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan.number, task.index, action)
@@ -227,8 +227,8 @@ class LoadReader(BatchReader):
 
 @lru_cache(maxsize=1)
 def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
-    """The plan with this seal. Kept for the next task of this process: of a thousand partitions it takes
-    longer to read than their records may.
+    """The plan with this seal, cached for the next task of this process: with a thousand partitions reading
+    the plan may take longer than reading the records.
     """
     ledger = Ledger.at(offsets_path, name)
     plan = ledger.plan(number)
@@ -241,7 +241,7 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
 
 
 def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: SourceCluster) -> None:
-    """A topic that was recreated may have the planned offsets, with other records."""
+    """A recreated topic may have the planned offsets, with other records."""
     found = cluster.topic_ids([where])[where]
     if task.topic_id and found and found != task.topic_id:
         raise TopicRecreated(
@@ -251,10 +251,10 @@ def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: Sourc
 
 
 def _action() -> str:
-    """What the tasks of one action have in common, and no other action has.
+    """An id shared by the tasks of one action only.
 
-    That is the SQL execution, of which a ``show()`` may make several jobs; what runs outside of SQL
-    (``df.rdd``) has only its stage.
+    That is the SQL execution, of which a ``show()`` may start several jobs; outside of SQL (``df.rdd``) it is
+    the stage.
     """
     context = TaskContext.get()
     if context is None:

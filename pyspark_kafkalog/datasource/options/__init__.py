@@ -1,1 +1,1 @@
-"""What Spark's options say: every option's definition, and its text as a checked value."""
+"""Options of Spark's reads and writes: their definitions, and their text as checked values."""

@@ -1,6 +1,6 @@
-"""The options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
+"""Options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
 
-``given`` are the options as text, their names in lower case.
+``given`` are the options as text, with names in lower case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PREFIX = "kafka."
 _PROTOCOL = "kafka.security.protocol"
 _CONNECT, _ZK_CONNECT, _BROKER_LIST = "zookeeper.connect", "zk.connect", "broker.list"
 _CONSUMER_DEFAULTS = {"client_id": "spark-kafka-relation", "max_partition_fetch_bytes": 8 << 20}
-"""What differs from Kafka's own defaults. A task reads a single partition, and most often all of it."""
+"""Differences from Kafka's defaults. A task reads a single partition, and most often all of it."""
 NAMES_IN_SPARK = "As options of Spark the names of Kafka's properties begin with 'kafka.'"
 _BY_TIME = (
     "a broker of Kafka 0.7 knows the times of whole segments only, so an end would leave out or add records"
@@ -63,10 +63,10 @@ def client_properties(
     left_out: Collection[str] = (),
     warn_except: Collection[str] | None = None,
 ) -> dict[str, object]:
-    """The fields of ``config`` that ``kafka.*`` options set, each checked under the name that the user gave.
+    """The fields of ``config`` set by ``kafka.*`` options, each checked under the user's name for it.
 
-    ``left_out`` are properties that such options do not set. Other ``kafka.*`` options than these and
-    ``warn_except`` are logged as unknown; None logs none.
+    ``left_out`` are properties that such options do not set. Unknown ``kafka.*`` options, except
+    ``warn_except``, are logged; None logs none.
     """
     known = {
         _PREFIX + name.lower(): item
@@ -87,7 +87,7 @@ def client_properties(
 
 
 def wire_config(options: SourceOptions, given: Mapping[str, str]) -> ConsumerConfig | Source07Config:
-    """The client of the generation that ``protocol`` names: the one place where that option counts."""
+    """The client configuration of the generation in ``protocol``; only this function reads that option."""
     if options.protocol == PROTOCOL_07:
         return _wire_07(given)
     for_groups = (_CONNECT, _ZK_CONNECT) if options.offset_store == ZOOKEEPER else ()
@@ -140,7 +140,7 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
 
 
 def _check_unprotected(given: Mapping[str, str]) -> None:
-    """Refuse TLS and logins, which 0.7 has not: otherwise the connection would be in plain text unasked."""
+    """Refuse TLS and logins, which 0.7 does not have: the connection would silently be in plain text."""
     protocol = given.get(_PROTOCOL, "").strip().upper()
     protected = (
         [] if protocol else [key for key in given if key.startswith((f"{_PREFIX}sasl.", f"{_PREFIX}ssl."))]
@@ -186,7 +186,6 @@ def group_store(
 
 
 def _group_zookeeper(given: Mapping[str, str]) -> ZooKeeperConfig:
-    """Of today's wire."""
     places = {key: given[key] for key in (_CONNECT, _ZK_CONNECT) if given.get(key, "").strip()}
     if len(places) != 1:  # none, or both spellings
         raise InvalidConfig(
@@ -200,13 +199,12 @@ def _group_zookeeper(given: Mapping[str, str]) -> ZooKeeperConfig:
 
 
 def _zookeeper_names() -> set[str]:
-    """The client's properties about ZooKeeper, as options."""
     items = [item for item in describe(ZooKeeperConfig) if item.name != _CONNECT]
     return {_PREFIX + name.lower() for item in items for name in (item.name, *item.aliases)}
 
 
 def check_partition_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:
-    """Refuse partitions that are named as in the other generation; ``limits`` are start and end."""
+    """Refuse partition names of the other generation; ``limits`` are start and end."""
     named: list[tuple[str, TopicPartition]] = []
     if isinstance(subscription, Assign):
         named += (("assign", partition) for partition in subscription.partitions)

@@ -1,8 +1,8 @@
-"""Every option of Spark's reads and writes: name, default, what is allowed and what it means.
+"""Every option of Spark's reads and writes: name, default, allowed values and meaning.
 
 Errors, defaults and the tables of docs/datasource.md come from these definitions. `read_options` and
-`sink_options` parse them and check what the options mean together. Every ``kafka.*`` property of the client
-beside these is passed on to it: docs/configuration.md.
+`sink_options` parse the options and check them together. Other ``kafka.*`` properties go to the client:
+docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -72,14 +72,13 @@ def _text_or_none(text: str) -> str | None:
 
 
 def _is_second(first: str, second: str, text: str) -> bool:
-    """Which of two words it is."""
     if _word(text) not in (first, second):
         raise ValueError
     return _word(text) == second
 
 
 def _either(first: str, second: str, allowed: str = "") -> dict[str, Any]:
-    """An option with two words, whose value is whether it is the second."""
+    """An option with two words; its value is whether it is the second."""
     check = Check(allowed or f"one of {first}, {second}", lambda value: isinstance(value, bool))
     return {"kind": partial(_is_second, first, second), "check": check}
 
@@ -115,7 +114,7 @@ _SERVERS_DOC = "Brokers to connect to first, `host:port,host:port`."
 
 @dataclass(frozen=True, slots=True)
 class StartPlace:
-    """Where a query's resolved start is kept: ``name`` in the directory ``offsets_path``, an absolute one."""
+    """Where a query's start is stored: ``name`` in the absolute directory ``offsets_path``."""
 
     offsets_path: str
     name: str
@@ -123,7 +122,7 @@ class StartPlace:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Which load a read belongs to, and what it may do to it."""
+    """The load that a read belongs to, and its policies."""
 
     name: str
     offsets_path: str
@@ -137,19 +136,19 @@ class LoadOptions:
     plan: int | None
     """The plan to read, which another process commits."""
     run: str = ""
-    """The run that asks, by the tasks' marks, whether all was read. Empty where none asks."""
+    """The run that checks the tasks' marks, or ""."""
     history: HistoryRange | None = None
-    """The loads that are read again; None where it is the next one."""
+    """The loads to read again; None for the next load."""
     from_commit: bool = False
-    """Whether it begins where one of the load's commits ended; that is no load either."""
+    """The read begins at the end of one of the load's commits; that is no load either."""
     max_records: int | None = None
-    """Offsets that a new plan has at most, in all its partitions together."""
+    """Limit of offsets in a new plan, in all its partitions together."""
     max_bytes: int | None = None
-    """Bytes of log that it has at most, as far as samples show."""
+    """Limit of its bytes of log, estimated from samples."""
 
     @property
     def looks_back(self) -> bool:
-        """Whether this reads what earlier loads read, and is no load itself."""
+        """Whether this reads earlier loads again, and is no load itself."""
         return self.from_commit or self.history is not None
 
     @property
@@ -160,7 +159,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(Config):
-    """What any read was asked for, batch or stream. Times are in milliseconds."""
+    """The options of any read, batch or stream. Times are in milliseconds."""
 
     servers: str | None = prop(
         "kafka.bootstrap.servers", None, _text_or_none, use=READ, shown="required", doc=_SERVERS_DOC
@@ -367,9 +366,9 @@ class SourceOptions(Config):
     subscription: Subscription = unlisted(None)
     start: StartLimit = unlisted(None)
     wire: ConsumerConfig | Source07Config = unlisted(None)
-    """What the ``kafka.*`` options say to the client of the generation that is read."""
+    """The client configuration from the ``kafka.*`` options, of the generation to read."""
     group_store: ZooKeeperConfig | None = unlisted(None)
-    """The ZooKeeper that keeps the group's offsets; None where its brokers do, or nobody."""
+    """The ZooKeeper that keeps the group's offsets; None if brokers do, or without a group."""
 
     @property
     def splits(self) -> bool:
@@ -377,17 +376,16 @@ class SourceOptions(Config):
         return not (self.min_partitions is self.max_records is self.max_bytes is None)
 
     def divides(self, count: int) -> bool:
-        """Whether a batch of ``count`` partitions may become more tasks than these.
+        """Whether a batch of ``count`` partitions may become more tasks.
 
-        A minimum that they reach by themselves divides none of them; empty ones count, as in Spark's
-        connector.
+        A minimum that they reach by themselves divides none; empty ones count, as in Spark's connector.
         """
         limited = self.max_records is not None or self.max_bytes is not None
         return limited or (self.min_partitions or 0) > count
 
     @property
     def v07(self) -> Source07Config | None:
-        """Where topics of Kafka 0.7 are; None for a read over the wire since 0.8."""
+        """The configuration of a read of Kafka 0.7; None for the wire since 0.8."""
         return self.wire if isinstance(self.wire, Source07Config) else None
 
     @property
@@ -404,22 +402,22 @@ class SourceOptions(Config):
 
     @property
     def isolation_level(self) -> str:
-        """Which records are seen; in 0.7, which has no transactions, all."""
+        """The isolation level; 0.7 has no transactions and returns all records."""
         return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(SourceOptions):
-    """What a batch read was asked for."""
+    """The options of a batch read."""
 
     end: OffsetLimit = unlisted(None)
     load: LoadOptions | None = unlisted(None)
-    """None for a read that remembers nothing."""
+    """None for a read that belongs to no load."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(SourceOptions):
-    """What a stream was asked for. Limits count offsets, of all partitions together."""
+    """The options of a stream. Limits count offsets, of all partitions together."""
 
     starting_offsets: StartLimit = prop_of(SourceOptions, "starting_offsets", default="latest")
     start_place: StartPlace | None = unlisted(None)
@@ -431,7 +429,7 @@ class StreamOptions(SourceOptions):
 
 
 class Unit(NamedTuple):
-    """What is to be written once: a batch of a query, or a write that was given an id."""
+    """A unit to write once: a batch of a query, or a write that was given an id."""
 
     name: str
     batch: int
@@ -439,7 +437,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(Config):
-    """What a write was asked for."""
+    """The options of a write."""
 
     servers: str | None = prop(
         "kafka.bootstrap.servers", None, _text_or_none, use=(SINK,), shown="required", doc=_SERVERS_DOC
@@ -475,7 +473,7 @@ class SinkOptions(Config):
 
     @property
     def unit(self) -> Unit | None:
-        """What a batch write with an id writes once."""
+        """The unit of a batch write with an id."""
         return Unit(f"write {self.write_id}", 0) if self.write_id is not None else None
 
 
@@ -484,7 +482,7 @@ SINK_OPTIONS = describe(SinkOptions)
 
 
 def unknown_option(name: str, options: Sequence[Property]) -> InvalidConfig:
-    """What to raise about an option that is none of these."""
+    """The error for an option that is none of these."""
     by_key = {option.name.lower(): option.name for option in options}
     near = nearest(name.lower(), by_key)
     known = ", ".join(by_key.values()) + " and kafka.* properties"

@@ -1,8 +1,7 @@
 """Parses the options of ``spark.read`` and ``spark.readStream`` with ``format("kafkalog")``. Pure.
 
-`option_definitions` has the options. Names, defaults and error messages match Spark's Kafka connector. Spark
-hands names over in lower case; a program may not. The last part checks the options of loads, and of the place
-of a stream's start, together: docs/loads.md.
+Names, defaults and error messages match Spark's Kafka connector. Spark passes names in lower case; a program
+may not. The last part checks the options of loads, and of a stream's start, together: docs/loads.md.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ _ENDINGS = {
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
     """The checked options of a batch read.
 
-    Raises:
-        InvalidConfig: an option is missing, unknown, contradictory or has a wrong value; the text names it.
+    Raises `InvalidConfig`, naming the option that is missing, unknown, contradictory or has a wrong value.
     """
     options = _by_lower_name(given)
     _warn_of_others(options, BATCH, "batch read")
@@ -82,14 +80,14 @@ def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """The checked options of a stream; as `parse_batch_options`."""
+    """The checked options of a stream; like `parse_batch_options`."""
     options = _by_lower_name(given)
     _warn_of_others(options, STREAM, "stream")
     return _stream_options(options)
 
 
 def parse_either_options(given: Mapping[str, str]) -> SourceOptions:
-    """Options that are right for a batch or for a stream: Spark asks for the schema of both alike."""
+    """Options valid for a batch or a stream: Spark asks for the schema of both alike."""
     options = _by_lower_name(given)
     parsers: list[Callable[[Mapping[str, str]], SourceOptions]] = [_batch_options, _stream_options]
     if any(key in _OF_READS and _OF_READS[key].use == (STREAM,) for key in options):
@@ -146,7 +144,7 @@ def _stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:
-    """The options that are given and mean something here, as values of their types."""
+    """The given options that apply here, as values of their types."""
     items = {item.name.lower(): item for item in describe(cls) if set(uses) & set(item.use)}
     return cls(
         **{items[key].field: items[key].read(text, "option") for key, text in given.items() if key in items}
@@ -156,7 +154,7 @@ def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:
 def _derived(
     options: SourceOptions, given: Mapping[str, str], start: StartLimit, *limits: OffsetLimit
 ) -> dict[str, Any]:
-    """The fields that several options make together; ``limits`` are those beside ``start``."""
+    """The fields derived from several options; ``limits`` are those beside ``start``."""
     subscription = chosen_subscription(options.assign, options.subscribe, options.subscribe_pattern)
     wire = wire_config(options, given)
     options = replace(options, wire=wire)
@@ -207,7 +205,7 @@ def _refuse_in_streams(given: Mapping[str, str]) -> None:
             )
 
 
-# --- what options of loads mean together
+# --- combinations of load options
 
 
 def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | None:
@@ -232,10 +230,10 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
             "commitOffsets=group needs kafka.group.id: the group to which the load's offsets are also "
             "committed. commitOffsets=stage does without one"
         )
-    from pyspark_kafkalog.ledger.ledger import Ledger  # reads without a load do without
+    from pyspark_kafkalog.ledger.ledger import Ledger  # reads without a load need not import it
 
     location, name = place
-    # Refuses what cannot be a ledger's here, not when the first action runs.
+    # Refuses an impossible ledger here, not when the first action runs.
     Ledger.at(location, name)
     history = _history(options, given)
     from_commit = isinstance(options.starting_offsets, Committed)
@@ -256,7 +254,7 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
 
 
 def check_start_place(options: StreamOptions) -> StartPlace | None:
-    """Where the stream's start is kept; None where neither name nor path is given."""
+    """Where the stream's start is stored; None if neither name nor path is given."""
     place = _place(
         options.stream_name, options.offsets_path, "streamName",
         "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "
@@ -294,7 +292,7 @@ def _refuse_without_a_load(given: Collection[str], commit: str) -> None:
 
 
 def _place(name: str | None, path: str | None, name_option: str, why_both: str) -> tuple[str, str] | None:
-    """The absolute path of ``offsetsPath``, and the name; None where neither is given."""
+    """The absolute path of ``offsetsPath``, and the name; None if neither is given."""
     for option, text in ((name_option, name), (_PATH, path)):
         if text == "":
             raise InvalidConfig(
@@ -312,7 +310,7 @@ def _place(name: str | None, path: str | None, name_option: str, why_both: str) 
             "working directories. Give an absolute path"
         )
     try:
-        # What cannot be a store is refused here, not when the first action runs.
+        # Refuses an impossible store here, not when the first action runs.
         return open_store(path).location, name
     except UnsafeStore as e:
         raise UnsafeStore(f"{_PATH}: {e}") from None

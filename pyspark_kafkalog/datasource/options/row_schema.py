@@ -23,11 +23,10 @@ COLUMN_TYPES = {
 """Column to the name of its Spark type, in the order of the full row."""
 
 COLUMN_TYPES_07 = {**COLUMN_TYPES, "innerIndex": "int"}
-"""The same for messages of Kafka 0.7: the place of a message in its compressed entry comes last."""
+"""The same for Kafka 0.7, with the place of a message in its compressed entry."""
 
 
 def column_types(*, per_broker: bool) -> dict[str, str]:
-    """The columns there are; ``per_broker`` where partitions belong to brokers, as in 0.7."""
     return COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
 
 
@@ -45,7 +44,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 def column_names(
     columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool, per_broker: bool = False
 ) -> tuple[str, ...]:
-    """The columns of a row: those named, else the fixed seven; ``headers`` and ``broker`` where asked for.
+    """The columns of a row: the named ones, or the fixed seven; and ``headers`` and ``broker`` if included.
 
     In 0.7 ``innerIndex`` comes with ``broker``: only both together identify a message.
     """
@@ -75,9 +74,9 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ...]:
-    """The columns that a user's ``.schema(...)`` asks for.
+    """The columns of a user's ``.schema(...)``.
 
-    Spark does not cast what a Python source yields, so the types must be ours.
+    Spark does not cast the batches of a Python source, so the types must be ours.
     """
     types = column_types(per_broker=per_broker)
     ours = {field.name: field for field in spark_schema(tuple(types)).fields}

@@ -1,7 +1,7 @@
 """Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``. Pure.
 
-`option_definitions` has the options. Names, defaults and error messages match Spark's Kafka connector. Spark
-hands names over in lower case; a program may not.
+Names, defaults and error messages match Spark's Kafka connector. Spark passes names in lower case; a program
+may not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 log = logging.getLogger(__name__)
 
 _MOST_OPEN_MS = 15 * 60_000
-"""How long a transaction may stay open by default: the most that brokers allow by default."""
+"""Default limit of an open transaction: the most that brokers allow by default."""
 _OF_SINKS = {option.name.lower(): option for option in SINK_OPTIONS}
 _OF_READS = {option.name.lower(): option.name for option in READ_OPTIONS}
 REFUSED = {
@@ -43,11 +43,10 @@ _DEFAULTS = {
     "batch_size": 512 << 10,
     "servers_option": "kafka.bootstrap.servers",
 }
-"""What differs from Kafka's own defaults: rows come many at a time, and larger batches cost less."""
+"""Differences from Kafka's defaults: rows come many at a time, and larger batches cost less."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The checked options of a write."""
     given = {key.lower(): value for key, value in given.items()}
     if given.get("protocol", PROTOCOL_08).strip() != PROTOCOL_08:
         raise InvalidConfig(

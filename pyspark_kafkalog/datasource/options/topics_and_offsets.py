@@ -1,4 +1,4 @@
-"""Which topics and partitions are read, and from where to where: what the options say. Pure.
+"""The topics, partitions and offsets that the options name. Pure.
 
 JSON forms and error messages match Spark's Kafka connector: users know them, and search for them.
 """
@@ -25,7 +25,6 @@ class Assign:
 
     @property
     def names(self) -> frozenset[str]:
-        """The topics named."""
         return frozenset(p.topic for p in self.partitions)
 
 
@@ -37,7 +36,6 @@ class Subscribe:
 
     @property
     def names(self) -> frozenset[str]:
-        """The topics named."""
         return frozenset(self.topics)
 
 
@@ -48,7 +46,6 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Whether ``topic`` is read."""
         return re.fullmatch(self.pattern, topic) is not None
 
 
@@ -56,7 +53,6 @@ Subscription = Assign | Subscribe | SubscribePattern
 
 
 def covers(subscription: Subscription, partition: TopicPartition) -> bool:
-    """Whether a partition is among those that are meant."""
     if isinstance(subscription, Assign):
         return partition in subscription.partitions
     if isinstance(subscription, Subscribe):
@@ -67,7 +63,7 @@ def covers(subscription: Subscription, partition: TopicPartition) -> bool:
 def chosen_subscription(
     assign: Assign | None, subscribe: Subscribe | None, pattern: SubscribePattern | None
 ) -> Subscription:
-    """The one of the three that is given. Raises `InvalidConfig` where none or several are."""
+    """The given one of the three. Raises `InvalidConfig` unless exactly one is given."""
     given = [one for one in (assign, subscribe, pattern) if one is not None]
     if len(given) == 1:
         return given[0]
@@ -80,12 +76,10 @@ def chosen_subscription(
 
 
 def parse_assign(text: str) -> Assign:
-    """The value of the option ``assign``. Raises `InvalidConfig`."""
     return Assign(tuple(parse_partitions("assign", text)))
 
 
 def parse_topics(text: str) -> Subscribe:
-    """The value of the option ``subscribe``. Raises `InvalidConfig`."""
     topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not topics:
         raise InvalidConfig(
@@ -95,7 +89,6 @@ def parse_topics(text: str) -> Subscribe:
 
 
 def parse_pattern(text: str) -> SubscribePattern:
-    """The value of the option ``subscribePattern``. Raises `InvalidConfig`."""
     if not text.strip():
         raise InvalidConfig(
             f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'"
@@ -104,11 +97,11 @@ def parse_pattern(text: str) -> SubscribePattern:
 
 
 def _python_pattern(pattern: str) -> str:
-    """Java's named groups in Python's spelling; the rest of what topics' patterns use is the same in both."""
+    """Java's named groups in Python's spelling; the rest of topic patterns is the same in both."""
     translated = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
     try:
         with warnings.catch_warnings():
-            # Of sets in sets, as [a[b]] or [a&&b], Java and Python do not think the same.
+            # Java and Python treat nested sets, as in [a[b]] or [a&&b], differently.
             warnings.simplefilter("error", FutureWarning)
             re.compile(translated)
     except (re.error, FutureWarning) as e:
@@ -157,19 +150,19 @@ class PartitionTimestamps:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """The committed offsets of the group that ``kafka.group.id`` names."""
+    """The committed offsets of the group ``kafka.group.id``."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFiles:
-    """What the ``part-*`` files in ``directory`` say."""
+    """The offsets in the ``part-*`` files of ``directory``."""
 
     directory: str
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where commit ``number`` of a load ended; ``offsets`` is None until its ledger was read."""
+    """The end of a load's commit ``number``; ``offsets`` is None until its ledger was read."""
 
     number: int
     offsets: Mapping[TopicPartition, int] | None = None
@@ -183,14 +176,14 @@ LATEST = Edge(LATEST_OFFSET)
 
 
 def is_reproducible(limit: StartLimit) -> bool:
-    """Whether a limit means the same offsets whenever it is resolved, as far as retention leaves them."""
+    """Whether a limit always resolves to the same offsets, apart from retention."""
     if isinstance(limit, SpecificOffsets):
         return LATEST_OFFSET not in {*limit.topics.values(), *limit.partitions.values()}
     return limit == EARLIEST
 
 
 def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets | OffsetFiles | Committed:
-    """What `parse_offsets` reads, and ``group``, ``file:<directory>`` or ``commit:<number>``."""
+    """Like `parse_offsets`, and also ``group``, ``file:<directory>`` or ``commit:<number>``."""
     word = text.strip()
     if word.lower() == "group":
         return GroupOffsets()
@@ -207,7 +200,7 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
 def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
 
-    A partition of 0.7 is named ``<broker>-<number>``; `check_partition_names` says whether that is allowed.
+    A partition of 0.7 is named ``<broker>-<number>``; `check_partition_names` checks whether that is allowed.
     """
     word = text.strip().lower()
     if word in _WORDS:
@@ -252,7 +245,7 @@ def parse_timestamp(option: str, text: str) -> GlobalTimestamp:
 
 
 def parse_partitions(option: str, text: str) -> list[TopicPartition]:
-    """``{"topicA": [0, 1]}``, of 0.7 ``{"topicA": ["<broker>-0"]}``: the partitions to assign, sorted."""
+    """The partitions of ``{"topicA": [0, 1]}``, or of 0.7 ``{"topicA": ["<broker>-0"]}``, sorted."""
     expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
     found: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text if text.strip() else "{}").items():
@@ -290,7 +283,7 @@ def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartitio
 
 
 def partition_named(topic: str, name: str) -> TopicPartition | None:
-    """The partition that ``<number>``, or of 0.7 ``<broker>-<number>``, is; None where it is neither."""
+    """The partition named ``<number>``, or in 0.7 ``<broker>-<number>``; None for other names."""
     found = _PARTITION.fullmatch(name)
     if found is None:
         return None
@@ -299,7 +292,7 @@ def partition_named(topic: str, name: str) -> TopicPartition | None:
 
 
 def _named(topic: str, name: object) -> TopicPartition | None:
-    """What one element of ``assign`` names: numbers are numbers there, and 0.7's names are text."""
+    """The partition in an element of ``assign``: a number, or text in 0.7."""
     if type(name) is int:
         return TopicPartition(topic, name) if 0 <= name <= INT_MAX else None
     return partition_named(topic, name) if isinstance(name, str) and "-" in name else None
@@ -312,7 +305,7 @@ def check_order(
     resolved: bool,
     what: str = "offset",
 ) -> None:
-    """Refuse a range that ends before it starts; placeholders are not compared. ``what`` the numbers are."""
+    """Refuse a range that ends before it starts, ignoring placeholders. ``what`` names the numbers."""
     if set(starts) != set(ends):
         raise InvalidConfig(
             f"The specified start {what} and end {what} should have the same topic-partitions. "
@@ -331,7 +324,7 @@ def check_order(
 def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
     """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
 
-    A single time for all partitions is not compared here, as in Spark's connector: its offsets are, later.
+    A single time for all partitions is not compared here, as in Spark's connector, but its offsets are later.
     """
     _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")

@@ -1,1 +1,1 @@
-"""The clusters that are read: one abstract class, today's wire, and Kafka 0.7."""
+"""The clusters to read: one abstract class, the wire since Kafka 0.8, and Kafka 0.7."""

@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 
 
 class KafkaCluster(SourceCluster):
-    """*Not thread-safe: used by one planner or one task.* A cluster with today's wire; see `SourceCluster`.
+    """*Not thread-safe: used by one planner or one task.* A cluster with the wire since 0.8; see
+    `SourceCluster`.
 
-    Offsets are those that ``kafka.isolation.level`` lets see: with read_committed a partition ends at its
-    last stable offset.
+    ``kafka.isolation.level`` limits the offsets: with read_committed a partition ends at its last stable
+    offset.
     """
 
     protocol = PROTOCOL_08
@@ -69,7 +70,7 @@ class KafkaCluster(SourceCluster):
         *,
         answered_before: bool = False,
     ) -> None:
-        """``answered_before``: as `ClientConfig` has it, of the planner whose task this is."""
+        """``answered_before``: see `ClientConfig`; of the planner that created this task."""
         super().__init__(options, clock)
         self.config = config
         self.client = IDLE_CLUSTERS.take(config)
@@ -85,7 +86,7 @@ class KafkaCluster(SourceCluster):
         return self._retry(lambda: self._leaders(missing_ok))
 
     def address_of(self, broker: int) -> str:  # noqa: ARG002
-        """Empty: a task asks who leads its partition by then."""
+        """Empty: a task asks for its partition's current leader."""
         return ""
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -93,8 +94,8 @@ class KafkaCluster(SourceCluster):
         return self._retry(lambda: self._list_offsets(asked, self.config.isolation))
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """First by bytes, then as `split_ranges`."""
-        # Tasks do not split.
+        """First by bytes, then like `split_ranges`."""
+        # Imported here: tasks do not split.
         from pyspark_kafkalog.datasource.reading.task_ranges import split_by_bytes, split_ranges
 
         options = self.options
@@ -116,7 +117,7 @@ class KafkaCluster(SourceCluster):
         return list(ranges)
 
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
-        """The ends are the log's own, also with open transactions. Each leader is asked twice."""
+        """The ends are the log's own, even with open transactions. Each leader is asked twice."""
 
         def edge(offset: int) -> Mapping[TopicPartition, int]:
             asked = dict.fromkeys(partitions, offset)
@@ -168,7 +169,9 @@ class KafkaCluster(SourceCluster):
         return _RangeRead(self, wanted, columns, on_skip).batches()
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
-        """The cluster's metadata about these partitions' topics. All of the partitions exist."""
+        """The metadata of these partitions' topics. Raises `UnknownTopicOrPartition` if a partition is
+        missing.
+        """
         seen = self.client.metadata(sorted({p.topic for p in partitions}), refresh=True)
         missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
         if missing:
@@ -179,7 +182,7 @@ class KafkaCluster(SourceCluster):
     def _list_offsets(
         self, asked: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> Mapping[TopicPartition, int]:
-        # What an old broker answers is good enough for a start; as an end it would leave out records.
+        # An old broker's answer is good enough for a start; as an end it would leave out records.
         end = self.options.end if isinstance(self.options, BatchOptions) else None
         only_starts = not isinstance(end, (GlobalTimestamp, PartitionTimestamps))
         found = list_offsets(self.client, asked, isolation=isolation, by_segment=only_starts)
@@ -211,14 +214,14 @@ class KafkaCluster(SourceCluster):
 
 
 def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
-    # kazoo is loaded only where ZooKeeper is asked.
+    # kazoo is imported only if needed.
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
     return ZooKeeperGroup(store, group, PROTOCOL_08)
 
 
 def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
-    # Only a load's plan asks; tasks do without the ledger's modules.
+    # Only a load's plan asks; tasks do not import the ledger.
     from pyspark_kafkalog.ledger.plan import PartitionFacts
 
     topic = seen.topics[partition.topic]
@@ -239,7 +242,7 @@ def _topic_id(topic: TopicMetadata) -> str:
 
 
 class _RangeRead:
-    """*Not thread-safe.* Reads one range from whoever leads the partition."""
+    """*Not thread-safe.* Reads one range from the partition's leader."""
 
     def __init__(
         self, cluster: KafkaCluster, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
@@ -257,7 +260,7 @@ class _RangeRead:
         except OffsetOutOfRange as e:
             raise self._gone(e.start, e.end) from e
         except UnknownTopicOrPartition as e:
-            # For as long as a step may take; the topic existed when the range was planned.
+            # It was missing for as long as a step may take, and existed when the range was planned.
             raise self._gone(0, 0) from e
         except RequestTimedOut as e:
             # No data: either it is late, or the log ends before the range does.
@@ -327,7 +330,7 @@ class _RangeRead:
         )
 
     def _decoder(self, broker: int) -> RecordBatchDecoder:
-        # Planning does without what decodes.
+        # Imported here: planning decodes nothing.
         from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
 
         return RecordBatchDecoder(
@@ -339,9 +342,9 @@ class _RangeRead:
         )
 
     def _check_gap(self, fetched: Fetched) -> None:
-        """Retention may remove offsets between two fetches: the first frame is then beyond the one asked for.
+        """Retention may remove offsets between two fetches: then the first frame is beyond the position.
 
-        While the log still starts at or before the position, a gap is no loss: compaction leaves such.
+        While the log still starts at or before the position, a gap is no loss: compaction leaves gaps.
         """
         if fetched.log_start_offset <= self._position:
             return
@@ -354,9 +357,9 @@ class _RangeRead:
 
 
 CAPACITY = 16
-"""Clusters kept at once; the one that waits longest goes first."""
+"""Clusters kept at once; the one idle longest goes first."""
 KEPT_SECONDS = 60.0
-"""How long one waits: shorter than brokers keep idle connections (``connections.max.idle.ms``, 10 min)."""
+"""How long one stays: shorter than brokers keep idle connections (``connections.max.idle.ms``, 10 min)."""
 
 
 class _Idle(NamedTuple):
@@ -365,11 +368,9 @@ class _Idle(NamedTuple):
 
 
 class IdleClusters:
-    """*Thread-safe.* Each cluster is handed out once: while it is used it is not here.
+    """*Thread-safe.* Idle clusters by client properties; each is handed out once.
 
-    They are told apart by all properties of the client, so other addresses or credentials are another
-    connection. What has failed is not given back; a process that was forked begins with none, for a
-    connection cannot have two owners.
+    Failed ones are not given back. A forked process begins with none: a connection cannot have two owners.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -398,7 +399,6 @@ class IdleClusters:
                 self._idle.popleft().cluster.close()
 
     def clear(self) -> None:
-        """Close all of them."""
         with self._lock:
             while self._idle:
                 self._idle.popleft().cluster.close()
@@ -414,5 +414,4 @@ class IdleClusters:
 
 
 IDLE_CLUSTERS = IdleClusters()
-"""Those of this process."""
 atexit.register(IDLE_CLUSTERS.clear)

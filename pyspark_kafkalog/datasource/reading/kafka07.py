@@ -1,8 +1,7 @@
 """Reads brokers of Kafka 0.7: partitions, offsets, and ranges as record batches. Offsets are byte positions.
 
-A partition belongs to its broker. Which brokers there are, and with which partitions, comes from ZooKeeper or
-from the brokers. Without ZooKeeper a broker is asked by fetches of no bytes, which show whether it has a
-partition; a look-up of offsets would close the connection.
+A partition belongs to its broker. Brokers and partitions are found in ZooKeeper. Without ZooKeeper, fetches
+of no bytes show whether a listed broker has a partition; a look-up of offsets would close the connection.
 """
 
 from __future__ import annotations
@@ -62,24 +61,24 @@ Address = tuple[str, int]
 
 
 class Registry07(Protocol):
-    """*Not thread-safe.* Each method may raise `KafkaError`: ZooKeeper or a broker does not answer."""
+    """*Not thread-safe.* Each method raises `KafkaError` if ZooKeeper or a broker does not answer."""
 
     def addresses(self) -> Mapping[int, Address]:
         """Host and port of every broker by its id."""
         ...
 
     def topics(self) -> list[str]:
-        """The names of all topics. Raises `InvalidConfig` without ZooKeeper."""
+        """All topics. Raises `InvalidConfig` without ZooKeeper."""
         ...
 
     def partitions(
         self, topics: Iterable[str], brokers: Collection[int] | None = None
     ) -> list[TopicPartition]:
-        """Every partition of the topics, or of those only that ``brokers`` have; sorted."""
+        """Every partition of the topics, or only those on ``brokers``; sorted."""
         ...
 
     def cluster_id(self) -> str:
-        """The cluster's id; empty where it has none, as in 0.7."""
+        """The cluster's id; "" if it has none, as in 0.7."""
         ...
 
     def group(self, name: str) -> ZooKeeperGroup:
@@ -88,7 +87,7 @@ class Registry07(Protocol):
 
 
 class ZooKeeperRegistry:
-    """*Not thread-safe.* The znodes of 0.7. Each question has a session of its own: a plan has three."""
+    """*Not thread-safe.* The znodes of 0.7. Each question opens a session: a plan has three."""
 
     def __init__(self, config: Source07Config) -> None:
         self._config = config
@@ -133,14 +132,14 @@ class ZooKeeperRegistry:
         return ZooKeeperGroup(self._config, name, PROTOCOL_07)
 
     def _session(self) -> ZooKeeperSession:
-        # kazoo is loaded only where ZooKeeper is asked.
+        # kazoo is imported only if needed.
         from pyspark_kafkalog.zookeeper.session import session_of
 
         return session_of(self._config)
 
 
 class ListedBrokers:
-    """*Not thread-safe.* The brokers of ``broker.list``; ``consumer`` gives the connection to one of them."""
+    """*Not thread-safe.* The brokers of ``broker.list``; ``consumer`` returns a broker's connection."""
 
     def __init__(self, config: Source07Config, consumer: Callable[[int], SimpleConsumer]) -> None:
         self._brokers = {broker.id: (broker.host, broker.port) for broker in config.brokers}
@@ -176,7 +175,7 @@ class ListedBrokers:
         )
 
     def _count(self, broker: int, topic: str) -> int:
-        """How many partitions of the topic a broker has; of an unknown topic, how many it would have."""
+        """The topic's partitions on a broker; for an unknown topic, the number it would have."""
         # One at a time: a broker of 0.7 logs a stack trace for each partition that it does not have.
         for number in range(MAX_PARTITIONS):
             try:
@@ -198,7 +197,7 @@ _FIRST_ENTRY_BYTES = 1 << 12
 _PAUSE_SECONDS = 0.1
 _LEAST_FETCH_BYTES = 64
 _MOST_CHECKED_BYTES = 64 << 20
-"""An entry above ``max.message.size`` is sound, or its length is damaged: up to this size it is checked."""
+"""Limit of entries checked above ``max.message.size``: they may be sound, or their length damaged."""
 
 
 class Kafka07Cluster(SourceCluster):
@@ -217,7 +216,7 @@ class Kafka07Cluster(SourceCluster):
         brokers: Mapping[int, str],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``brokers``: what a task knows, ``host:port`` by id; nobody else is then asked for addresses."""
+        """``brokers``: addresses by id from the task's plan; nobody is then asked for them."""
         super().__init__(options, clock)
         self.config = config
         self._registry: Registry07 = (
@@ -242,13 +241,12 @@ class Kafka07Cluster(SourceCluster):
         return {peer_name(*address): id for id, address in self._retry(self._addresses).items()}
 
     def consumer(self, broker: int) -> SimpleConsumer:
-        """The connection to a broker."""
         if broker not in self._consumers:
             self._consumers[broker] = SimpleConsumer(*self._address(broker), self.config, clock=self.clock)
         return self._consumers[broker]
 
     def lost(self, partition: TopicPartition, e: ConnectionLost) -> ConnectionLost:
-        """The same failure with the partition, and the address that was tried."""
+        """The same failure with the partition and the address that was tried."""
         broker = partition.broker
         if broker not in self._planned:
             return ConnectionLost(f"{partition}, of broker {broker}: {e}")
@@ -258,10 +256,9 @@ class Kafka07Cluster(SourceCluster):
         )
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The start of the newest segment that was last written to at or before each time in ms.
+        """The start of the newest segment last written to at or before each time in ms, or the log's start.
 
-        A broker knows no finer; where no segment is that old, it is the log's start. All that was written
-        since the time lies after it.
+        A broker's times are no finer. Everything written since the time lies after it.
         """
 
         def ask(partition: TopicPartition, timestamp: int) -> int:
@@ -281,7 +278,7 @@ class Kafka07Cluster(SourceCluster):
                 check(partition, offset)
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """As `split_at`, where segments start: other entries are not known before they are read.
+        """Like `split_at`, at the starts of segments: other entries are not known before they are read.
 
         Offsets count bytes, so ``maxBytesPerPartition`` limits them.
         """
@@ -295,7 +292,7 @@ class Kafka07Cluster(SourceCluster):
         return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        """By bytes, which offsets count; at the starts of segments, as `split`."""
+        """By bytes, at the starts of segments."""
         from pyspark_kafkalog.datasource.reading.load_limits import cap_at
 
         if load.max_bytes is None:
@@ -320,7 +317,7 @@ class Kafka07Cluster(SourceCluster):
         return self._retry(self._registry.cluster_id)
 
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """From ZooKeeper. Raises `InvalidConfig` where there is none to ask."""
+        """From ZooKeeper. Raises `InvalidConfig` without one."""
         stored, asked = self._registry.group(group), list(partitions)
         return self._retry(lambda: stored.offsets(asked))
 
@@ -352,7 +349,7 @@ class Kafka07Cluster(SourceCluster):
         return found
 
     def _existing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """The partitions that the topics of ``partitions`` have at their brokers."""
+        """The partitions that the topics of ``partitions`` have on their brokers."""
         asked = set(partitions)
         return set(self._registry.partitions({p.topic for p in asked}, {p.broker for p in asked}))
 
@@ -385,7 +382,7 @@ class Kafka07Cluster(SourceCluster):
             raise InvalidConfig(_no_entry_at(partition, offset, e)) from e
 
     def _addresses(self) -> Mapping[int, Address]:
-        """Every live broker, as ``broker.list`` or ZooKeeper says."""
+        """Every live broker, from ``broker.list`` or ZooKeeper."""
         if self._found is None:
             self._found = self._registry.addresses()
         return self._found
@@ -413,10 +410,9 @@ def _no_entry_at(partition: TopicPartition, offset: int, found: Exception) -> st
 
 
 class _RangeRead07:
-    """*Not thread-safe.* Reads one range from the broker that the partition belongs to.
+    """*Not thread-safe.* Reads one range from its broker.
 
-    The rows are the messages of the entries that begin in the range, all of them also where it ends within an
-    entry.
+    The rows are all messages of the entries that begin in the range, even if it ends within an entry.
     """
 
     def __init__(
@@ -428,7 +424,6 @@ class _RangeRead07:
         self._position = wanted.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the range."""
         skips, decoder = self._options.skip_corrupt, self._decoder()
         try:
             while self._position < self._end:
@@ -454,7 +449,7 @@ class _RangeRead07:
         return OffsetsGone(OffsetRange(self._where, self._position, self._end), start, end)
 
     def _decoder(self) -> RecordBatchDecoder:
-        # Planning does without what decodes.
+        # Imported here: planning decodes nothing.
         from pyspark_kafkalog.columnar.decoder import KAFKA_07, RecordBatchDecoder
 
         return RecordBatchDecoder(
@@ -468,9 +463,9 @@ class _RangeRead07:
         )
 
     def _around_corruption(self, cause: KafkaError) -> Generator[pa.RecordBatch, None, int]:
-        """The rows up to the corrupt entry, which is skipped; the value is the offset to go on from.
+        """The rows up to the corrupt entry, which is skipped; returns the offset after it.
 
-        Everything is fetched once more first, through a new connection.
+        Fetches everything once more first, through a new connection.
         """
         start = position = self._position
         decoder = self._decoder()
@@ -501,7 +496,7 @@ class _RangeRead07:
         return position
 
     def _check_size(self, position: int, data: memoryview, cause: KafkaError) -> None:
-        """Raise ``cause`` if an entry is sound and only too large to be read: then nothing is damaged."""
+        """Raise ``cause`` if an entry is sound and only too large to read: then nothing is damaged."""
         try:
             header = entry_header(data, 0)
         except CorruptMessage:
@@ -512,9 +507,9 @@ class _RangeRead07:
             raise cause
 
     def _next(self, data: memoryview, start: int, at: int) -> int:
-        """The offset of the next sound entry after the one at byte ``at``; the range's end if there is none.
+        """The offset of the next sound entry after byte ``at`` of ``data``, which begins at offset ``start``.
 
-        ``data`` begins at offset ``start``.
+        Returns the range's end without one.
         """
         most = self._config.max_message_size
         while True:
@@ -530,7 +525,7 @@ class _RangeRead07:
                 return start
 
     def _bytes(self, position: int) -> memoryview:
-        """Enough for an entry that begins in the first half, as far as the log goes."""
+        """Enough for an entry that begins in the first half, up to the log's end."""
         config = self._config
         size = max(config.fetch_size, 2 * (config.max_message_size + ENTRY_HEADER_BYTES))
         return self._fetch_bytes(position, size)
@@ -540,7 +535,7 @@ class _RangeRead07:
         return consumer.fetch_bytes(self._where.topic, self._where.partition, position, size)
 
     def _fetch(self) -> memoryview:
-        """One whole entry or more from the position on; the first of the range is verified."""
+        """One or more whole entries from the position on; verifies the first of the range."""
         position = self._position
         try:
             data = self._ask(position, self._end - position)
@@ -553,10 +548,10 @@ class _RangeRead07:
             raise CorruptMessage(_no_entry_at(self._where, position, e)) from e
 
     def _ask(self, position: int, left: int) -> memoryview:
-        """What the broker has at ``position``; waits for it up to ``kafkaConsumer.pollTimeoutMs``."""
+        """The broker's data at ``position``; waits up to ``kafkaConsumer.pollTimeoutMs``."""
         cluster, where, timeout_ms = self._cluster, self._where, self._options.poll_timeout_ms
         deadline = Deadline.after(timeout_ms / 1000, cluster.clock)
-        # What lies after the range belongs to another task, or to none.
+        # Bytes after the range belong to another task, or to none.
         size = min(self._config.fetch_size, max(left, _LEAST_FETCH_BYTES))
         while True:
             failure: KafkaError = RequestTimedOut(

@@ -1,7 +1,6 @@
-"""How much of each partition a load reads that is to read only so much in all: ``maxRecordsPerLoad``,
-``maxBytesPerLoad``.
+"""Limits of a load, ``maxRecordsPerLoad`` and ``maxBytesPerLoad``, shared among partitions.
 
-Each partition has a part in proportion to what waits in it, so that partitions advance together in time.
+Each partition's share is in proportion to its unread offsets, so that partitions advance together in time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 def fair_shares(limit: int, sizes: Sequence[int]) -> list[int]:
-    """Parts of ``sizes``, in all ``limit`` or, if that is less, everything.
+    """Parts of ``sizes`` that add up to ``limit``, or everything if that is less.
 
     Each is in proportion to its size, and at least 1 while the limit allows it; the largest come first.
     """
@@ -44,10 +43,9 @@ def cap_offsets(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
 def cap_bytes(
     ranges: Sequence[OffsetRange], samples: Mapping[TopicPartition, Sequence[Density]], limit: int
 ) -> list[OffsetRange]:
-    """The beginnings of the ranges, with about ``limit`` bytes in all, and one offset at least of each that
-    has a part.
+    """The beginnings of the ranges, with about ``limit`` bytes in all, and at least one offset per share.
 
-    A range without samples counts as dense as the others; without any sample the ranges stay whole.
+    A range without samples gets the others' mean density; without any sample the ranges stay whole.
     """
     known = [r for r in ranges if samples.get(r.topic_partition)]
     if not known:
@@ -65,7 +63,7 @@ def cap_bytes(
 def cap_at(
     ranges: Sequence[OffsetRange], allowed: Mapping[TopicPartition, Sequence[int]], limit: int
 ) -> list[OffsetRange]:
-    """As `cap_offsets`, where a range can end only at its end and at an ``allowed`` offset of its partition.
+    """Like `cap_offsets`, but a range ends only at its end or at an ``allowed`` offset of its partition.
 
     It ends at the last one within its share, or else at the first.
     """

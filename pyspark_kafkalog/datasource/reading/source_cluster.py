@@ -1,7 +1,7 @@
-"""A cluster that is read, of any generation of Kafka: which partitions it has, their offsets, and their rows.
+"""A cluster to read, of any generation of Kafka: its partitions, their offsets and rows.
 
-`opening` chooses the implementation: `kafka` for the wire since 0.8, `kafka07` for Kafka 0.7. Whoever plans
-or reads asks `SourceCluster` and does not know which generation it is.
+`wire` chooses the implementation: `kafka` for the wire since 0.8, `kafka07` for Kafka 0.7. Planners and tasks
+use `SourceCluster` and do not know the generation.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _HOW_TO_SKIP = (
 class OffsetRange:
     """Offsets ``[start, end)`` of one partition.
 
-    Before it is resolved, ``start`` may be `EARLIEST_OFFSET` and ``end`` `LATEST_OFFSET`, and ``size`` means
-    nothing.
+    Before it is resolved, ``start`` may be `EARLIEST_OFFSET` and ``end`` `LATEST_OFFSET`, and ``size`` has no
+    meaning.
     """
 
     topic_partition: TopicPartition
@@ -50,12 +50,12 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Offsets in the range; records may be fewer, after compaction or with transactions."""
+        """Offsets in the range; there may be fewer records, after compaction or with transactions."""
         return self.end - self.start
 
 
 class DataLoss(KafkaError):
-    """Offsets that should be read are no longer, or not yet again, in the log."""
+    """Offsets to read are not in the log, or not yet again."""
 
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class DataLoss(KafkaError):
 
 
 class OffsetsGone(Exception):
-    """The log holds ``[start, end)`` and not what was ``wanted``."""
+    """The log holds ``[start, end)`` and not the ``wanted`` offsets."""
 
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
         super().__init__(f"the log holds [{start}, {end})")
@@ -81,12 +81,12 @@ def ignore_offsets(start: int, end: int) -> None:
 class SourceCluster(ABC):
     """*Not thread-safe: used by one planner or one task.* Owns its connections; close or release it.
 
-    Every method may raise `KafkaError`: the cluster could not be asked, after ``fetchOffset.numRetries``
+    Every method may raise `KafkaError` if the cluster does not answer, after ``fetchOffset.numRetries``
     retries through new connections.
     """
 
     protocol: str
-    """As the option of this name."""
+    """As in the option ``protocol``."""
 
     def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self.options = options
@@ -97,36 +97,36 @@ class SourceCluster(ABC):
         """Close the connections; they are opened again when needed."""
 
     def release(self) -> None:
-        """Instead of `close`: nothing failed and no answer is awaited, so others may use the connections."""
+        """Instead of `close`, if nothing failed and no answer is awaited: others may use the connections."""
         self.close()
 
     @abstractmethod
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
         """Every partition to read, with the id of the node that serves it; -1 while none does.
 
-        Raises:
-            UnknownTopicOrPartition: a named topic or partition does not exist or has no partitions; with
-                ``missing_ok`` it is left out.
+        Raises `UnknownTopicOrPartition` for a named topic or partition that does not exist or has no
+        partitions; with ``missing_ok`` it is left out.
         """
 
     @abstractmethod
     def address_of(self, broker: int) -> str:
-        """Where a task finds this broker, ``host:port``; empty where a task asks the cluster itself."""
+        """The ``host:port`` at which a task finds this broker; "" if a task asks the cluster itself."""
 
     def broker_addresses(self) -> Mapping[str, int] | None:
-        """The live brokers' ids by ``host:port``; None where partitions do not belong to brokers."""
+        """The live brokers' ids by ``host:port``; None if partitions do not belong to brokers."""
         return None
 
     @abstractmethod
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Where to begin to see every record from each time in milliseconds on; -1 where there is none.
+        """The offset from which to read every record since each time in milliseconds; -1 without such a
+        record.
 
         `EARLIEST_OFFSET` and `LATEST_OFFSET` as times are the log's two ends.
         """
 
     def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by what they are now."""
-        # ListOffsets and 0.7's OFFSETS have the same two numbers for a log's ends as Spark's JSON.
+        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by the log's current ends."""
+        # ListOffsets and 0.7's OFFSETS use the same two numbers for a log's ends as Spark's JSON.
         open_ends = {p: o for p, o in offsets.items() if o in (EARLIEST_OFFSET, LATEST_OFFSET)}
         return {**offsets, **(self.offsets(open_ends) if open_ends else {})}
 
@@ -136,35 +136,27 @@ class SourceCluster(ABC):
         return start, end
 
     def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:  # noqa: B027
-        """Refuse offsets inside the logs at which no record can begin; there are none where offsets count.
-
-        Raises:
-            InvalidConfig: one of them.
-        """
+        """Raise `InvalidConfig` for offsets inside the logs at which no record begins; only 0.7 has such."""
 
     @abstractmethod
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Cut resolved ranges into the tasks' ranges, as the options say and where records begin."""
+        """Cut resolved ranges into the tasks' ranges, by the options and where records begin."""
 
     @abstractmethod
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        """The beginnings of resolved ranges that a load reads which is limited, in the same order."""
+        """The beginnings of resolved ranges within the load's limits, in the same order."""
 
     @abstractmethod
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
-        """What a load's plan keeps of each partition.
-
-        Raises:
-            UnknownTopicOrPartition: one of them does not exist (any more).
-        """
+        """Each partition's facts for a load's plan; `UnknownTopicOrPartition` if one does not exist."""
 
     def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """The id of each partition's topic; empty where topics have none."""
+        """The id of each partition's topic; "" if topics have none."""
         return dict.fromkeys(partitions, "")
 
     @abstractmethod
     def cluster_id(self) -> str:
-        """The cluster's id; empty where it has none."""
+        """The cluster's id; "" if it has none."""
 
     @abstractmethod
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -175,14 +167,14 @@ class SourceCluster(ABC):
         group: str,  # noqa: ARG002
         partitions: Iterable[TopicPartition],  # noqa: ARG002
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """The group's offsets with their metadata, "" where there is none. ZooKeeper keeps no metadata."""
+        """The group's offsets with their metadata, or "". ZooKeeper keeps no metadata."""
         return {}
 
     @abstractmethod
     def commit_group(
         self, group: str, positions: Mapping[TopicPartition, int], *, metadata: str = ""
     ) -> None:
-        """Commit offsets of ``group``, for other tools to see. ZooKeeper does not keep ``metadata``."""
+        """Commit offsets of ``group``, for other tools. ZooKeeper does not keep ``metadata``."""
 
     def rows(
         self,
@@ -193,8 +185,8 @@ class SourceCluster(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now.
 
-        ``on_loss`` is called for offsets that are gone, with ``failOnDataLoss=false``; ``on_skip`` for those
-        of corrupt batches, with ``onCorruptBatch=skip``.
+        ``on_loss`` is called for deleted offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of
+        corrupt batches, with ``onCorruptBatch=skip``.
 
         Raises:
             DataLoss: with ``failOnDataLoss``, offsets of the range are gone.
@@ -207,7 +199,7 @@ class SourceCluster(ABC):
                 yield from self._read(wanted, tuple(columns), on_skip)
                 return
             except OffsetsGone as gone:
-                # Raised before any row of the lost offsets was yielded; the rest is read by the next turn.
+                # Raised before any row of the lost offsets was yielded; the next round reads the rest.
                 wanted = self._after_loss(gone, on_loss)
             except (CorruptMessage, MessageTooLarge) as e:
                 if self.options.skip_corrupt:
@@ -218,11 +210,7 @@ class SourceCluster(ABC):
     def _read(
         self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a resolved range.
-
-        Raises:
-            OffsetsGone: before any row of the lost offsets.
-        """
+        """The rows of a resolved range. Raises `OffsetsGone` before any row of the lost offsets."""
 
     def _resolved(self, asked: OffsetRange) -> OffsetRange:
         if asked.start >= 0 and asked.end >= 0:
@@ -239,7 +227,7 @@ class SourceCluster(ABC):
         return resolved
 
     def _after_loss(self, gone: OffsetsGone, on_loss: OnOffsets) -> OffsetRange:
-        """What is left to read where loss is allowed: always less than was wanted."""
+        """The rest to read if loss is allowed: always less than was wanted."""
         wanted = gone.wanted
         start = max(wanted.start, gone.start)
         if start >= gone.end:
@@ -275,7 +263,7 @@ def assigned(
 def retry_lookup(
     ask: Callable[[], T], reconnect: Callable[[], object], options: SourceOptions, clock: Clock
 ) -> T:
-    """The answer of ``ask``, retried as the options say; ``reconnect`` is called between attempts."""
+    """The answer of ``ask``, retried according to the options; ``reconnect`` is called between attempts."""
     failures = 0
     while True:
         try:

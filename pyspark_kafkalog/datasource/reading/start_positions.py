@@ -1,10 +1,8 @@
-"""Which offsets the start and end of a read mean for the partitions that there are.
-
-They may come from the options, a group's committed offsets, or text files.
+"""Resolves the start and end of a read, from options, a group's offsets or text files, to offsets.
 
 A file's lines are those of Kafka's first bulk loader: address, topic, partition and next offset, separated by
-tabs. A load's ledger keeps such files (docs/loads.md), and a person can write them. In 0.7, where each broker
-has partitions of its own, the address says whose partition is meant; since then it says nothing.
+tabs. A load's ledger keeps such files (docs/loads.md), and a person can write them. The address matters in
+0.7 only, where it names the broker that owns the partition.
 """
 
 from __future__ import annotations
@@ -36,16 +34,13 @@ if TYPE_CHECKING:
 FILES = "part-*"
 
 _UNSET = -1
-"""How a line says that nothing has been read of its partition."""
+"""In a file: nothing was read of the partition yet."""
 
 
 def locate_start(
     options: SourceOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
 ) -> OffsetsByPartition:
-    """The offset or placeholder at which each of ``partitions`` begins.
-
-    A partition for which the group, or the files, have no offset begins at the earliest.
-    """
+    """The offset or placeholder where each of ``partitions`` begins: the earliest without a stored offset."""
     start = options.start
     if isinstance(start, GroupOffsets):
         found = cluster.group_offsets(options.group_id or "", partitions)
@@ -64,7 +59,7 @@ def locate_start(
 
 
 TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
-"""Milliseconds by partition to the offset of the first record at or after them; -1 where there is none."""
+"""Milliseconds by partition to the offset of the first record at or after them, -1 without one."""
 
 
 def locate(
@@ -74,9 +69,9 @@ def locate(
     look_up: TimestampLookup,
     missing_is_latest: bool,
 ) -> OffsetsByPartition:
-    """The offset (or placeholder) that ``limit`` means for each of ``partitions``.
+    """The offset (or placeholder) of ``limit`` for each of ``partitions``.
 
-    ``look_up`` is asked only for timestamps; where no record is that late, the answer is `LATEST_OFFSET` if
+    ``look_up`` is called for timestamps only; without a record that late, the result is `LATEST_OFFSET` if
     ``missing_is_latest``, else an error.
     """
     partitions = sorted(partitions)
@@ -130,13 +125,11 @@ def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Itera
 
 
 def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) -> OffsetsByPartition:
-    """The next offset of each partition that the ``part-*`` files in ``directory`` have a line for.
+    """The next offset of each partition with a line in the ``part-*`` files of ``directory``.
 
-    ``brokers`` are the live ones' ids by ``host:port``, where partitions belong to brokers.
-
-    Raises:
-        InvalidConfig: there is no such file, a line is wrong or names no live broker, or two lines do not
-            agree.
+    ``brokers`` are the live ones' ids by ``host:port``, if partitions belong to brokers. Raises
+    `InvalidConfig` if there is no such file, a line is wrong or names no live broker, or two lines contradict
+    each other.
     """
     asked = f"startingOffsets=file:{directory}"
     found: OffsetsByPartition = {}

@@ -1,9 +1,9 @@
-"""How the ranges of a read are cut into tasks: by the arithmetic of Spark's own Kafka connector, or by bytes.
+"""Cuts the ranges of a read into tasks, by offsets like Spark's own Kafka connector, or by bytes.
 
 The rules are those of its ``KafkaOffsetRangeCalculator`` (docs/datasource.md, "Tasks"), so that a job moved
-here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: brokers report
-where a log begins and ends in offsets, not in bytes, so a few places of the log are sampled; between two of
-them the density of the first is assumed.
+here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: brokers report a log's
+ends in offsets, not bytes, so a few places of the log are sampled, and each sample's density is assumed up to
+the next.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept.
 
-    First no part may hold more than ``max_records`` offsets; then, where there are still fewer than
-    ``min_partitions``, the large ones are cut into about so many parts. It is a hint: rounding may
-    give one part more, and no part is empty.
+    First no part may hold more than ``max_records`` offsets; then, if there are fewer than
+    ``min_partitions``, the large ones are cut into about that many parts. It is a hint: rounding may give one
+    part more, and no part is empty.
     """
     parts = [r for r in ranges if r.size > 0]
     if max_records is not None:
@@ -43,8 +43,8 @@ def split_ranges(
 
 def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[OffsetRange]:
     total = sum(r.size for r in ranges)
-    # Small ranges stay whole and leave the sum, so that the large ones get the tasks that are left; with
-    # them every other range of their partition, which there is where maxRecordsPerPartition has cut one.
+    # Small ranges stay whole and leave the sum, so that the large ones share the remaining tasks; so does
+    # every other range of their partition, which exists if maxRecordsPerPartition has cut it.
     small = [r for r in ranges if _share(r.size, total, minimum) == 1]
     whole = {r.topic_partition for r in small}
     left_size, left_minimum = total - sum(r.size for r in small), max(1, minimum - len(small))
@@ -55,7 +55,7 @@ def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[Offse
 
 
 def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
-    """``count`` parts, none of them empty; what does not divide goes to the later ones."""
+    """``count`` non-empty parts; the later ones take the remainder."""
     parts, start = [], r.start
     for parts_left in range(min(count, r.size), 0, -1):
         end = start + (r.end - start) // parts_left
@@ -65,7 +65,7 @@ def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _share(size: int, total: int, tasks: int) -> int:
-    """Of ``tasks`` for ``total`` offsets those for ``size`` of them; in binary fractions, as Spark has it."""
+    """The share of ``tasks`` for ``size`` of ``total`` offsets; in binary fractions, like Spark."""
     return max(1, floor(size / total * tasks + 0.5))
 
 
@@ -76,10 +76,10 @@ def split_at(
     min_partitions: int | None = None,
     max_size: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut resolved ranges as `split_ranges`, where no part is to be larger than ``max_size``, each cut at the
-    nearest ``allowed`` offset of its partition.
+    """Cut resolved ranges like `split_ranges`, up to ``max_size``, but only at ``allowed`` offsets of a
+    partition.
 
-    Without an allowed offset between them parts stay together, so there may be fewer than asked for.
+    Each cut moves to the nearest allowed offset, so there may be fewer parts.
     """
     parts: list[OffsetRange] = []
     ideal = split_ranges(ranges, min_partitions=min_partitions, max_records=max_size)
@@ -97,32 +97,31 @@ def split_at(
 
 
 SAMPLES = 16
-"""Places in one range. Each costs a fetch of `SAMPLE_BYTES`, or of one batch where that is larger."""
+"""Places in one range. Each costs a fetch of `SAMPLE_BYTES`, or of one batch if that is larger."""
 SAMPLES_IN_ALL = 512
-"""Places in one plan: with very many partitions there are fewer in each."""
+"""Places in one plan: with very many partitions each gets fewer."""
 SAMPLE_BYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Density:
-    """``bytes_per_offset`` from ``offset`` on; as the log has them, compressed."""
+    """``bytes_per_offset`` from ``offset`` on, compressed as in the log."""
 
     offset: int
     bytes_per_offset: float
 
 
 def places(r: OffsetRange, *, ranges: int) -> list[int]:
-    """The offsets to sample in one of so many ranges: evenly spread, the first is its start."""
+    """The offsets to sample in one of ``ranges`` ranges: evenly spread, the first is its start."""
     count = min(SAMPLES, max(1, SAMPLES_IN_ALL // max(1, ranges)), r.size)
     return [r.start + r.size * i // count for i in range(count)]
 
 
 def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> list[OffsetRange]:
-    """Parts of about the same number of bytes, the fewest of which none is above ``max_bytes`` as far as the
-    samples show. A part has at least one offset, so one huge record is a part.
+    """The fewest parts of about equal size with none above ``max_bytes``, by the samples.
 
-    ``samples`` are in the order of their offsets, the first at the range's start. Without any, the range
-    stays whole.
+    A part has at least one offset, so one huge record is a part. ``samples`` are in the order of their
+    offsets, the first at the range's start; without any, the range stays whole.
     """
     if not samples or r.size <= 0:
         return [r] if r.size > 0 else []
@@ -134,25 +133,25 @@ def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> 
 
 
 def bytes_in(r: OffsetRange, samples: Sequence[Density]) -> float:
-    """About how many bytes a range takes; there is a sample at least, the first at its start."""
+    """Estimated bytes of a range with at least one sample, the first at its start."""
     return _bytes_before(r, samples)[1][-1]
 
 
 def end_of_bytes(r: OffsetRange, samples: Sequence[Density], count: float) -> int:
-    """The offset at which about the first ``count`` bytes of a range end, which is not its start."""
+    """The offset after about the first ``count`` bytes of a range; never its start."""
     edges, before = _bytes_before(r, samples)
     return max(r.start + 1, _offset_at(count, edges, before)) if count < before[-1] else r.end
 
 
 def _bytes_before(r: OffsetRange, samples: Sequence[Density]) -> tuple[list[int], list[float]]:
-    """The samples' offsets and the range's end, and how many bytes of the range lie before each."""
+    """The samples' offsets and the range's end, and the bytes of the range before each."""
     edges = [s.offset for s in samples] + [r.end]
     sizes = [(b - a) * s.bytes_per_offset for (a, b), s in zip(pairwise(edges), samples, strict=True)]
     return edges, [0.0, *accumulate(sizes)]
 
 
 def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> int:
-    """The offset before which lie ``wanted`` bytes of the range."""
+    """The offset after ``wanted`` bytes of the range."""
     i = min(bisect_right(before, wanted), len(before) - 1) - 1
     length = before[i + 1] - before[i]
     share = (wanted - before[i]) / length if length else 0.0
@@ -167,12 +166,12 @@ def by_partition(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, list[int
 
 _CONSUMER = -1
 _IN_FLIGHT = 8
-"""Answers that may be on their way at once, each of one batch or `SAMPLE_BYTES`."""
+"""Answers in flight, each of one batch or `SAMPLE_BYTES`."""
 _PASSED_OVER = (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: int) -> list[OffsetRange]:
-    """Cut resolved ranges so that none takes much more than ``max_bytes`` of log, as far as samples show."""
+    """Cut resolved ranges so that none takes much more than ``max_bytes`` of log, by samples."""
     samples = sample(cluster, by_partition(ranges))
     return [part for r in ranges for part in cut_by_bytes(r, samples.get(r.topic_partition, []), max_bytes)]
 
@@ -182,8 +181,8 @@ def sample(
 ) -> dict[TopicPartition, list[Density]]:
     """The density of the logs at these offsets, in their order.
 
-    Offsets that retention has removed, or that are not written yet, have no sample. The first sample is moved
-    to the first offset asked for, so that it counts for what comes before it as well.
+    Offsets that retention has removed, or that are not written yet, have no sample. The first sample moves to
+    the first offset asked for, so that it covers the offsets before it.
     """
     found: dict[TopicPartition, list[Density]] = {}
     for partition, offset, answer in _answers(cluster, asked):
@@ -198,7 +197,7 @@ def sample(
 def _answers(
     cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
 ) -> Iterator[tuple[TopicPartition, int, memoryview]]:
-    # A request for each place: of several partitions in one, only the first may exceed its limit by a batch.
+    # One request per place: with several partitions in one, only the first may exceed its limit by a batch.
     flying: deque[tuple[TopicPartition, int, Connection, Ticket]] = deque()
     for partition, offsets in asked.items():
         leader = cluster.leader(partition)
@@ -242,11 +241,11 @@ def _received(
 
 
 def _density(offset: int, data: memoryview) -> Density | None:
-    """Bytes of the whole entries over the offsets that they take, gaps after ``offset`` included."""
+    """Bytes of the whole entries over their offsets, including a gap after ``offset``."""
     try:
         frames = list(message_set.frames(data))
     except CorruptMessage:
-        return None  # no estimate; the task that reads it reports what is wrong
+        return None  # no estimate; the task that reads it reports the error
     if len(frames) > 1 and not frames[0].first_is_known:
         offset = frames.pop(0).next_offset
     if not frames:

@@ -1,4 +1,4 @@
-"""Opens the cluster that the options name: the one place that chooses between today's wire and Kafka 0.7."""
+"""Opens the cluster that the options name; only this module chooses between today's wire and Kafka 0.7."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def opened_cluster(
     options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
 ) -> Iterator[SourceCluster]:
-    """`open_cluster` for one piece of work. This process keeps its connections for the next piece of work,
-    unless this one failed or was broken off.
+    """`open_cluster` for one piece of work; its connections stay for the next one unless it fails or is
+    interrupted.
     """
     cluster = open_cluster(options, brokers, is_task=is_task)
     try:
@@ -34,8 +34,8 @@ def open_cluster(
 ) -> SourceCluster:
     """The cluster of the generation that the options name.
 
-    ``is_task``: the cluster has answered the planner before. ``brokers`` is what a task knows from its plan:
-    ``host:port`` of its partitions' brokers by id. ZooKeeper is then not asked.
+    ``is_task``: the cluster has answered the planner before. ``brokers``: ``host:port`` of a task's brokers
+    by id, from its plan; ZooKeeper is then not asked.
     """
     if isinstance(options.wire, Source07Config):
         from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
@@ -47,7 +47,7 @@ def open_cluster(
 
 
 def close_idle_connections() -> None:
-    """Close what `opened_cluster` keeps for the next piece of work of this process."""
+    """Close the connections that `opened_cluster` keeps in this process."""
     from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
 
     IDLE_CLUSTERS.clear()

@@ -1,1 +1,1 @@
-"""The writes: rows to a producer, in transactions where the options say so."""
+"""The writes: rows to a producer, optionally in transactions."""

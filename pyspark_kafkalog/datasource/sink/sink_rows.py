@@ -1,4 +1,4 @@
-"""What a task writes: which columns of Spark's rows, to which topics, and where they were stored."""
+"""A task's output: the written columns of Spark's rows, their topics, and the stored offsets."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ class NullTopic(KafkaError):
 def rows_by_topic(
     batch: pa.RecordBatch, columns: Sequence[str], topic: str | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of ``batch`` by topic, each topic's in their order; ``columns`` are those that are written.
+    """The rows of ``batch`` by topic, in order within each topic; ``columns`` are the written ones.
 
-    ``topic`` is where all rows go, if it is given; else the column says it.
-
-    Raises:
-        NullTopic: a row has none; nothing of the batch has been yielded then.
+    All rows go to ``topic`` if it is given, else to that in their column. Raises `NullTopic`, before it
+    yields anything of the batch, if a row has none.
     """
     sent = batch.select([name for name in columns if name != "topic"])
     if topic is not None:
@@ -76,9 +74,9 @@ SINK_COLUMNS = {
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """The columns of ``schema`` that are written, in its order; others are ignored.
+    """The written columns of ``schema``, in its order; others are ignored.
 
-    Names are compared letter by letter, as Spark's own sink does.
+    Names are case-sensitive, as in Spark's own sink.
     """
     names = [field.name for field in schema.fields]
     if options.topic is None and "topic" not in names:
@@ -111,7 +109,7 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
 
 
 def _kind(kind: str) -> str:
-    """A type's name; a string with a collation is a string."""
+    """A string with a collation is a string."""
     return "string" if kind.startswith("string collate") else kind
 
 
@@ -122,55 +120,53 @@ def _perhaps(wanted: str, names: list[str]) -> str:
 
 
 Rows: TypeAlias = "Iterator[tuple[str, pa.RecordBatch]]"
-"""Batches of rows, each with the topic that it goes to."""
+"""Batches of rows with their topics."""
 
 
 class Written(NamedTuple):
-    """What was written to one partition. Others' offsets may lie between; -1 where the broker gave none."""
+    """Records written to one partition. Others' offsets may lie between; -1 if the broker gave none."""
 
     first_offset: int
     last_offset: int
     record_count: int
 
     def with_more(self, more: Written) -> Written:
-        """Both together."""
         known = [n for n in (*self[:2], *more[:2]) if n >= 0]
         return Written(min(known, default=-1), max(known, default=-1), self.record_count + more.record_count)
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What a task reports to the driver: how many records it wrote to each partition, and their offsets."""
+    """A task's report to the driver: how many records it wrote to each partition, and their offsets."""
 
     partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
     transaction: PreparedTransaction | None = None
-    """What the driver commits; None for a write without transactions."""
+    """The transaction to commit; None for a write without transactions."""
     rows_there: int = 0
-    """Rows that were not written because an earlier run of this batch committed them."""
+    """Rows not written because an earlier run of this batch committed them."""
     unit: Unit | None = None
-    """What is written once; None for a write that is repeated each time."""
+    """The unit to write once; None for a write that is repeated each time."""
 
     @property
     def record_count(self) -> int:
-        """How many records were written."""
         return sum(written.record_count for written in self.partitions.values())
 
 
 class Deliveries:
-    """*Not thread-safe.* Batches sent and not acknowledged, and counts of those that were."""
+    """*Not thread-safe.* Unacknowledged batches, and counts of the acknowledged ones."""
 
     def __init__(self) -> None:
         self._open: deque[BulkDelivery] = deque()
         self.written: dict[TopicPartition, Written] = {}
 
     def add(self, delivery: BulkDelivery) -> None:
-        """Add a batch that was sent, and count those acknowledged. Raises what the first failure was."""
+        """Add a sent batch, and count the acknowledged ones. Raises the first failure."""
         self._open.append(delivery)
         while self._open and self._open[0].done:
             self._count(self._open.popleft().result())
 
     def wait(self) -> None:
-        """Return when all are acknowledged. Each takes ``delivery.timeout.ms`` at most. Raises as `add`."""
+        """Wait for all acknowledgements, each ``delivery.timeout.ms`` at most. Raises like `add`."""
         while self._open:
             self._count(self._open.popleft().result())
 
@@ -183,7 +179,7 @@ class Deliveries:
 
 
 def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
-    """Send batches of rows to their topics. Returns what was written once all of it is.
+    """Send batches of rows to their topics. Returns the counts once everything is acknowledged.
 
     Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
     """

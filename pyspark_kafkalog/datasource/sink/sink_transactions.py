@@ -1,8 +1,9 @@
-"""Writes in transactions: prepared by tasks, committed by the driver, written once however often they run.
+"""Writes in transactions: prepared by tasks, committed by the driver, and written once however often they
+run.
 
 A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. With the
 rows the task commits a mark, which names the query and batch: the metadata of an offset of a group with the
-same name. An attempt that comes after a driver died half way finds the mark if its rows are committed. The
+same name. After a driver died half way, the next attempt finds the mark if its rows are committed. The
 offset's partition is one that every cluster with groups has; nothing reads it.
 """
 
@@ -38,7 +39,8 @@ _CLOSE_SECONDS = 5.0
 def write_in_transaction(
     config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
 ) -> TaskWritten:
-    """Write ``rows`` in a transaction that stays open for `end_all`; if ``unit`` is committed, count them.
+    """Write ``rows`` in a transaction that stays open for `end_all`; if ``unit`` is committed, only count
+    them.
 
     Raises:
         WrittenOtherwise: ``unit`` is committed with another number of rows, or a later batch is.
@@ -62,10 +64,8 @@ def write_in_transaction(
 
 
 def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | None) -> TaskWritten:
-    """For a task without rows, which needs no transaction.
-
-    Raises:
-        WrittenOtherwise: ``unit`` is committed with rows, which another task has now; or a later batch is.
+    """For a task without rows, which needs no transaction. Raises `WrittenOtherwise` like
+    `write_in_transaction`.
     """
     before = _mark_of(config, transactional_id, stable=False) if unit is not None else None
     if before is not None and _is_committed(before, unit, transactional_id):
@@ -74,7 +74,7 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
 
 
 def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit what the tasks have prepared; ``prefix`` is that of their transactional ids.
+    """Commit the tasks' prepared transactions; ``prefix`` is that of their transactional ids.
 
     Raises:
         WrittenOtherwise: an earlier run had more tasks and committed their rows; nothing is committed now.
@@ -95,7 +95,7 @@ def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommit
 
 
 def abort_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Abort what the tasks prepared and the driver did not commit. A failure is logged: it will time out."""
+    """Abort the tasks' transactions that the driver did not commit. A failure is logged: it will time out."""
     with closing(Cluster(config)) as cluster:
         for transaction in prepared_by(messages):
             try:
@@ -145,8 +145,8 @@ def _mark_of(config: ProducerConfig, transactional_id: str, *, stable: bool = Tr
 
 
 def _mark_at(cluster: Cluster, transactional_id: str, *, stable: bool) -> Mark | None:
-    """The last mark committed under this id; with ``stable``, once nothing is pending, which is soon after a
-    producer has taken over the id.
+    """The last mark committed under this id; ``stable`` waits for pending transactions, which end soon after
+    a producer takes over the id.
     """
     found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
     return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
@@ -178,24 +178,23 @@ _VERSION = 1
 
 
 class WrittenOtherwise(KafkaError):
-    """What was committed under this name differs from what is to be written now."""
+    """The committed write of this name differs from the present one."""
 
 
 class Mark(NamedTuple):
-    """What a task committed last: which unit, and how many rows."""
+    """The unit and row count that a task committed last."""
 
     unit: Unit
     row_count: int
 
     def text(self) -> str:
-        """As it is committed: some 100 bytes, where brokers accept 4096."""
+        """The committed text: some 100 bytes, where brokers accept 4096."""
         return json.dumps(
             {"v": _VERSION, "unit": self.unit.name, "batch": self.unit.batch, "rows": self.row_count}
         )
 
     @classmethod
     def parse(cls, text: str) -> Mark:
-        """What `text` made."""
         try:
             read = json.loads(text)
             if read["v"] != _VERSION:

@@ -1,4 +1,4 @@
-"""``df.write`` and ``df.writeStream``: what Spark calls in the driver and in each task."""
+"""``df.write`` and ``df.writeStream``: Spark's calls in the driver and in each task."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ from pyspark_kafkalog.types import TopicPartition
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except (
-    ImportError
-):  # Spark 4.0, whose tasks give record batches to whatever is an Arrow writer, of streams too
+except ImportError:  # Spark 4.0, whose tasks give record batches to any Arrow writer, of streams too
 
     class DataSourceStreamArrowWriter(DataSourceArrowWriter):  # type: ignore[no-redef]
-        """The name that Spark 4.1 gave it."""
+        """Spark 4.1's name for it."""
 
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Where Spark says which batch of which query a task belongs to; the query's id is in its checkpoint."""
+"""Local properties with a task's query and batch; the query's id is in its checkpoint."""
 _SHOWN_PARTITIONS = 20
 
 
@@ -79,7 +77,7 @@ class _Writer:
         try:
             written = write_rows(producer, rows)
         except BaseException:
-            # The task has failed: do not wait for what is left.
+            # The task has failed: do not wait for the rest.
             producer.close(timeout=0)
             raise
         producer.close()
@@ -106,32 +104,28 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transactions, if there are any, and log what was written."""
+        """Commit the transactions, if any, and log the counts."""
         self._commit("the write", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort the transactions, or log what a failed write leaves: Kafka cannot remove it."""
+        """Abort the transactions, or log the records that stay: Kafka cannot remove them."""
         self._abort("the write", messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming write: at least once, for a repeated batch is written again; in transactions once."""
+    """A streaming write: at least once, as a repeated batch is written again; in transactions once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """As `BatchWriter.write`."""
         return self._write(iterator, stream=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """As `BatchWriter.commit`."""
         self._commit(f"batch {batchId}", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """As `BatchWriter.abort`; the batch will be run again."""
         self._abort(f"batch {batchId}", messages)
 
 
 def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> BatchWriter:
-    """The writer of ``df.write``."""
     if overwrite:
         raise InvalidConfig(
             "Save mode Overwrite not allowed for Kafka. Allowed save mode is Append: .mode('append')"
@@ -140,14 +134,14 @@ def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> B
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
-    """The writer of ``df.writeStream``, in any output mode: in complete mode each batch is written whole."""
+    """The writer of ``df.writeStream``, in any output mode: complete mode writes each batch whole."""
     if options.unit is not None:
         raise InvalidConfig("transactional.write.id has no meaning in a stream: its batches have numbers")
     return StreamWriter(options, schema)
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """What the tasks of a write wrote, in one line: counts, and offsets by partition."""
+    """One line for the log: counts, and offsets by partition."""
     total: dict[TopicPartition, Written] = {}
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     for task in tasks:
@@ -166,13 +160,12 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
 
 
 def _for_batch(config: ProducerConfig, context: TaskContext | None) -> ProducerConfig:
-    """The configuration of a stream's task: after the first batch the cluster has answered other tasks."""
+    """After a stream's first batch the cluster has answered other tasks."""
     batch = context and context.getLocalProperty(_BATCH_ID)
     return replace(config, answered_before=True) if batch and int(batch) > 0 else config
 
 
 def _batch_of_stream(context: TaskContext | None) -> Unit:
-    """The batch that a task of a stream belongs to."""
     query, batch = (context and context.getLocalProperty(key) for key in (_QUERY_ID, _BATCH_ID))
     if not query or not batch:
         raise InvalidConfig(

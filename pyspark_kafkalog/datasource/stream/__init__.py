@@ -1,1 +1,1 @@
-"""The streaming read: where its batches begin and end, and what the checkpoint keeps."""
+"""The streaming read: its batches, and the offsets in the checkpoint."""

@@ -1,7 +1,7 @@
-"""How far behind a stream is, reported after each batch; and commits of each batch's end to a group.
+"""Reports how far a stream is behind after each batch, and commits each batch's end to a group.
 
-Spark gives Python sources no metrics of their own, and says that a batch is done only when it plans the next
-one. Its listeners hear of each batch when it is done, in classic Spark and through Spark Connect.
+Spark gives Python sources no metrics of their own, and reports a finished batch to them only when it plans
+the next one. Its listeners hear of each batch when it is done, in classic Spark and through Spark Connect.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _KEPT = 1000
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """How many offsets of one source were not read yet after a batch, by partition.
+    """Unread offsets per partition of one source after a batch.
 
-    ``source`` is its number in the query, from 0 on. The three counts are those that Spark's own connector
-    reports as metrics, ``minOffsetsBehindLatest`` and so on.
+    ``source`` is its number in the query, from 0 on. The three counts are the metrics of Spark's own
+    connector, ``minOffsetsBehindLatest`` and so on.
     """
 
     query_id: str
@@ -54,10 +54,10 @@ class SourceLag:
 
 
 class LagListener(StreamingQueryListener):
-    """*Thread-safe.* For ``spark.streams.addListener``: reports the lag of every stream of ours.
+    """*Thread-safe.* For ``spark.streams.addListener``: reports the lag of every kafkalog stream.
 
-    With ``commit``, the options of a stream with ``kafka.group.id``, the end of each of its batches is
-    committed to that group: also of the last one, which the stream itself cannot do.
+    With ``commit``, the options of a stream with ``kafka.group.id``, it commits the end of each of its
+    batches to that group, including the last one, which the stream itself cannot commit.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class LagListener(StreamingQueryListener):
         commit: Mapping[str, str] | None = None,
         query: str | None = None,
     ) -> None:
-        """``on_lag`` is called after each batch, in a thread of Spark's; ``query``: only of queries so named.
+        """``on_lag`` is called after each batch, in a Spark thread; ``query`` limits it to queries of that
+        name.
 
-        Raises:
-            InvalidConfig: ``commit`` is no stream's options, or names no group.
+        Raises `InvalidConfig` if ``commit`` is not a stream's options, or names no group.
         """
         self._on_lag, self._query = on_lag, query
         self._commit = None if commit is None else _with_group(commit)
@@ -83,7 +83,7 @@ class LagListener(StreamingQueryListener):
             return list(self._lags.values())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Called by Spark after each batch. Failures are logged: an exception would reach nobody."""
+        """Called by Spark after each batch. Failures are only logged: Spark ignores exceptions."""
         progress = event.progress
         if self._query is not None and progress.name != self._query:
             return
@@ -100,13 +100,13 @@ class LagListener(StreamingQueryListener):
             _commit(self._commit, reached)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing."""
+        """Does nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing."""
+        """Does nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing: the last lag stays."""
+        """Does nothing: the last lag stays."""
 
     def _report(self, lag: SourceLag) -> None:
         with self._lock:
@@ -123,16 +123,16 @@ class LagListener(StreamingQueryListener):
 
 
 def lag_between(end: OffsetsByPartition, latest: OffsetsByPartition | None) -> tuple[int, int, float] | None:
-    """Least, most and average offsets of a partition that were not read yet.
+    """Minimum, maximum and average unread offsets of a partition; None without partitions.
 
-    None without partitions. A partition of which nothing was read counts whole.
+    A partition of which nothing was read counts whole.
     """
     behind = [max(0, there - end.get(p, 0)) for p, there in (latest or {}).items()]
     return (min(behind), max(behind), sum(behind) / len(behind)) if behind else None
 
 
 def _offsets_in(text: str | None) -> OffsetsByPartition | None:
-    """The offsets in a progress report; None where it is no source of ours, or there are none yet."""
+    """The offsets in a progress report; None for other sources, or without offsets yet."""
     try:
         value = json.loads(text or "null")
         return decode_offsets(value) if isinstance(value, dict) and "version" in value else None

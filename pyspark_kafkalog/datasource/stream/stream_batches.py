@@ -1,6 +1,6 @@
-"""What a batch of a stream reads: how many offsets, from where to where, and what is lost in between. Pure.
+"""The batches of a stream: their limits, their ranges, and lost offsets. Pure.
 
-BatchLimits, conditions and words are those of Spark's own Kafka connector (docs/datasource.md, "Data loss in
+Limits, conditions and messages match Spark's own Kafka connector (docs/datasource.md, "Data loss in
 streams").
 """
 
@@ -32,7 +32,7 @@ class OffsetsLost(KafkaError):
 
 
 class FixedEndLost(KafkaError):
-    """With Trigger.AvailableNow: the end that was fixed when the query began no longer fits the topics."""
+    """With Trigger.AvailableNow: the end fixed at the query's start no longer fits the topics."""
 
     def __init__(self, condition: str, what: str) -> None:
         super().__init__(
@@ -45,10 +45,10 @@ class FixedEndLost(KafkaError):
 def losses(
     start: Offsets, end: Offsets, earliest: Offsets, *, gone: Collection[TopicPartition], group: str | None
 ) -> list[OffsetsLost]:
-    """What is lost of a batch ``[start, end)``.
+    """The losses in a batch ``[start, end)``.
 
-    ``earliest`` are the first offsets of the existing partitions that are new in ``end``; ``gone`` are those
-    of ``start`` that no longer exist; ``group`` is the group that the query names, if any.
+    ``earliest`` are the first offsets of existing partitions that are new in ``end``; ``gone`` are partitions
+    of ``start`` that no longer exist; ``group`` is the query's group, if any.
     """
     found = []
     new = end.keys() - start.keys()
@@ -87,7 +87,7 @@ def losses(
 
 
 def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
-    """What is lost of a repeated first batch that would now begin after its end."""
+    """The losses of a repeated first batch that would now begin after its end."""
     behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
     if not behind:
         return []
@@ -102,17 +102,17 @@ def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
 
 
 def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetRange]:
-    """What is read of each partition of ``end``: new ones from their ``earliest``, lost ones not at all."""
+    """The ranges of ``end``'s partitions: new ones begin at ``earliest``; lost ones are left out."""
     starts = {**earliest, **start}
     return [OffsetRange(p, starts[p], end[p]) for p in sorted(end) if p in starts and end[p] > starts[p]]
 
 
 def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
-    """Check that a batch's ``end`` fits the end that AvailableNow has ``fixed``, and the logs now.
+    """Check that a batch's ``end`` fits the end ``fixed`` by AvailableNow, and the current logs.
 
-    ``planned_before``: an earlier run planned the batch, which may not have partitions that are new.
+    ``planned_before``: an earlier run planned the batch, which may lack new partitions.
     """
-    # In 0.7 a partition that is missing is one whose broker is away: it stays where it was.
+    # In 0.7 a missing partition's broker is away: the partition keeps its offset.
     ended = {p for p in end if p.broker == NO_BROKER}
     expected = {p for p in fixed if p.broker == NO_BROKER}
     if not planned_before and ended != expected:
@@ -143,17 +143,17 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
 def share_limit(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where a batch of about ``limit`` offsets ends, each partition having its share by what waits in it.
+    """The ends of a batch of about ``limit`` offsets, shared in proportion to the unread offsets.
 
     Shares are rounded down, but never to 0, so that a small partition is not starved: a batch may have a few
-    offsets more. A partition that ends before it starts keeps its end: `losses` reports that.
-    ``starts`` has every partition of ``ends``.
+    offsets more. A partition that ends before it starts keeps its end: `losses` reports it. ``starts`` has
+    every partition of ``ends``.
     """
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
     total = float(sum(sizes.values()))
     found = dict(ends)
     for partition, size in sizes.items():
-        # In floating point, as there, so that both connectors cut at the same offsets.
+        # In floating point, like Spark's connector, so that both cut at the same offsets.
         share = limit * (size / total)
         whole = math.ceil(share) if share < 1 else math.floor(share)
         found[partition] = min(ends[partition], starts[partition] + min(whole, LONG_MAX))
@@ -161,13 +161,13 @@ def share_limit(
 
 
 def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Offsets not read yet. ``starts`` has every partition of ``ends``."""
+    """Number of unread offsets. ``starts`` has every partition of ``ends``."""
     return sum(max(0, end - starts[p]) for p, end in ends.items())
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How many offsets a batch should have; None is no limit."""
+    """Limits of a batch's offsets; None is no limit."""
 
     least: int | None
     most: int | None
@@ -177,7 +177,7 @@ NO_LIMITS = BatchLimits(None, None)
 
 
 class Trigger:
-    """*Not thread-safe.* Whether a batch begins now or waits until there is enough to read.
+    """*Not thread-safe.* Whether a batch begins now or waits for more offsets.
 
     The first one begins in any case, and none waits longer than ``max_delay_ms``.
     """

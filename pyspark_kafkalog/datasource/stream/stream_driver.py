@@ -1,7 +1,7 @@
-"""The driver's side of a stream: where it begins, how far it may read, and what of that is a batch.
+"""The driver's side of a stream: its start, its limits, and its batches.
 
-Spark keeps the end of each batch in its checkpoint and passes it back. It does not keep where the first batch
-began: `stream_offsets` does.
+Spark stores the end of each batch in its checkpoint and passes it back. `stream_offsets` stores the first
+batch's start, which Spark does not.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ log = logging.getLogger(__name__)
 
 
 class StreamDriver:
-    """*Not thread-safe: Spark asks one thing after the other.* One run of a query, at its source.
+    """*Not thread-safe: Spark makes one call after the other.* One run of a query's source.
 
-    Owns the connections, which end with the process at the latest: Spark does not say when a query ends. Each
-    run has its own.
+    Owns the connections, which end with the process at the latest: Spark does not say when a query ends.
     """
 
     def __init__(
@@ -64,21 +63,21 @@ class StreamDriver:
         self._position: OffsetsByPartition | None = None
         """The end of this run's last batch, for Spark before 4.2, which does not pass it."""
         self._asked = self._planned = False
-        """Whether this run was asked how far it may read, and whether it planned a batch."""
+        """Whether Spark called `latest` in this run, and whether this run planned a batch."""
         self._committed: OffsetsByPartition | None = None
 
     def close(self) -> None:
-        """Close the connections; they are opened again when they are needed."""
+        """Close the connections; they are opened again when needed."""
         if self._opened is not None:
             self._opened.close()
         self._opened = None
 
     def fix_end(self) -> None:
-        """Read no further than the logs reach now (Trigger.AvailableNow)."""
+        """Read only to the logs' current ends (Trigger.AvailableNow)."""
         self._fixed_end = self._look({})
 
     def initial(self) -> OffsetsByPartition:
-        """Where the first batch begins: the same in this run, and in another run that repeats that batch."""
+        """The start of the first batch: the same in this run, and in another run that repeats that batch."""
         if self._initial is None:
             partitions = sorted(self._cluster.leaders())
             kept = self._keeper.kept(partitions) if self._keeper is not None else None
@@ -91,14 +90,11 @@ class StreamDriver:
         return self._initial
 
     def latest(self, start: OffsetsByPartition | None, limits: BatchLimits = NO_LIMITS) -> OffsetsByPartition:
-        """Where the batch that begins at ``start`` ends; ``start`` itself where there is nothing to read yet.
+        """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read yet.
 
-        ``start`` is None with Spark before 4.2: then it is where the last batch of this run ended. The first
-        batch, asked for before `initial`, has no limits.
-
-        Raises:
-            OffsetsLost: with ``failOnDataLoss``.
-            KafkaError: the cluster could not be asked.
+        Spark before 4.2 passes no ``start``: then it is the end of this run's last batch. The first batch,
+        requested before `initial`, has no limits. Raises `OffsetsLost` with ``failOnDataLoss``, and
+        `KafkaError` if the cluster does not answer.
         """
         begin = self._position if start is None else start
         if begin is not None:
@@ -118,7 +114,7 @@ class StreamDriver:
             self._report(self._losses(begin, ends, new, gone=begin.keys() - ends.keys()))
         ends = {p: end for p, end in ends.items() if p in begin or p in new}
         if not ends:
-            # An offset without partitions would make all that come later new ones.
+            # An offset without partitions would make all later ones new.
             return begin
         starts = {**new, **begin}
         if self._fixed_end is None and not self._trigger.fires(limits.least, starts, ends):
@@ -126,7 +122,7 @@ class StreamDriver:
         return ends if limits.most is None else share_limit(limits.most, starts, ends)
 
     def newest(self) -> OffsetsByPartition | None:
-        """Where the logs ended when `latest` was asked last; None before."""
+        """The logs' ends at the last call of `latest`; None before."""
         return self._newest
 
     def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
@@ -139,7 +135,8 @@ class StreamDriver:
         new = self._earliest_of_new(start, end)
         gone = start.keys() - end.keys()
         if repeated and start == self._initial:
-            # The start of the first batch was resolved again if it was not kept; there may be new partitions.
+            # The start of the first batch was resolved again if it was not stored; there may be new
+            # partitions.
             gone = gone - self._leaders.keys()
             self._report(start_not_kept(start, end))
             start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
@@ -173,7 +170,7 @@ class StreamDriver:
 
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
         asked = locate_start(self._options, self._cluster, partitions)
-        # An end given to Spark before (AvailableNow, or Spark before 4.2) is what "latest" means.
+        # "latest" means an end that Spark got before (AvailableNow, or Spark before 4.2).
         fixed = self._fixed_end or self._newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
         found = dict(self._cluster.resolve(asked))
@@ -192,15 +189,15 @@ class StreamDriver:
         return start
 
     def _note_progress(self, start: OffsetsByPartition) -> None:
-        """Spark asks how far to read from ``start``: earlier batches are done, except the first time."""
+        """Spark asks for the batch after ``start``: earlier batches are done, except the first time."""
         if self._planned or start != self._initial:
             self.finished(start)
 
     def _look(self, known: Offsets) -> OffsetsByPartition:
-        """Where the logs end now.
+        """The logs' current ends.
 
-        A broker with outdated metadata may report partitions as gone, or shorter than they were ``known`` to
-        be: then it is asked again.
+        A broker with outdated metadata may report partitions as gone, or as shorter than ``known``: then it
+        is asked again.
         """
         left = self._options.offset_retries
         while True:
@@ -211,14 +208,14 @@ class StreamDriver:
                     self._leaders = leaders
                     return ends
             except UnknownTopicOrPartition:
-                # Deleted between the two questions.
+                # Deleted between the two requests.
                 if left == 0:
                     raise
             left -= 1
             self._clock.sleep(self._options.offset_retry_interval_ms / 1000)
 
     def _of_brokers_away(self, start: Offsets, ends: Offsets) -> OffsetsByPartition:
-        """In 0.7 partitions come and go with their broker: while it is away they stay where they are."""
+        """In 0.7 partitions come and go with their broker: while it is away they keep their offsets."""
         away = frozenset(p for p in start if p.broker != NO_BROKER and p not in ends)
         if away != self._away and away:
             log.warning("brokers are away, their partitions wait: %s", ", ".join(map(str, sorted(away))))
@@ -226,7 +223,7 @@ class StreamDriver:
         return {p: start[p] for p in away}
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> OffsetsByPartition:
-        """The first offsets of partitions that are new since; without those that are gone again."""
+        """The first offsets of new partitions, without those that are gone again."""
         new = [p for p in sorted(end.keys() - start.keys()) if p in self._leaders]
         if not new:
             return {}

@@ -1,13 +1,13 @@
-"""The offsets of a stream as JSON: in Spark's checkpoint, and of its start until the first batch is done.
+"""The offsets of a stream as JSON, in Spark's checkpoint, and the stored start of the first batch.
 
-Version 1 is ``{"version": 1, "offsets": {"topic": {"0": 23}}}``, the next offset to read of each partition;
-of 0.7 a partition is ``<broker>-<number>``. What has no version is version 0, ``{"topic": {"0": 23}}``: so
-Spark's own connector writes its checkpoints, and a query can go on from one of those.
+Version 1 is ``{"version": 1, "offsets": {"topic": {"0": 23}}}``, the next offset to read of each partition; a
+partition of 0.7 is ``<broker>-<number>``. Without a version it is version 0, ``{"topic": {"0": 23}}``, the
+form of Spark's own connector, whose checkpoints a query can continue.
 
-Spark asks a source where to begin and writes down the end of the first batch, but not its start. A query
-that dies in that batch asks again; by then ``latest`` or a time means another offset, and the batch would
-have other rows. So the start is kept before it is used, and is *spent* once the batch is done: a
-query with a new checkpoint starts over.
+Spark asks a source for its start and writes down the end of the first batch, but not its start. A query that
+dies in that batch asks again; by then ``latest`` or a time means another offset, and the batch would have
+other rows. So the start is stored before it is used, and *spent* once the batch is done: a query with a new
+checkpoint starts over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERSION = 1
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Offsets as a dict that JSON can hold; equal offsets make equal JSON."""
+    """Offsets as a dict for JSON; equal offsets give equal JSON."""
     by_topic: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(offsets.items()):
         by_topic.setdefault(partition.topic, {})[partition.number] = offset
@@ -43,7 +43,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def decode_offsets(kept: object) -> OffsetsByPartition:
-    """What `encode_offsets` or Spark's own connector made."""
+    """Decodes the offsets of `encode_offsets` or Spark's own connector."""
     form = kept
     if isinstance(kept, dict) and type(kept.get("version")) is int:
         version = kept["version"]
@@ -66,7 +66,7 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
 
 
 _NOTE = "kafkalog start"
-"""The metadata of a group's offsets that are a start. Brokers may allow few characters.
+"""Metadata of a group's offsets that are a start. Brokers may allow few characters.
 
 ``kafkalog start 2:12`` is version 2, of 12 partitions.
 """
@@ -80,18 +80,18 @@ _RECORD = re.compile(rf"start-([0-9]{{8}})\.({_START}|{_SPENT})")
 
 
 class StartSuperseded(KafkaError):
-    """Another run of this stream keeps a start, and is ahead."""
+    """Another run of this stream stored a start, and is ahead."""
 
 
 class StartKeeper(Protocol):
-    """Keeps the start of one query. Every method may raise `KafkaError`: the store or cluster fails."""
+    """Stores the start of one query. Every method raises `KafkaError` if the store or cluster fails."""
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """The kept start that is not spent, if any; ``partitions`` are the existing ones."""
+        """The stored start, unless spent; ``partitions`` are the existing ones."""
         ...
 
     def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
-        """Keep a start, durably. Returns the start that counts: another run's if that was faster."""
+        """Store a start, durably. Returns the start that counts: another run's if that was faster."""
         ...
 
     def spend(self) -> None:
@@ -103,14 +103,14 @@ class FileStarts:
     """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
 
     Each query with a new checkpoint has the next number; the newest counts and older ones are removed. No
-    number is used twice, so a driver that was given up for dead cannot change its successor's start.
+    number is used twice, so a driver that was presumed dead cannot change its successor's start.
     """
 
     def __init__(self, store: Store) -> None:
         """``store`` holds this query's files and no other's."""
         self._store = store
         self._number: int | None = None
-        """That of this run's start, or of the spent one before it."""
+        """Number of this run's start, or of the spent one before it."""
         self._spent = False
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:  # noqa: ARG002
@@ -133,7 +133,7 @@ class FileStarts:
         created = self._store.create(_name(number), data)
         counts = dict(start) if created else self._read(number)
         if counts is None or self._newest() > number or (not created and self._store.exists(_done(number))):
-            # A start that another driver has spent does not say where this one begins.
+            # A start that another driver has spent is not this one's start.
             raise StartSuperseded(
                 f"{self._store.location}: another run of this stream began at the same time and is ahead: "
                 "stop one of the two, or give it another streamName"
@@ -158,13 +158,12 @@ class FileStarts:
         return [(int(one[1]), one[2]) for one in found if one]
 
     def _remove_before(self, newest: int) -> None:
-        """Remove older starts, each before its mark of being spent, so that none looks unspent."""
+        """Remove older starts, each before its ``.done`` file, so that none looks unspent."""
         for number, ending in sorted(self._records(), key=lambda record: (record[0], record[1] != _START)):
             if number < newest:
                 self._store.remove(_name(number) if ending == _START else _done(number))
 
     def _read(self, number: int) -> OffsetsByPartition | None:
-        """None if it was removed."""
         data = self._store.read(_name(number))
         if data is None:
             return None
@@ -187,10 +186,10 @@ class GroupStarts:
         self._cluster, self._group = cluster, group
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """As `StartKeeper.kept`.
+        """See `StartKeeper.kept`. An incomplete start does not count.
 
-        An incomplete start does not count: a commit was cut short, either the one that kept it, and then no
-        batch was planned from it, or the one that spent it.
+        A commit was cut short: either the one that stored the start, before any batch was planned from it, or
+        the one that spent it.
         """
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():
@@ -219,11 +218,11 @@ class GroupStarts:
         return dict(start)
 
     def spend(self) -> None:
-        """Nothing: the commit of the batch's end has no such metadata."""
+        """Does nothing: the commit of the batch's end has no such metadata."""
 
 
 def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
-    """Where the options keep the start; None if they do not."""
+    """The keeper that the options choose, or None."""
     place = options.start_place
     if place is not None:
         return FileStarts(SubStore(open_store(place.offsets_path), place.name))

@@ -20,7 +20,7 @@ try:
 except ImportError:  # before Spark 4.2, which has neither limits nor this trigger for Python sources
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark before 4.2 does not ask for it."""
+        """Not used by Spark before 4.2."""
 
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """*Not thread-safe: Spark asks one thing after the other.* One for each run of a query, in its driver.
+    """*Not thread-safe: Spark makes one call after the other.* One for each run of a query, in its driver.
 
-    Tasks have one of their own each, which reads only. Nothing depends on `stop`: Spark seldom calls it.
+    Each task has its own copy, which only reads. Nothing depends on `stop`: Spark seldom calls it.
     """
 
     _options: StreamOptions
@@ -44,7 +44,6 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     @briefly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """See `StreamDriver.initial`."""
         return encode_offsets(self._driver.initial())
 
     @briefly
@@ -54,25 +53,23 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         """The end of the next batch; see `StreamDriver.latest`. Spark before 4.2 gives neither argument."""
         known = None if start is None else decode_offsets(start)
         found = self._driver.latest(known, self._limits(limit))
-        # Spark compares the text: what its own connector wrote in another form is the same offset.
+        # Spark compares the text: an offset in another form, as from its own connector, is the same offset.
         return start if start is not None and found == known else encode_offsets(found)
 
     @briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; see `StreamDriver.plan`."""
         return self._driver.plan(decode_offsets(start), decode_offsets(end))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """See `StreamDriver.finished`. Spark says it of a batch while it plans the next one."""
+        """See `StreamDriver.finished`. Spark calls it while it plans the next batch."""
         self._driver.finished(decode_offsets(end))
 
     def stop(self) -> None:
-        """Close the connections."""
         if self._driven is not None:
             self._driven.close()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What Spark gives back to `latestOffset`, or ReadAllAvailable instead (Trigger.Once)."""
+        """Spark passes this to `latestOffset`, or else ReadAllAvailable (Trigger.Once)."""
         if self._options.max_offsets is not None:
             return admission.ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
@@ -80,12 +77,11 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return admission.ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the logs ended when Spark asked last, for the progress of the query; None before."""
+        """The logs' last known ends, for the progress of the query; None before."""
         newest = self._driver.newest()
         return None if newest is None else encode_offsets(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """See `StreamDriver.fix_end`."""
         self._driver.fix_end()
 
     @property
@@ -95,7 +91,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._driven
 
     def _limits(self, limit: ReadLimit | None) -> BatchLimits:
-        """Both bounds: Spark knows no limit made of two, so the other one is the option's."""
+        """Both bounds: Spark has no limit with two, so the other one is the option's."""
         if limit is not None and isinstance(limit, admission.ReadAllAvailable):
             return NO_LIMITS
         return BatchLimits(self._options.min_offsets, self._options.max_offsets)

@@ -1,1 +1,1 @@
-"""Where ledgers and the files of loads lie: directories, object stores. No Spark."""
+"""Stores for ledgers and the files of loads: directories, HDFS, object stores. No Spark."""

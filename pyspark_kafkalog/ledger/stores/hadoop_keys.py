@@ -1,8 +1,8 @@
-"""What Hadoop's keys of S3A, ABFS and the GCS connectors mean in the settings of obstore's clients.
+"""Translates Hadoop's keys of S3A, ABFS and the GCS connectors to obstore's settings.
 
-Values are read with ``get``, by the whole name of a key; None and "" both mean that it is not set. Where no
-key names credentials the settings have none either, and the environment or the machine's role gives them.
-Source: Hadoop 3.5 ``S3AUtils``, ``AbfsConfiguration``, ``AzureBlobFileSystemStore``; gcs-connector 3
+``get`` reads a value by the whole key; None and "" both mean unset. Without credentials in the keys the
+settings have none either, and the environment or the machine's role provides them. Source: Hadoop 3.5
+``S3AUtils``, ``AbfsConfiguration``, ``AzureBlobFileSystemStore``; gcs-connector 3
 ``HadoopCredentialsConfiguration``; obstore 0.11 ``S3Config``, ``AzureConfig``, ``GCSConfig``.
 """
 
@@ -25,10 +25,9 @@ HadoopSettings = dict[str, Any]
 
 
 def settings_of(address: StoreAddress, get: Get) -> HadoopSettings:
-    """What the keys say of a bucket or container; empty if they say nothing.
+    """The settings of a bucket or container from Hadoop's keys; empty if these have none.
 
-    Raises:
-        InvalidConfig: they name credentials or an encryption that only Java has, or leave a part of them out.
+    Raises `InvalidConfig` for credentials or encryption that only Java has, and for missing parts of them.
     """
 
     def trimmed(key: str) -> str | None:
@@ -52,7 +51,7 @@ _KEYSTORE = "hadoop.security.credential.provider.path"
 
 
 def _of_environment(get: Get, instead: str) -> HadoopSettings:
-    """No credentials: no key names any, nor a keystore that may hold them."""
+    """No credentials, as no key names any, nor a keystore that may hold them."""
     keystore = get(_KEYSTORE)
     if keystore:
         raise _only_java(_KEYSTORE, keystore, instead)
@@ -84,7 +83,7 @@ def _s3(address: StoreAddress, get: Get) -> HadoopSettings:
     endpoint, region = (s3a("endpoint") or "").rstrip("/"), s3a("endpoint.region")
     of_aws = _AWS_HOST.fullmatch(endpoint.partition("://")[2] or endpoint)
     region = region or (of_aws["region"] if of_aws else None)
-    # obstore knows the plain hosts of AWS itself, from the region.
+    # obstore derives the plain AWS hosts from the region.
     if endpoint and (of_aws is None or of_aws["special"] or of_aws["dual"]):
         if "://" not in endpoint:
             scheme = "http" if (s3a("connection.ssl.enabled") or "").lower() == "false" else "https"
@@ -99,7 +98,7 @@ def _s3(address: StoreAddress, get: Get) -> HadoopSettings:
 
 
 def _s3_credentials(s3a: Get, get: Get) -> HadoopSettings:
-    """Those of the first provider in the list that has any, as S3A finds them."""
+    """Those of the first provider in the list that has any, like S3A."""
     names = {
         "access_key_id": "access.key",
         "secret_access_key": "secret.key",
@@ -143,7 +142,7 @@ _ENCRYPTIONS = {"SSE-S3": "AES256", "AES256": "AES256", "SSE-KMS": "aws:kms", "D
 
 
 def _s3_encryption(s3a: Get) -> HadoopSettings:
-    """Of the objects that we write: a bucket may refuse others than Spark's."""
+    """Encryption of the objects we write: a bucket may refuse another than Spark's."""
     named = "fs.s3a.encryption.algorithm"
     method = s3a("encryption.algorithm") or s3a("server-side-encryption-algorithm")
     key = s3a("encryption.key") or s3a("server-side-encryption.key")
@@ -205,7 +204,7 @@ def _azure_credentials(of_account: Get, get: Get) -> HadoopSettings:
 
 
 _TOKEN_FILE = "/var/run/secrets/azure/tokens/azure-identity-token"
-"""Where the webhook of Azure's workload identity puts it; Hadoop's default."""
+"""Where Azure's workload identity webhook puts it; Hadoop's default."""
 
 
 def _azure_oauth(of_account: Get) -> HadoopSettings:

@@ -1,8 +1,8 @@
-"""HDFS as a store, through hdfs-native (extra ``hdfs``), which needs no Java. No other module knows it.
+"""HDFS as a store, through hdfs-native (extra ``hdfs``), which needs no Java. No other module imports it.
 
-It reads the cluster's settings from ``HADOOP_CONF_DIR`` and logs in as Hadoop does: Kerberos's ticket cache,
-or the tokens of ``HADOOP_TOKEN_FILE_LOCATION``. A client hangs in a process that was forked after its first
-use, so each process makes its own, and none is ever pickled.
+It reads the cluster's settings from ``HADOOP_CONF_DIR`` and logs in like Hadoop: with Kerberos's ticket
+cache, or the tokens of ``HADOOP_TOKEN_FILE_LOCATION``. A client hangs in a process that was forked after its
+first use, so each process opens its own, and none is pickled.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ _UNFINISHED = ".tmp-"
 """Prefix of records that are still being written, or were left by a crash."""
 
 _WAITS_S = (0.5, 2.0)
-"""Before each further try of a rename whose answer was lost."""
+"""Waits before each retry of a rename whose answer was lost."""
 
 _ATTEMPTS_AT_ONE = {"dfs.client.failover.max.attempts": "4"}
-"""Where no other NameNode can take over: 15, Hadoop's default, keep a caller waiting for three minutes, these
-for about ten seconds.
-"""
+"""For a single NameNode: Hadoop's default, 15, blocks a caller for three minutes, 4 for about ten seconds."""
 
 _RECOVERY_S = 10.0
-"""How long a lock is waited for whose holder is known to be dead: HDFS closes its file first."""
+"""How long to wait for the lock of a dead holder: HDFS closes its file first."""
 
 
 class HdfsPlace(NamedTuple):
@@ -47,10 +45,8 @@ class HdfsPlace(NamedTuple):
 
 
 def hdfs_place(location: str) -> HdfsPlace:
-    """The parts of an ``hdfs:`` URL.
-
-    Raises:
-        UnsafeStore: it has a user, a query or a fragment, or no path from the root.
+    """The parts of an ``hdfs:`` URL; `UnsafeStore` if it has a user, query, fragment or no path from the
+    root.
     """
     parts = urlsplit(location)
     if "@" in parts.netloc or parts.query or parts.fragment:
@@ -84,7 +80,7 @@ class HdfsStore:
         self._root = root
 
     def create(self, name: str, data: bytes) -> bool:
-        """See `Store.create`. What decides is whether our own temporary file was renamed, not the answer."""
+        """Succeeds if our own temporary file was renamed, whatever the answer was."""
         path = self._path(name)
         with self._failures(name, "write") as client:
             unfinished = _write_beside(client, path, data, durable=True)
@@ -142,8 +138,8 @@ class HdfsStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """See `Store.hold`. The NameNode lets one client write to a file, and forgets one that died after a
-        minute; on this host it is known earlier.
+        """HDFS lets one client write to a file, and ends a dead client's lease after a minute; on the same
+        host the holder's process id shows its death at once.
         """
         path, holder_name = self._path(name), f"{name}-holder"
         with self._failures(name, "lock") as client:
@@ -181,7 +177,7 @@ class HdfsStore:
             return cast("BinaryIO", client.read(path))
 
     def sync_files(self, names: Iterable[str]) -> None:
-        """Nothing: a closed file is on a DataNode; ``dfs.datanode.synconclose`` forces it to disk."""
+        """Does nothing: a closed file is on a DataNode; ``dfs.datanode.synconclose`` forces it to disk."""
 
     def _info(self, name: str) -> Any:
         path = self._path(name)
@@ -221,7 +217,7 @@ class HdfsStore:
 
     @contextmanager
     def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
         where = f"{self.location}/{name}" if name else self.location
         client = _client(self._place.authority, self.location)
         try:
@@ -235,7 +231,7 @@ class HdfsStore:
 
 
 def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
-    """A new file with a temporary name in ``path``'s directory, which is made."""
+    """A new file with a temporary name in ``path``'s directory, which is created."""
     unfinished = f"{path.rpartition('/')[0]}/{_UNFINISHED}{uuid.uuid4().hex}"
     opened = client.create(unfinished)
     try:
@@ -251,7 +247,7 @@ def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
 
 
 def _rename(client: Any, unfinished: str, path: str) -> bool | None:
-    """Give a file its own name; False if that is taken, None if the temporary one is gone."""
+    """Rename to the final name; False if that is taken, None if the temporary file is gone."""
     for wait_s in (*_WAITS_S, None):
         try:
             client.rename(unfinished, path)
@@ -287,7 +283,7 @@ def _this_process() -> dict[str, object]:
 
 
 def _holder(record: bytes | None) -> tuple[str, bool]:
-    """The text of a lock's holder, and whether that was a process of this host that is dead."""
+    """The text of a lock's holder, and whether it was a process of this host that is dead."""
     try:
         found = json.loads(record or b"")
         holder, host, pid = str(found["holder"]), str(found["host"]), int(found["pid"])
@@ -311,7 +307,7 @@ def _stored(name: str, info: Any) -> StoredFile:
 
 
 def _reason(error: BaseException) -> str:
-    """What hdfs-native says, without Java's stack."""
+    """The message of hdfs-native, without Java's stack."""
     text = str(error).partition("\n")[0].partition("\\n")[0]
     return masked(text.strip()[:300])
 
@@ -321,11 +317,8 @@ _opening = threading.Lock()
 
 
 def _client(authority: str, location: str) -> Any:
-    """This process's client of a cluster.
-
-    Raises:
-        UnsafeStore: hdfs-native is not installed.
-        LoadError: the cluster is unknown.
+    """This process's client of a cluster; `UnsafeStore` without hdfs-native, `LoadError` if the cluster is
+    unknown.
     """
     mark = os.getpid(), authority
     with _opening:

@@ -13,15 +13,15 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError
 
 _RENEWAL_S = 5.0
 _LEASE_S = 20.0
-"""A lock that was not renewed for so long, by the clock of the driver that waits, is taken over."""
+"""A lock not renewed for this long, by the waiting driver's clock, is taken over."""
 
 
 Version: TypeAlias = dict[str, Any]
-"""What names a version of an object in a condition."""
+"""Identifies a version of an object in a conditional request."""
 
 
 class StoredObject(NamedTuple):
-    """An object: its content and version, and the id of the call that wrote it, if that is kept."""
+    """An object's content and version, and the id of its `create` call, if the store keeps it."""
 
     data: bytes
     version: Version
@@ -38,12 +38,13 @@ class Conditional(Protocol):
         ...
 
     def get(self, name: str) -> StoredObject | None:
-        """A record with what a conditional write needs."""
+        """The object with its version, or None."""
         ...
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
-        """Write if there is no object, or still this version of it, and return the version that was written;
-        None if there is another, or if that is unknown.
+        """Write if there is no object, or still this version of it, and return the new version.
+
+        None if there is another version, or if that is unknown.
         """
         ...
 
@@ -68,10 +69,9 @@ class Lease:
         self._renewal = threading.Thread(target=self._renew, name="kafkalog-lease", daemon=True)
 
     def take(self) -> None:
-        """Create the lock, or wait until its holder has renewed it or let it expire.
+        """Create the lock, or wait until its holder renews it or lets it expire.
 
-        Raises:
-            LoadBusy: it was renewed, or its holder is in this process.
+        Raises `LoadBusy` if it was renewed, or if its holder is in this process.
         """
         with _holding:
             if self._mark in _held:
@@ -122,10 +122,10 @@ class Lease:
                     return
 
     def _rewrite(self) -> bool:
-        """Renew the lock; False if it is not ours any more."""
+        """Renew the lock; False if it is no longer ours."""
         if self._put(self._version):
             return True
-        found = self._store.get(self._name)  # perhaps it was written, and the answer was lost
+        found = self._store.get(self._name)  # the answer to our write may have been lost
         return found is not None and self._is_ours(found) and self._put(found.version)
 
     def _put(self, version: Version | None) -> bool:

@@ -117,7 +117,7 @@ class LocalStore:
             os.close(fd)
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        """See `Store.files`. A symbolic link is a file and is not followed."""
+        """A symbolic link is a file and is not followed."""
         path = self._path(directory) if directory else self.root
         with _failures(path, "list"):
             yield from self._files(path)
@@ -139,7 +139,7 @@ class LocalStore:
             with ThreadPoolExecutor(_FSYNCS_AT_ONCE) as pool:
                 deque(pool.map(_sync, paths), maxlen=0)
             made = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.root)}
-            for parent in sorted(made, reverse=True):  # the outermost one last: then all others are there
+            for parent in sorted(made, reverse=True):  # outermost last, when all others exist
                 _sync(parent)
 
     def _files(self, path: Path) -> Iterator[StoredFile]:
@@ -185,7 +185,7 @@ def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
 
 
 def _link(unfinished: Path, path: Path) -> bool:
-    """Give a file its own name; False if that is taken."""
+    """Link to the final name; False if that is taken."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
@@ -210,7 +210,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, durably."""
+    """Create a directory and its missing parents, durably."""
     if path.is_dir():
         return
     _make_directory(path.parent)

@@ -1,4 +1,4 @@
-"""Which store a location means: a path, a ``file:`` URL, or a URL of HDFS or an object store."""
+"""Opens the store at a location: a path, a ``file:`` URL, or a URL of HDFS or an object store."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
 from pyspark_kafkalog.ledger.stores.store import FileStore, Store
 
 REMOTE_SCHEMES = (*OBJECT_SCHEMES, HDFS_SCHEME)
-"""Of URLs that `open_store` takes besides ``file:``."""
+"""URL schemes that `open_store` takes besides ``file:``."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _FILE_URL = re.compile(r"(?i)file:(?://(?P<host>[^/]*))?(?P<path>/.*)")
 _DATABRICKS_MOUNT = re.compile(r"/+(Volumes|dbfs)(/|$)")
 _DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
-"""Set in every process on a cluster of Databricks; elsewhere the two names are as good as any other."""
+"""Set in every process on a Databricks cluster; elsewhere the two mount names have no special meaning."""
 
 
 def open_store(location: str | os.PathLike[str]) -> FileStore:
-    """The store at a path, a ``file:`` URL or one of `REMOTE_SCHEMES`; a relative path starts at the current
-    directory. Nothing is read yet.
+    """The store at a path (relative to the current directory), a ``file:`` URL or one of `REMOTE_SCHEMES`.
 
-    Raises:
-        UnsafeStore: a URL of another kind, or a path where no file can be created exclusively.
+    Reads nothing yet. Raises `UnsafeStore` for other URLs, and for a path where no file can be created
+    exclusively.
     """
     text = os.fspath(location)
     if is_object_store(text):
@@ -83,8 +82,9 @@ def _databricks(text: str) -> UnsafeStore:
 
 
 def is_same_store(one: Store, other: Store) -> bool:
-    """Whether two stores are one place, perhaps under two names: a link, two spellings of a bucket, two names
-    of a host. A file that is written in one of them tells.
+    """Whether two stores are one place, perhaps under two names (a link, two spellings of a bucket or host).
+
+    Writes a file in one and looks for it in the other.
     """
     if one.location == other.location:
         return True

@@ -1,7 +1,7 @@
-"""The clients of object stores that this process uses, and the settings that they are opened with.
+"""This process's object-store clients, and their settings.
 
-obstore runs threads of its own and hangs in a process that was forked after its first use, so each process
-opens its clients when it needs them, and none is ever pickled.
+obstore runs its own threads and hangs in a process that was forked after its first use, so each process opens
+its clients when it needs them, and none is pickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import LoadError, UnsafeStore
 _CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure"}
 
 OBJECT_SCHEMES = tuple(_CLOUDS)
-"""Those that `ObjectStore` opens."""
+"""URL schemes that `ObjectStore` opens."""
 
 INSTEAD = {
     "s3": "fs.s3a.access.key and fs.s3a.secret.key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -28,7 +28,7 @@ INSTEAD = {
     "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
     "gs": "fs.gs.auth.service.account.json.keyfile, or GOOGLE_APPLICATION_CREDENTIALS",
 }
-"""What credentials to set, by cloud: Hadoop's keys, or variables of the environment."""
+"""The credentials to set, by cloud: Hadoop's keys, or environment variables."""
 
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
@@ -40,7 +40,7 @@ def is_object_store(location: str) -> bool:
 
 
 class StoreAddress(NamedTuple):
-    """Where a ledger is: ``root`` is a bucket, or container@host; ``prefix`` has no slash at its ends."""
+    """``root`` is a bucket, or container@host; ``prefix`` has no slash at its ends."""
 
     cloud: str
     root: str
@@ -50,8 +50,7 @@ class StoreAddress(NamedTuple):
 def address_of(location: str) -> StoreAddress:
     """The parts of a URL with one of `OBJECT_SCHEMES`.
 
-    Raises:
-        UnsafeStore: it has a user and password, a query or a fragment, or names no bucket.
+    Raises `UnsafeStore` if it has a user and password, a query or a fragment, or names no bucket.
     """
     parts = urlsplit(location)
     scheme = parts.scheme.lower()
@@ -75,18 +74,18 @@ def address_of(location: str) -> StoreAddress:
 
 _LONG_REASON = 300
 _CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"|(?<=<Token-\d>)[^<\s]*')
-"""Of a file of credentials that it cannot decode: a private key's bytes, a text. And S3's copy of a token."""
+"""Secrets in messages: a private key's bytes, an undecodable credentials file, S3's copy of a token."""
 
 
 def reason(error: BaseException) -> str:
-    """What obstore says on one line, without the dump of its error's structure, and without secrets."""
+    """obstore's message on one line, without the dump of its error's structure, and without secrets."""
     text = re.sub(r"\s+", " ", str(error).partition("\n\nDebug source:")[0]).strip()
     return masked(_CONTENT.sub("...", text)[:_LONG_REASON])
 
 
 _Settings = tuple[tuple[str, Any], ...]
 _clients: dict[StoreAddress, tuple[_Settings, Any]] = {}
-"""By bucket, with what it was opened with: rotated credentials open another one in its place."""
+"""By bucket, with its settings: rotated credentials open another client in its place."""
 
 _opened_in = 0
 _opening = threading.Lock()
@@ -115,15 +114,15 @@ def client(address: StoreAddress, location: str) -> Any:
 
 
 SETTINGS_VARIABLE = "KAFKALOG_STORES"
-"""Of Python workers' environment: what `give_settings` returned in the driver."""
+"""Environment variable of Python workers with the result of `give_settings` in the driver."""
 
 _given: dict[str, dict[str, Any]] = {}
 
 
 def give_settings(address: StoreAddress, settings: dict[str, Any]) -> str:
-    """Use these settings of obstore's, by its names, for a bucket, in this process; none, if they are empty.
+    """Use these obstore settings for a bucket in this process; if empty, forget the earlier ones.
 
-    Returns all that were given, for `SETTINGS_VARIABLE` of other processes; it holds secrets.
+    Returns all settings given so far, for `SETTINGS_VARIABLE` of other processes; they hold secrets.
     """
     with _opening:
         _given[f"{address.cloud}:{address.root}"] = settings
@@ -137,14 +136,14 @@ _ENDPOINTS = {
     "azure": ("endpoint", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     "gs": ("base_url", "GOOGLE_BASE_URL"),
 }
-"""The setting, and variables that name it, the first one first."""
+"""The setting, and the variables that name it, by precedence."""
 
 _AZURE_HOSTS = ("dfs.core.windows.net", "blob.core.windows.net")
-"""Of accounts in the cloud that obstore thinks all are in; its other clouds have other ends."""
+"""Hosts of accounts in the public cloud, which obstore assumes; other clouds have other hosts."""
 
 
 def _settings(address: StoreAddress) -> _Settings:
-    """What was given, and what obstore does not find by itself in the environment."""
+    """The given settings, and environment settings that obstore does not read itself."""
     here = f"{address.cloud}:{address.root}"
     given: dict[str, Any] | None = _given.get(here)
     if given is None:
@@ -162,7 +161,7 @@ def _settings(address: StoreAddress) -> _Settings:
 
 
 def _check(endpoint: str | None, name: str) -> None:
-    """obstore ends a thread over an address without a scheme."""
+    """obstore panics on an address without a scheme."""
     parts = urlsplit(endpoint or "https://none")
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise LoadError(
@@ -178,12 +177,12 @@ def _open(address: StoreAddress, settings: dict[str, Any], location: str) -> Any
         raise UnsafeStore(
             f"{location}: a ledger in a cloud's store needs obstore: pip install 'pyspark-kafkalog[cloud]'"
         ) from None
-    # A plain endpoint is only ever given on purpose.
+    # A plain-HTTP endpoint is always deliberate.
     plain = settings.get(_ENDPOINTS[address.cloud][0], "").startswith("http:")
     given: dict[str, Any] = {**settings, "retry_config": _RETRIES, "client_options": {"allow_http": plain}}
     try:
         if address.cloud == "s3":
-            # We remove one object at a time, and not all that speaks S3's API removes many.
+            # We remove one object at a time, and not every S3-compatible store supports bulk deletes.
             return S3Store(address.root, disable_bulk_delete=True, **given)
         if address.cloud == "gs":
             return GCSStore(address.root, **given)

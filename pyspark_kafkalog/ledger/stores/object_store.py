@@ -20,12 +20,14 @@ _WRITE_ID = "kafkalogwrite"
 """Metadata of each record: which call of `create` wrote it. Azure's names take no hyphen."""
 
 _WAITS_S = (0.1, 0.3, 1.0, 3.0)
-"""Before each further try of a create that failed and left nothing. obstore has tried repeatedly by then."""
+"""Waits before each retry of a create that failed and left nothing; obstore has retried by then."""
 
 
 class ObjectStore:
-    """*Thread-safe: its only state is its location.* Objects below a prefix; the store must have conditional
-    writes, of which `create` uses "if there is none" and `hold` also "if it is still this one".
+    """*Thread-safe: its only state is its location.* Objects below a prefix of a store with conditional
+    writes.
+
+    `create` uses "if there is none", `hold` also "if it is still this version".
     """
 
     concurrency = 16
@@ -35,10 +37,10 @@ class ObjectStore:
         self.location = self.url = location.rstrip("/")
 
     def create(self, name: str, data: bytes) -> bool:
-        """See `Store.create`.
+        """See `Store.create`. Does not trust "taken", but reads the object that is there.
 
-        "Taken" is not believed: a request whose answer was lost is repeated and then meets its own record,
-        and S3 answers 409 where two creates met and neither may have written. What is there decides.
+        A repeated request whose answer was lost meets its own record, and S3 answers 409 where two creates
+        met and perhaps neither wrote.
         """
         key, write = self._key(name), uuid.uuid4().hex
         for wait_s in (*_WAITS_S, None):
@@ -85,7 +87,7 @@ class ObjectStore:
             obstore.delete(store, key)
 
     def remove_directory(self, directory: str) -> None:
-        """See `Store.remove_directory`. A store whose directories are real keeps them empty."""
+        """A store with real directories keeps them, empty."""
         side_by_side(self, self.remove, [file.name for file in self.files(directory)])
 
     def exists(self, name: str) -> bool:
@@ -111,8 +113,10 @@ class ObjectStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """See `Store.hold`. A lease: it ends `_LEASE_S` after its holder died. It only spares a second driver
-        its work: a driver that lost it to a pause is stopped by the commit that it cannot create.
+        """A lease that ends `_LEASE_S` after its holder died.
+
+        It only spares a second driver its work: a driver that loses it during a pause cannot create its
+        commit.
         """
         lease = Lease(self, self._address, name, holder)
         lease.take()
@@ -149,7 +153,7 @@ class ObjectStore:
 
         try:
             return bool(obstore.get(store, path).attributes.get("hdi_isfolder") == "true")
-        except FileNotFoundError:  # its name ends with a slash, which obstore does not tell
+        except FileNotFoundError:  # its name ends with a slash, which obstore does not show
             return True
 
     def file(self, name: str) -> StoredFile | None:
@@ -166,14 +170,10 @@ class ObjectStore:
         return cast("BinaryIO", io.BufferedReader(_Reader(self, file), _READ_AHEAD))
 
     def sync_files(self, names: Iterable[str]) -> None:
-        """Nothing: an object that is there is durable."""
+        """Does nothing: an object that is there is durable."""
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Bytes of an object.
-
-        Raises:
-            OSError: it is gone, or cannot be read.
-        """
+        """Bytes of an object; OSError if it is gone or cannot be read."""
         key = self._key(name)
         try:
             with self._failures(name, "read") as store:
@@ -184,13 +184,11 @@ class ObjectStore:
             raise OSError(errno.EIO, str(e)) from None
 
     def get(self, name: str) -> StoredObject | None:
-        """A record with what a conditional write needs."""
         key = self._key(name)
         with self._failures(name, "read") as store:
             return self._get(store, key)
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
-        """See `Conditional.put_if`."""
         key = self._key(name)
         with self._failures(name, "lock") as store:
             import obstore
@@ -224,7 +222,7 @@ class ObjectStore:
 
     @contextmanager
     def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; what it raises becomes a `LoadError` with the record's URL and a remedy."""
+        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
         store = client(self._address, self.location)
         from obstore.exceptions import BaseError
 
@@ -250,12 +248,10 @@ class ObjectStore:
 
 
 _READ_AHEAD = 64 << 10
-"""Bytes of a request that reads a file: the footer of a small one."""
+"""Bytes of a read request: the footer of a small file."""
 
 
 class _Reader(io.RawIOBase):
-    """An object as a file. *Not thread-safe.*"""
-
     def __init__(self, store: ObjectStore, file: StoredFile) -> None:
         self._store, self._file = store, file
         self._at = 0
@@ -288,7 +284,7 @@ def _version_of(answer: Any) -> Version:
 
 
 def _above(path: str, known: set[str]) -> Iterator[str]:
-    """The directories that a path lies in, from the lowest up to one that is known."""
+    """The directories that contain a path, from the lowest up to a known one."""
     while (path := path.rpartition("/")[0]) and path not in known:
         yield path
 
@@ -308,7 +304,7 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def _definite() -> tuple[type[BaseException], ...]:
-    """Failures that a further try would meet as well, and that wrote nothing."""
+    """Failures that wrote nothing and that a retry would meet as well."""
     from obstore.exceptions import (
         InvalidPathError,
         NotSupportedError,

@@ -1,4 +1,4 @@
-"""What a ledger and the tables of loads need of the place where they lie.
+"""The interface of stores for ledgers and tables of loads.
 
 A ledger relies on `Store.create` being whole, durable and exclusive; `store_check` tests that.
 """
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
-    """A file or record as it is listed; ``modified_ms`` is UTC, epoch."""
+    """A listed file or record; ``modified_ms`` is UTC, epoch."""
 
     name: str
     bytes: int
@@ -23,25 +23,25 @@ class StoredFile(NamedTuple):
 
 
 class Store(Protocol):
-    """A place for a ledger. Names are relative, with '/' between their parts; directories are made as needed.
+    """A place for a ledger. Names are relative, with '/' between parts; directories are created as needed.
 
-    Each method raises `LoadError`, with path and reason, if the place itself fails.
+    Each method raises `LoadError`, with path and reason, if the store fails.
     """
 
     location: str
     concurrency: int
-    """How many calls at once are worth it: 1 where none waits for a network."""
+    """Useful number of calls in parallel: 1 if none waits for a network."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Store a new record: whole and durable when this returns True, or not at all.
 
-        False if the name is taken; the record that has it is then durable. Of any number of callers, in any
-        threads, processes and machines, one gets True.
+        False if the name is taken; that record is then durable. Of any number of callers, in any threads,
+        processes and machines, one gets True.
         """
         ...
 
     def read(self, name: str) -> bytes | None:
-        """The whole record; None if there is none."""
+        """The whole record, or None."""
         ...
 
     def replace(self, name: str, data: bytes) -> None:
@@ -53,12 +53,10 @@ class Store(Protocol):
         ...
 
     def remove_directory(self, directory: str) -> None:
-        """Remove all files at any depth below a directory, and the directory. If interrupted, repeat it."""
+        """Remove a directory with all files at any depth. Can be repeated after an interruption."""
         ...
 
-    def exists(self, name: str) -> bool:
-        """Whether the record exists."""
-        ...
+    def exists(self, name: str) -> bool: ...
 
     def names(self, directory: str) -> list[str]:
         """The names directly in a directory, "" for the top, sorted; empty if it does not exist."""
@@ -71,20 +69,19 @@ class Store(Protocol):
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
         """Lock this name until the context or this process ends.
 
-        Raises:
-            LoadBusy: it is locked, perhaps in this process; the message has the ``holder`` text of its lock.
+        Raises `LoadBusy` if it is locked, even by this process, with the ``holder`` text of its lock.
         """
         ...
 
 
 class FileStore(Store, Protocol):
-    """A store whose other files, which Spark wrote, can be read. Names are those of `Store`."""
+    """A store that can also read files written by Spark. Names are those of `Store`."""
 
     url: str
-    """What Spark calls this place; a file is at ``url + "/" + name``."""
+    """Spark's name of this place; a file is at ``url + "/" + name``."""
 
     def file(self, name: str) -> StoredFile | None:
-        """One file; None if it does not exist."""
+        """One file, or None."""
         ...
 
     def open_file(self, file: StoredFile) -> BinaryIO:
@@ -92,12 +89,12 @@ class FileStore(Store, Protocol):
         ...
 
     def sync_files(self, names: Iterable[str]) -> None:
-        """Make files and their names durable, if that was not done when they were written."""
+        """Make files and their names durable, unless writing them did."""
         ...
 
 
 def side_by_side(store: Store, call: Callable[[K], T], given: Iterable[K]) -> list[T]:
-    """What ``call`` returns for each of the ``given``, in order; as many at once as the store is worth."""
+    """The results of ``call`` for each of the ``given``, in order; up to `Store.concurrency` in parallel."""
     wanted = list(given)
     if min(store.concurrency, len(wanted)) < 2:
         return [call(one) for one in wanted]
@@ -106,7 +103,7 @@ def side_by_side(store: Store, call: Callable[[K], T], given: Iterable[K]) -> li
 
 
 def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
-    """As `side_by_side`, what each of the calls returns."""
+    """The results of the calls, in order; parallel like `side_by_side`."""
     return side_by_side(store, lambda call: call(), calls)
 
 

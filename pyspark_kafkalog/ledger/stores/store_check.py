@@ -11,11 +11,11 @@ from pyspark_kafkalog.ledger.stores.store import Store
 _ROUNDS = 3
 _RACERS = 4
 _RACED_BYTES = 64 << 10
-"""Large enough for a reader to catch a write half done."""
+"""Large enough for a reader to catch a partial write."""
 
 
 def check_store(store: Store) -> None:
-    """Test that a store does what `Store` says; what the test writes is removed."""
+    """Test that a store does what `Store` promises; removes the test's files."""
     test = _StoreTest(store)
     try:
         test.create_is_exclusive()

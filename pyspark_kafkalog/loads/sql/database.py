@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 LOAD_COLUMN = "_kl_load"
-"""The default name of the column with the number of the load."""
+"""The default name of the column with the load's number."""
 
 _NOT_IN_NAMES = set("?%:\0")
 """Characters that some driver would take for a placeholder."""
@@ -41,7 +41,6 @@ class Dialect:
     store: Callable[[pa.Array], pa.Array]
 
     def quote(self, identifier: str) -> str:
-        """A quoted identifier."""
         if not identifier or _NOT_IN_NAMES & set(identifier):
             raise InvalidConfig(
                 f"the name {identifier!r} of a table or column must not be empty or contain ? % : \\0"
@@ -49,7 +48,7 @@ class Dialect:
         return self.quote_mark + identifier.replace(self.quote_mark, self.quote_mark * 2) + self.quote_mark
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch whose columns have types of the database."""
+        """Convert the columns of a batch to types of the database."""
         import pyarrow as pa
 
         columns = [converted(batch, at, self.store) for at in range(batch.num_columns)]
@@ -57,15 +56,15 @@ class Dialect:
 
 
 def converted(batch: pa.RecordBatch, at: int, convert: Callable[[pa.Array], _Made]) -> _Made:
-    """What ``convert`` returns for column number ``at``.
+    """The result of ``convert`` for column number ``at``.
 
     Raises:
-        UnstorableValue: it fails; with the column, and topic, partition and offset if the batch has them.
+        UnstorableValue: it fails; names the column, and topic, partition and offset if the batch has them.
     """
     column, field = batch.column(at), batch.schema.field(at)
     try:
         return convert(column)
-    except (ValueError, OverflowError) as e:  # Arrow's errors are among them
+    except (ValueError, OverflowError) as e:  # includes Arrow's errors
         row = next((row for row in range(len(column)) if _fails(convert, column.slice(row, 1))), None)
         raise UnstorableValue(
             f"column {field.name} ({field.type}){_place(batch, row)} cannot be stored: {e}. "
@@ -82,7 +81,6 @@ def _fails(convert: Callable[[pa.Array], object], column: pa.Array) -> bool:
 
 
 def _place(batch: pa.RecordBatch, row: int | None) -> str:
-    """Topic, partition and offset of a row, if the batch has them."""
     if row is None or not {"topic", "partition", "offset"} <= {*batch.schema.names}:
         return ""
     topic, partition, offset = (batch[name][row].as_py() for name in ("topic", "partition", "offset"))
@@ -98,7 +96,6 @@ class TableName:
 
     @classmethod
     def of(cls, text: str) -> TableName:
-        """From its text."""
         schema, dot, table = text.rpartition(".")
         if not table or (dot and not schema) or "." in schema:
             raise InvalidConfig(f"table is {text!r}; it must be a name, or schema.name")
@@ -112,13 +109,12 @@ class TableName:
         return TableName(self.schema, table)
 
     def quoted(self, dialect: Dialect) -> str:
-        """Quoted, for a statement."""
         parts = (self.schema, self.table) if self.schema else (self.table,)
         return ".".join(dialect.quote(part) for part in parts)
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without types that only Arrow has: dictionaries, nanoseconds, unsigned and half-precision numbers."""
+    """Convert Arrow-only types: dictionaries, nanoseconds, unsigned and half-precision numbers."""
     import pyarrow as pa
     from pyarrow import types as t
 
@@ -214,7 +210,7 @@ DIALECTS = {
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\+([A-Za-z0-9]+))?:")
 _SHOWN_PARAMETERS = ("host", "port", "dbname")
-"""The parameters of a URL that say which database it is, and are not secret."""
+"""URL parameters that say which database it is, and are not secret."""
 
 _BUSY_SECONDS = 600.0
 """How long a writer of SQLite waits for its turn, unless ``?timeout=`` says otherwise."""
@@ -239,7 +235,7 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[DatabaseSession]:
-        """A connection during the context; what was not committed is rolled back."""
+        """A connection during the context; rolls back uncommitted changes at its end."""
         with self.failures("cannot be opened"):
             connection = self.connect()
         try:
@@ -252,7 +248,7 @@ class Database:
 
     @contextmanager
     def failures(self, what: str) -> Iterator[None]:
-        """Turn errors of the driver into `DatabaseFailed`, without the secrets that they may quote."""
+        """Turn the driver's errors into `DatabaseFailed`, without the secrets that they may quote."""
         try:
             yield
         except KafkaError:
@@ -271,15 +267,13 @@ class Database:
 class DatabaseSession:
     """One connection, in a transaction from one `commit` or `rollback` to the next. *Not thread-safe.*
 
-    Statements have ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the
-    database refuses.
+    Statements use ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the
+    database reports an error.
     """
 
     def __init__(self, database: Database, connection: Any) -> None:
-        """A session on an open connection.
-
-        Raises:
-            InvalidConfig: the connection is in autocommit mode, or not of a DB-API driver.
+        """Use an open connection; raises `InvalidConfig` if it is in autocommit mode or not of a DB-API
+        driver.
         """
         self.database = database
         self._connection = connection
@@ -334,7 +328,7 @@ class DatabaseSession:
             cursor.executemany(statement, list(rows))
 
     def commit(self) -> None:
-        """Commit the transaction. If this fails, it is unknown whether it was committed."""
+        """Commit the transaction. If this fails, it may or may not be committed."""
         with self.database.failures("COMMIT"):
             self._connection.commit()
 
@@ -356,14 +350,13 @@ def _python_values(column: pa.Array) -> list[Any]:
 
 
 def placeholders(count: int) -> str:
-    """Placeholders for so many values."""
     return ", ".join("?" * count)
 
 
 def database_of(url: str, connect: Connect | None = None) -> Database:
     """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
 
-    With ``connect`` it is what that opens; the URL only names it, and its scheme determines the dialect.
+    With ``connect``, that opens it; the URL only names it, and its scheme determines the dialect.
 
     Raises:
         InvalidConfig: the URL is of another kind, or incomplete.
@@ -457,7 +450,7 @@ def _commits_itself(connection: Any) -> bool:
 
 
 def _paramstyle(connection: Any) -> str:
-    """The driver's style of placeholders, from its module or a parent of that."""
+    """The driver's style of placeholders, from its module or a parent module."""
     module = type(connection).__module__
     if hasattr(connection, "adbc_get_info") and connection.adbc_get_info()["vendor_name"] == "PostgreSQL":
         return "dollar"  # statements reach the server unchanged, whatever the driver says
@@ -489,7 +482,7 @@ def _secrets(url: str) -> tuple[str, ...]:
 
 
 def _user_and_place(url: str) -> tuple[str, str]:
-    """What precedes the last ``@`` that can end a password, and what follows it.
+    """The parts before and after the last ``@`` that can end a password.
 
     libpq allows ``?`` and ``#`` in a password, which `urlsplit` takes for the end of the host. A ``/`` in one
     is a mistake, and still must not be shown.

@@ -1,4 +1,4 @@
-"""The tables that loads keep beside their rows: the offsets of these, and which load owns a table.
+"""The tables that loads keep beside their rows: the offsets read, and which load owns a table.
 
     _kafkalog_offsets    one row for each range of a load, written in the transaction of its rows
     _kafkalog_tables     one row for each table that loads write to
@@ -30,7 +30,7 @@ _KEY = ("table_name", "load_number", "topic", "kafka_partition", "broker", "star
 
 
 def _of(sql_type: str) -> dict[str, str]:
-    """Metadata of a field: the type of its column, if that is not BIGINT."""
+    """Field metadata with the column's type, if that is not BIGINT."""
     return {"sql": sql_type}
 
 
@@ -38,8 +38,8 @@ def _of(sql_type: str) -> dict[str, str]:
 class RangeRow:
     """A row of ``_kafkalog_offsets``, its fields in the order of the columns.
 
-    Fields of the receipt are None without one, and in a superseded range. ``row_count`` are the rows written
-    from the range; if a load was written in one transaction, the first range has them all.
+    Fields of the receipt are None without one, and in a superseded range. ``row_count`` counts the rows
+    written from the range; if one transaction wrote the load, the first range counts them all.
     """
 
     table_name: str = field(metadata=_of("VARCHAR(200)"))
@@ -89,7 +89,6 @@ class TableRow:
 
 
 def _columns(row: type[RangeRow | TableRow]) -> dict[str, str]:
-    """The columns of a table and their types, from the fields of its rows."""
     return {
         one.name: one.metadata.get("sql", "BIGINT") + ("" if "None" in str(one.type) else " NOT NULL")
         for one in fields(row)
@@ -100,7 +99,7 @@ _OFFSETS_COLUMNS, _TABLES_COLUMNS = _columns(RangeRow), _columns(TableRow)
 
 
 def range_key(planned: PlannedRange) -> tuple[str, int, int, int, int]:
-    """The `RangeRow.range` of a range of a plan."""
+    """The `RangeRow.range` of a planned range."""
     return planned.topic, planned.partition, planned.broker, planned.start, planned.end
 
 
@@ -117,7 +116,9 @@ def range_row(
     now: str,
     state: str = WRITTEN,
 ) -> RangeRow:
-    """The row for a range of a plan; ``receipt`` is what was read, ``rows`` how many were written from it."""
+    """The row for a range of a plan; ``receipt`` says what was read, ``rows`` how many rows were written from
+    it.
+    """
     return RangeRow(
         table_name=str(table),
         load_number=plan.number,
@@ -148,11 +149,10 @@ def range_row(
 class OffsetTables:
     """The two tables, for one table of the warehouse. *Not thread-safe, like its session.*
 
-    Except to create and claim tables, the caller commits.
+    The caller commits, except that creating and claiming tables commits itself.
     """
 
     def __init__(self, session: DatabaseSession, table: TableName) -> None:
-        """They need not exist yet; see `ensure`."""
         self.session = session
         self.table = table
         dialect = session.database.dialect
@@ -162,13 +162,11 @@ class OffsetTables:
         self._tables_sql = self._tables.quoted(dialect)
 
     def ensure(self) -> None:
-        """Create the tables that are missing."""
         key = f", PRIMARY KEY ({', '.join(_KEY)})"
         self._ensure(self._offsets, _OFFSETS_COLUMNS, key)
         self._ensure(self._tables, _TABLES_COLUMNS, ", PRIMARY KEY (table_name)")
 
     def exist(self) -> bool:
-        """Whether both tables exist."""
         return None not in (self.session.columns(self._offsets), self.session.columns(self._tables))
 
     def claim(self, ours: TableRow) -> TableRow:
@@ -176,7 +174,7 @@ class OffsetTables:
 
         Raises:
             LoadError: another load or ledger owns it, it was written under another name, or its rows were
-                with another ``load_column``.
+                written with another ``load_column``.
         """
         found = self.claimed()
         if found is None:
@@ -205,7 +203,7 @@ class OffsetTables:
         return found if found.load_column == ours.load_column else self._other_column(found, ours.load_column)
 
     def _refuse_another_name(self) -> None:
-        """With and without schema it is the same table, and in SQLite in upper and lower case."""
+        """The name with and without schema, and in SQLite in upper and lower case, is the same table."""
 
         def bare(name: str) -> str:
             last = name.rpartition(".")[2]
@@ -219,7 +217,7 @@ class OffsetTables:
                 )
 
     def _other_column(self, found: TableRow, column: str | None) -> TableRow:
-        """One column tells rows of a superseded load from others, so all rows must have it."""
+        """Rows of superseded loads are found by one column, so all rows must have it."""
         if any(WRITTEN in states for states in self.states().values()):
             raise LoadError(
                 f"{self.session.database.name}: table {self.table} has rows written with "
@@ -233,7 +231,7 @@ class OffsetTables:
         return replace(found, load_column=column)
 
     def claimed(self) -> TableRow | None:
-        """Which load owns the table; None if none does."""
+        """The load that owns the table; None if none does."""
         rows = self.session.query(
             f"SELECT {', '.join(_TABLES_COLUMNS)} FROM {self._tables_sql} WHERE table_name = ?",
             (str(self.table),),
@@ -241,20 +239,19 @@ class OffsetTables:
         return TableRow(*rows[0]) if rows else None
 
     def checked(self, number: int) -> None:
-        """Note that nothing is left to remove up to this commit."""
+        """Record that nothing is left to remove up to this commit."""
         self.session.run(
             f"UPDATE {self._tables_sql} SET checked_to = ? WHERE table_name = ?", (number, str(self.table))
         )
 
     def find(self, number: int, planned: PlannedRange) -> RangeRow | None:
-        """The row of a range of a load; None if there is none."""
+        """The row of a range of a load, or None."""
         where = " AND ".join(f"{name} = ?" for name in _KEY)
         key = (str(self.table), number, planned.topic, planned.partition, planned.broker, planned.start)
         found = self._ranges(f"WHERE {where}", key)
         return found[0] if found else None
 
     def of_load(self, number: int) -> list[RangeRow]:
-        """The rows of all ranges of a load."""
         return self._ranges("WHERE table_name = ? AND load_number = ?", (str(self.table), number))
 
     def states(self, after: int = 0) -> dict[int, set[str]]:
@@ -279,7 +276,7 @@ class OffsetTables:
             )
 
     def supersede(self, number: int) -> None:
-        """Note that the rows of a load were removed."""
+        """Record that the rows of a load were removed."""
         self.session.run(
             f"UPDATE {self._offsets_sql} SET state = ?, row_count = 0 "
             "WHERE table_name = ? AND load_number = ?",

@@ -1,8 +1,8 @@
-"""A database compared with the ledger: an audit of both, and the removal of rows of loads not in effect.
+"""Compares a database with the ledger: audits both, and removes rows of loads not in effect.
 
 An attempt at an abandoned or rewound load may still run, on an executor of a driver that died. So before its
 rows are removed, each range of the load gets an offset row of state ``superseded``: the attempt then finds
-its key taken and rolls back. That needs nothing of a database but a unique key.
+its key taken and rolls back. This needs only a unique key from the database.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None)
 def _audit_table(
     archive: Archive, session: DatabaseSession, table: TableName, loads: Sequence[int]
 ) -> Iterator[str]:
-    """One table; ``loads`` are those in effect that wrote it."""
+    """``loads`` are those in effect that wrote the table."""
     tables = OffsetTables(session, table)
     at = f"{session.database.name}: table {table}"
     claim = tables.claimed() if tables.exist() else None
@@ -75,7 +75,7 @@ def _audit_table(
 
 
 def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Iterator[str]:
-    """The ranges of a load and their counts, against plan and receipts."""
+    """Compares the ranges of a load and their counts with plan and receipts."""
     plan = archive.plan(commit.number)
     there = {row.range: row for row in rows if row.state == WRITTEN}
     has_receipts = bool(archive.store.names(receipts_name(plan.number)))
@@ -112,7 +112,7 @@ def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: Rang
 def _audit_counts(
     session: DatabaseSession, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
 ) -> Iterator[str]:
-    """The rows of the table, against what the loads wrote."""
+    """Compares the table's rows with the number the loads wrote."""
     if claim.load_column is None:
         return
     dialect = session.database.dialect
@@ -127,7 +127,7 @@ def _audit_counts(
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""An old attempt that commits a range meanwhile takes its key, once for each."""
+"""An old attempt that commits a range meanwhile takes one key, which costs one attempt here."""
 
 
 def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
@@ -135,7 +135,7 @@ def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: i
 
     Raises:
         LoadError: such rows cannot be told from others, or a load is in effect again whose rows were removed.
-        DatabaseFailed: the database refuses.
+        DatabaseFailed: the database reports an error.
     """
     in_effect, floor = _in_effect(archive, head, claim.checked_to)
     states = tables.states(after=floor)
@@ -169,7 +169,7 @@ def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: i
 
 
 def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], int]:
-    """The loads in effect above a number, and that number: nothing changed below it since the last time.
+    """The loads in effect above a floor, and that floor, below which nothing changed since the last check.
 
     It is ``checked_to`` while that is an ancestor of the newest commit, and 0 after a rewind to before it.
     """
@@ -186,7 +186,7 @@ def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], 
 
 
 def _remove(tables: OffsetTables, archive: Archive, claim: TableRow, number: int) -> bool:
-    """Take every key of a load, then remove its rows; whether there were any. Does not commit."""
+    """Take every key of a load, then remove its rows; returns whether it had any. Does not commit."""
     _take_keys(tables, archive, claim, number)
     there = [row for row in tables.of_load(number) if row.state == WRITTEN]
     if not there:
@@ -226,7 +226,7 @@ def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: 
 
 
 def _plan(archive: Archive, number: int) -> Plan | None:
-    """The plan of a number; None if there is none, or it is unreadable."""
+    """The plan of a number; None if it is missing or unreadable."""
     if not archive.store.exists(plan_name(number)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A table of a database as the target of a load (mode ``sql``): rows and offsets in one transaction.
+"""A database table as the target of a load (mode ``sql``): rows and offsets in one transaction.
 
 The driver's part: it creates and claims the table, starts the tasks of ``sql_task``, and checks that every
 range of the plan is in the database. docs/loads.md has the guarantee, and what happens after each crash.
@@ -49,8 +49,7 @@ class SqlTable:
     """Table ``table`` of the database at ``url``. *Not thread-safe.*
 
     Tasks write the load's own rows, unchanged or through ``transform``, each its range in one transaction.
-    The driver writes the rows of a DataFrame (``df=``) in one transaction, since tasks of Spark are then not
-    ranges.
+    The driver writes a DataFrame (``df=``) in one transaction, since its Spark tasks do not match the ranges.
     """
 
     mode = "sql"
@@ -65,7 +64,7 @@ class SqlTable:
         load_column: str | None = LOAD_COLUMN,
     ) -> None:
         """``connect`` opens a connection of any DB-API driver, in driver and tasks; ``url`` then only names
-        the database. ``load_column`` has the number of the load in each row; None for a table without one.
+        the database. ``load_column`` holds the load's number in each row; None for a table without one.
 
         Raises:
             InvalidConfig: the URL or the table's name is wrong.
@@ -106,7 +105,7 @@ class SqlTable:
             clean_table(tables, work.ledger, claim, work.plan.parent)
 
     def find(self, work: Work, /) -> LoadOutput | None:
-        """What earlier attempts wrote, if every range of the plan is there."""
+        """The output of earlier attempts, if every range of the plan is there."""
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
         for row in rows:
@@ -127,7 +126,7 @@ class SqlTable:
         return self._output(rows)
 
     def write(self, work: Work, /) -> LoadOutput:
-        """Write what is missing, and check that everything is there."""
+        """Write missing ranges, and check that every range is there."""
         if work.is_whole:
             self._write_ranges(work)
         else:
@@ -167,14 +166,12 @@ class SqlTable:
             run=work.run,
         )
 
-    # ---- inside
-
     def _rows(self, work: Work) -> list[RangeRow]:
         with self.database.session() as session:
             return OffsetTables(session, self.table).of_load(work.plan.number)
 
     def _write_ranges(self, work: Work) -> None:
-        """One task for each range, which is named in its row."""
+        """One task for each range."""
         tasks, count = self.tasks(work), len(work.plan.ranges)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -196,7 +193,7 @@ class SqlTable:
                 "or abandon the plan with on_pending='discard', which removes them"
             )
         if found:
-            return  # and so are all rows
+            return  # their rows are in the same transaction
         try:
             self._insert_frame(work)
         except DatabaseFailed:
@@ -293,9 +290,9 @@ class SqlTable:
 
 
 def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows of a DataFrame, partition by partition, of which one at a time is in memory.
+    """The rows of a DataFrame, with one partition at a time in memory.
 
-    They travel as an Arrow stream in a column of bytes, so that no value becomes a Python object.
+    They travel as an Arrow stream in a binary column, so that no value becomes a Python object.
     """
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
 """A task of mode ``sql``: it reads one range, and writes its rows and its offset row in one transaction.
 
 The task reads the range itself, so that it writes exactly that range, however Spark runs tasks. If another
-attempt wrote the range first, its offset row exists: the key is unique.
+attempt wrote the range first, the unique key of its offset row exists already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """The tasks of a load. Pickled into each of them.
+    """The tasks of a load, pickled into each of them.
 
     ``plan`` has no partitions, to keep that small. ``ledger_at`` is None if executors cannot reach the
     ledger.
@@ -50,7 +50,7 @@ class SqlTasks:
         """Write range number ``index``; False if another attempt had written it.
 
         Raises:
-            ReceiptMismatch: the other attempt saw other records.
+            ReceiptMismatch: the other attempt read other records.
             LostRace: the load was abandoned or rewound.
             DatabaseFailed: the range could not be written.
             UnstorableValue: a value cannot be stored; the message has its column and the offsets.
@@ -68,7 +68,7 @@ class SqlTasks:
 
     @property
     def ledger(self) -> Ledger | None:
-        """The load's ledger, if executors can reach it."""
+        """The load's ledger; None if executors cannot reach it."""
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
     def _find(self, planned: PlannedRange) -> RangeRow | None:
@@ -88,8 +88,8 @@ class SqlTasks:
                 OffsetTables(session, self.table).add([row])
                 session.commit()
         except DatabaseFailed:
-            # Another attempt has the key, or a constraint of the user failed, or the reply to the commit was
-            # lost. The row says which.
+            # Another attempt has the key, a user's constraint failed, or the reply to the commit was lost.
+            # The row says which.
             found = self._find(planned)
             if found is None:
                 raise
@@ -118,7 +118,7 @@ class SqlTasks:
         return receipt, count
 
     def _receipt(self, part: LoadInputPartition) -> Receipt | None:
-        """The receipt of a written range; if it was deleted, by reading the range again."""
+        """The receipt of a written range; reads the range again if it was deleted."""
         if self.ledger is None:
             return None
         return self.ledger.receipt(self.plan, part.planned) or self._copy(part, lambda _: 0)[0]
@@ -134,7 +134,10 @@ class SqlTasks:
 def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """Check that the range in the database is this one, with the records that ``receipt`` counts."""
+    """Check that the database's row is for this range, with the records that ``receipt`` counts.
+
+    Raises `LostRace` if the load was abandoned or rewound, `ReceiptMismatch` if plan or records differ.
+    """
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
         raise LostRace(f"{at}: the load was abandoned or rewound; its rows must not be written")
