@@ -33,7 +33,8 @@ _LOG_EVERY_SECONDS = 5.0
 """Minimum interval between log lines about refused connections, as clients retry many times a second."""
 
 
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
+"""Each system call of a network thread waits this long for every busy worker (benchmarks/fairness.py)."""
 
 
 Sessions = Callable[[Any], object]
@@ -237,7 +238,7 @@ def _reason(error: OSError) -> str:
 
 
 def share_the_interpreter() -> None:
-    """Set the thread switch interval to 0.5 ms, so that short requests do not wait for busy threads."""
+    """Set the thread switch interval to 0.1 ms, so that short requests do not wait for busy threads."""
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
