@@ -60,9 +60,7 @@ class DefaultSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> BatchReader:
-        """The batch reader of the columns in ``schema``, all or the user's subset. With a load name it reads
-        the plan.
-        """
+        """The batch reader of the columns in ``schema``; with a load name it reads the load's plan."""
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
         if options.load is not None and options.load.looks_back:
@@ -79,7 +77,6 @@ class DefaultSource(DataSource):
 
     @briefly
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """The stream reader of the columns in ``schema``, all or the user's subset."""
         from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
@@ -108,20 +105,17 @@ _MADE_BY = "provider"
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being created; None for a read or a write."""
     if _MADE_BY not in options:
         return None
     return {key[len(_OF_TABLE) :]: value for key, value in options.items() if key.startswith(_OF_TABLE)}
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a new table, with ``options`` in the metadata of its first field."""
     schema.fields[0].metadata = {_KEY: json.dumps(dict(options), sort_keys=True)}
     return schema
 
 
 def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read or a write: the given ones, completed by those of its table."""
     kept = next((f.metadata[_KEY] for f in schema.fields if f.metadata and _KEY in f.metadata), None)
     if kept is None:
         return dict(given)

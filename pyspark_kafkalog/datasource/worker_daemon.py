@@ -5,7 +5,7 @@
 Spark forks its Python workers from a daemon that has imported little; so each new one imports PySpark, Arrow
 and this package for itself. New ones are common: a ``LIMIT`` ends the workers of its query, and so does a
 minute without work. Spark's daemon leaves out modules that may start threads. The imports here start at most
-one, of Arrow's allocator, which is fork-safe, as is OpenBLAS below NumPy.
+one thread, of Arrow's allocator, which is fork-safe, as is OpenBLAS below NumPy.
 
 Spark sends a task to its worker in two small writes. Its TCP socket holds the second back until the first is
 acknowledged, and the worker's system delays that acknowledgement by 40 ms. So the workers acknowledge as they
@@ -38,7 +38,6 @@ PRELOADED = (
     "pyspark_kafkalog.datasource.reading.kafka",
     "pyspark_kafkalog.columnar.decoder",
 )
-"""The imports of a reading task, and the codec for host names."""
 
 ACKNOWLEDGING = ("pyspark.worker", "pyspark.sql.worker.plan_data_source_read")
 """Modules whose ``main`` a worker runs, with its socket as two files."""
@@ -67,8 +66,6 @@ class AcknowledgedInput(io.RawIOBase):
 
 
 def acknowledging(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A worker's ``main`` that acknowledges its input as it is read, if that comes over TCP."""
-
     @wraps(main)
     def run(infile: io.BufferedReader, outfile: Any) -> None:
         with socket.socket(fileno=os.dup(infile.fileno())) as connection:

@@ -36,7 +36,6 @@ from pyspark_kafkalog.ledger.stores.store import Store, at_once, side_by_side
 logger = logging.getLogger(__name__)
 
 _NAMED_COUNT = 3
-"""Ranges named in a message."""
 
 _AHEAD = 256
 """Commits read in parallel from a remote store, from the newest one back."""
@@ -68,7 +67,6 @@ class Archive:
         self.location = store.location
 
     def known(self) -> bool:
-        """Whether this load was ever begun."""
         return self.store.exists(LOAD)
 
     def identity(self) -> str:
@@ -96,7 +94,6 @@ class Archive:
         return newest
 
     def head_number(self) -> int:
-        """The number of the newest commit, 0 before the first."""
         newest = self.head()
         return newest.number if newest else 0
 
@@ -153,7 +150,7 @@ class Archive:
         return commit
 
     def commit_at(self, number: int) -> Commit:
-        """The commit of this number, which must exist."""
+        """The commit of this number; `DamagedRecord` if it is missing."""
         return self._commit_there(number, self.store.read(commit_name(number)))
 
     def _commit_there(self, number: int, data: bytes | None) -> Commit:
@@ -182,10 +179,7 @@ class Archive:
         return chain[::-1]
 
     def tables(self) -> list[str]:
-        """The paths of the files that loads have written, as commits name them, sorted.
-
-        From ``HEAD.json``, or from all commits if that does not list them.
-        """
+        """The paths of the files that loads have written, sorted; from ``HEAD.json``, or from all commits."""
         hinted = read_hint(self.store.read(HEAD)).tables
         return list(hinted) if hinted is not None else _tables_of(self.history())
 
@@ -249,10 +243,9 @@ class Archive:
         return None
 
     def check_read(self, plan: Plan, run: str) -> None:
-        """Check that ``run`` read every range of a plan to its end, by its receipts and marks.
+        """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise.
 
-        A mark counts where an earlier run that died left the receipt. Raises `IncompleteLoad` if a range is
-        missing.
+        A mark counts where an earlier run that died left the receipt.
         """
         self._check_read(plan, run, self._each_receipt(plan))
 
@@ -273,7 +266,6 @@ class Archive:
         )
 
     def numbers(self, directory: str) -> list[int]:
-        """The numbers of the plans or commits in a directory, in order."""
         return sorted(n for name in self.store.names(directory) if (n := number_of(name)) is not None)
 
     def where(self, name: str) -> str:
@@ -301,7 +293,6 @@ class Hint(NamedTuple):
 
 
 def read_hint(data: bytes | None) -> Hint:
-    """``HEAD.json``, whatever it contains."""
     try:
         found = json.loads(data or b"")
     except (ValueError, RecursionError):

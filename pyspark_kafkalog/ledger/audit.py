@@ -89,7 +89,6 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
 
 
 def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, RangeFacts]:
-    """What the load's tasks read, by partition; empty without receipts."""
     if commit.records == NOT_COUNTED:
         return {}
     summary = ledger.summary(commit.number)

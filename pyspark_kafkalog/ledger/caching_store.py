@@ -11,14 +11,16 @@ from pyspark_kafkalog.ledger.records import HEAD, LOAD
 from pyspark_kafkalog.ledger.stores.store import Store, StoredFile, at_once
 
 _KEPT = re.compile(r"(^|/)(commits/\d+\.json|receipts/.+|load\.json|HEAD\.json)\Z")
-"""All but ``HEAD.json`` never change; that is a hint, and an old one only costs more requests. Plans are read
-each time: a commit needs its plan unchanged.
+"""Records that never change, and ``HEAD.json``: an old hint only costs more requests.
+
+Plans are read each time: a commit needs its plan unchanged.
 """
 
 
 class CachingStore:
-    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and ``HEAD.json`` once;
-    asks again for a missing one, which another driver may create.
+    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and hint once.
+
+    It asks again for missing ones, which another driver may create.
     """
 
     def __init__(self, store: Store) -> None:

@@ -31,11 +31,10 @@ class Leftovers:
 
 
 def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Leftovers]:
-    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one; the caller holds
-    the lock.
+    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one.
 
-    Returns what was removed, oldest load first. Can be repeated after an interruption. With ``dry_run``
-    nothing is removed.
+    The caller holds the ledger's lock. Returns what was removed, oldest load first. Can be repeated after an
+    interruption. With ``dry_run`` nothing is removed.
     """
     last = ledger.head_number() - keep
     receipts, marks = _counted(ledger, RECEIPTS), _counted(ledger, RUNS)
@@ -49,7 +48,6 @@ def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Lefto
 
 
 def _counted(ledger: Ledger, top: str) -> Counter[int]:
-    """Number of files below each numbered directory of ``top``."""
     directories = (file.name.split("/")[1] for file in ledger.store.files(top))
     return Counter(int(number) for number in directories if number.isdecimal())
 

@@ -10,10 +10,8 @@ from pyspark_kafkalog.ledger.records import OF_REPLACING, OPTIONAL, SEAL, Ledger
 from pyspark_kafkalog.types import TopicPartition
 
 LOAD_MODES = ("job", "dir", "stage", "sql", "sink")
-"""Modes of commits that publish a plan's records."""
 
 COMPACT = "compact"
-"""Mode of a commit whose files replace those of others; it changes no position."""
 
 MODES = (*LOAD_MODES, "rewind", "discard", COMPACT)
 
@@ -28,8 +26,6 @@ NOT_COUNTED = -1
 
 @dataclass(frozen=True, slots=True)
 class OutputFile(LedgerRecord):
-    """A file that a load wrote: its name below the directory, its size, its rows."""
-
     name: str
     bytes: int
     rows: int
@@ -65,7 +61,6 @@ class LoadOutput(LedgerRecord):
 
     @property
     def rows(self) -> int | None:
-        """The number of rows written; None if unknown."""
         if self.format in FILE_FORMATS:
             return sum(file.rows for file in self.files)
         counted = self.evidence.get("rows")
@@ -74,8 +69,7 @@ class LoadOutput(LedgerRecord):
 
 @dataclass(frozen=True, slots=True)
 class Commit(LedgerRecord):
-    """The end of load ``number``, with the ``positions`` of every known partition, where the next load
-    begins.
+    """The end of load ``number``; the next load begins at its ``positions``, of every known partition.
 
     ``parent`` is the commit whose positions this one continues, 0 before the first; ``run`` names the attempt
     that made it; ``plan_sha256`` is None for a rewind and a compaction. ``skipped`` counts the offsets
@@ -107,7 +101,6 @@ class Commit(LedgerRecord):
 
     @property
     def stored(self) -> dict[TopicPartition, Position]:
-        """The positions by partition, as `make_plan` takes them."""
         return {p.key: p for p in self.positions}
 
     def flaw(self) -> str | None:

@@ -51,7 +51,6 @@ def parse_between(text: str) -> HistoryRange:
 
 
 def parse_as_of(text: str) -> HistoryRange:
-    """A time: milliseconds since the epoch, or ISO 8601, in UTC unless it names a zone."""
     given = text.strip()
     if re.fullmatch(r"[0-9]{1,15}", given):
         return HistoryRange(as_of_ms=int(given))
@@ -65,7 +64,6 @@ def parse_as_of(text: str) -> HistoryRange:
 
 
 def last_commit(archive: Archive, part: HistoryRange) -> int:
-    """The number of the commit that ``part`` ends with."""
     newest = archive.head_number()
     if part.as_of_ms is not None:
         moment = utc_text(part.as_of_ms)
@@ -80,7 +78,6 @@ def last_commit(archive: Archive, part: HistoryRange) -> int:
 
 
 def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
-    """The next offset of each partition after a commit."""
     last_commit(archive, HistoryRange(until=number))
     return {p.key: p.next for p in archive.commit_at(number).positions}
 
@@ -88,11 +85,8 @@ def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets ``[start, end)`` of each partition in a part of the history.
 
-    A partition added later begins where its first load did.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again in between.
-        LoadError: there are no such commits, or the ledger was rewound to before the first of them.
+    Partitions added later begin at their first load. Raises `TopicRecreated`, or `LoadError` if there are no
+    such commits or the ledger was rewound in between.
     """
     until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}

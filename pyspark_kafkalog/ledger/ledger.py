@@ -74,11 +74,7 @@ class Ledger(Archive):
 
     @classmethod
     def at(cls, location: str | os.PathLike[str], name: str, *, remembers: bool = False) -> Ledger:
-        """The ledger of load ``name`` below the path or URL ``location``.
-
-        With ``remembers`` and a remote store it reads each unchanging record once: for the driver of one
-        load.
-        """
+        """The ledger of load ``name`` below a path or URL; ``remembers`` caches a remote store's records."""
         store: Store = open_store(location)
         return cls(CachingStore(store) if remembers and store.concurrency > 1 else store, name)
 
@@ -86,11 +82,9 @@ class Ledger(Archive):
         """Begin the ledger, after testing the store, or check that it belongs to this cluster.
 
         ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is stored. ``protocol``
-        is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions.
-
-        Raises:
-            ForeignCluster: the ledger belongs to another cluster, or holds the other kind of offsets.
-            UnsafeStore: the store cannot keep a ledger.
+        is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions. Raises
+        `ForeignCluster` if the ledger belongs to another cluster, or holds the other kind of offsets, and
+        `UnsafeStore` if the store cannot keep a ledger.
         """
         subscription = {
             name.lower(): options[name] for name in sorted(options) if name.lower() in _SUBSCRIPTION
@@ -122,14 +116,10 @@ class Ledger(Archive):
             )  # fmt: skip
 
     def known_beside(self) -> list[str]:
-        """The names of the loads with a ledger in the same place, sorted."""
         return [name for name in self._beside.names("") if self._beside.exists(f"{name}/{LOAD}")]
 
     def hold(self, what: str = "a load") -> AbstractContextManager[None]:
-        """Lock the load against other drivers until the context, or this process, ends.
-
-        Other drivers get `LoadBusy`, with ``what``, process, host and time of the holder.
-        """
+        """Lock the load until the context or process ends; others get `LoadBusy` with ``what`` and holder."""
         who = f"process {os.getpid()} on {socket.gethostname()} since {self._now()}"
         return self.store.hold(LOCK, f"{what}, {who}")
 
@@ -177,10 +167,7 @@ class Ledger(Archive):
             self.mark_read(receipt.plan, index, receipt.run)
 
     def mark_read(self, plan: int, index: int, run: str) -> None:
-        """Record that ``run`` read range ``index`` to its end, if the receipt does not say so.
-
-        A lost mark only prevents a commit. ``run`` is part of a path.
-        """
+        """Record that ``run`` (part of a path) read range ``index``. A lost mark only prevents a commit."""
         self.store.replace(mark_name(plan, run, index), b"")
 
     def commit(
@@ -198,12 +185,8 @@ class Ledger(Archive):
 
         Without ``receipts`` nothing proves that everything was read; the commit counts the rows of the
         outputs, or has `NOT_COUNTED` without outputs. With ``read_by_run`` receipts of other runs are not
-        enough: see `check_read`.
-
-        Raises:
-            LostRace: the load has a commit by another run.
-            IncompleteLoad: ranges have no receipt, or were not read by the run.
-            DamagedRecord: the plan was replaced since.
+        enough: see `check_read`. Raises `LostRace` if another run committed the load, `IncompleteLoad` if
+        ranges have no receipt or were not read by the run, and `DamagedRecord` if the plan was replaced.
         """
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
@@ -326,7 +309,6 @@ class Ledger(Archive):
         )
 
     def _publish(self, commit: Commit) -> Commit:
-        """Create a commit and write its hints."""
         name, data = commit_name(commit.number), encode(commit)
         published = decode(Commit, data, self.where(name))  # never store a record that cannot be read
         if not self.store.create(name, data):

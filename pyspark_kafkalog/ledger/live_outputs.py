@@ -38,7 +38,6 @@ def live_outputs(lineage: Iterable[Commit], path: str | None = None) -> Live:
 
 
 def replaced_outputs(lineage: Iterable[Commit], compaction: Commit) -> Live:
-    """The outputs that a compaction of this lineage replaced."""
     before = live_outputs(commit for commit in lineage if commit.number < compaction.number)
     return [
         (commit, out)

@@ -16,7 +16,6 @@ from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 logger = logging.getLogger(__name__)
 
 Range = tuple[TopicPartition, int, int]
-"""Offsets ``[start, end)`` of a partition."""
 
 Split = Callable[[Sequence[Range]], Sequence[Range]]
 """Cuts non-empty ranges into the tasks' ranges: in order, tiling each partition."""
@@ -31,15 +30,11 @@ _NEARLY_GONE = 0.05
 """Warn if a position is in this first share of the log: retention may soon delete it."""
 
 _NAMED_COUNT = 5
-"""Partitions named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """A partition as the cluster describes it at planning; ``topic_id`` is "" if the broker has no ids.
-
-    ``is_other_log``: without ids, the stored position was found to be of another log.
-    """
+    """A partition at planning. Without topic ids (``topic_id`` "") ``is_other_log`` marks a recreated log."""
 
     topic_id: str
     leader: int
@@ -52,8 +47,6 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class OfPartition(LedgerRecord):
-    """Base of records that belong to one partition."""
-
     topic: str
     partition: int
     broker: int = field(default=NO_BROKER, kw_only=True, metadata=OF_BROKERS)
@@ -75,8 +68,6 @@ class Position(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange(OfPartition):
-    """The offsets ``[start, end)`` that one task reads."""
-
     topic_id: str
     start: int
     end: int
@@ -149,7 +140,6 @@ class Plan(LedgerRecord):
 
 
 def unsorted(entries: Sequence[OfPartition]) -> str | None:
-    """A `LedgerRecord.flaw` if the partitions of the entries are not in order."""
     keys = [one.key for one in entries]
     return None if keys == sorted(set(keys)) else "its partitions are not in order, or one appears twice"
 
@@ -175,9 +165,9 @@ def make_plan(
     ``stored`` has the positions of the newest commit, empty before the first; ``facts`` and ``ends`` cover
     the partitions subscribed to. ``first_starts`` apply only while nothing is stored.
 
-    Raises:
-        TopicRecreated: a topic has another id, or ends before its position; see ``on_topic_recreated``.
-        OffsetsAgedOut: offsets after a position are deleted, and ``fail_on_data_loss`` is set.
+    Raises `TopicRecreated` if a topic has another id, or ends before its position (see
+    ``on_topic_recreated``), and `OffsetsAgedOut` if offsets after a position are deleted, with
+    ``fail_on_data_loss``.
     """
     _refuse_recreated(stored, facts, on_topic_recreated)
     _refuse_aged_out(stored, facts, fail_on_data_loss)
@@ -228,7 +218,6 @@ def _planned(
 
 
 def _carried(was: Position) -> PlannedPartition:
-    """A partition that is missing or no longer subscribed to keeps its position."""
     reason = "not subscribed" if was.broker == NO_BROKER else "not subscribed, or its broker is away"
     return PlannedPartition(
         was.topic, was.partition, was.topic_id, was.leader, was.address, UNKNOWN,
@@ -300,7 +289,7 @@ def _capped(planned: Sequence[PlannedPartition], cap: Cap) -> list[PlannedPartit
 
 
 def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[PlannedPartition, ...]:
-    """The partitions with their tasks' ranges; a split that does not tile them is a bug."""
+    """Raises `LoadError` for a split that does not tile the partitions, which is a bug."""
     ranges: dict[TopicPartition, list[tuple[int, int]]] = {p.key: [] for p in planned}
     for key, start, end in split([(p.key, p.start, p.end) for p in planned if p.start < p.end]):
         ranges[key].append((start, end))

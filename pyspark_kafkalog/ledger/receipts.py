@@ -1,6 +1,4 @@
-"""Receipts of what tasks read, to compare with a second attempt, and their summaries. Only `Tally` uses
-Arrow.
-"""
+"""Receipts of what tasks read, to compare with a second attempt, and summaries. Only `Tally` uses Arrow."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TALLY_COLUMNS = ("offset", "timestamp", "key", "value")
-"""The columns that a `Tally` reads."""
 
 LISTED_GAPS = 16
 """Limit of listed ranges of missing offsets; a compacted log may have millions."""
@@ -95,7 +92,6 @@ class Summary(LedgerRecord):
 
 
 def summarize(receipts: Iterable[Receipt]) -> tuple[RangeFacts, ...]:
-    """Receipts in the order of their plan, combined by partition."""
     return tuple(_together(key, list(found)) for key, found in groupby(receipts, key=lambda r: r.key))
 
 
@@ -125,7 +121,6 @@ def count_offsets(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The same ranges, in order, with touching ones joined."""
     found: list[tuple[int, int]] = []
     for start, end in ranges:
         touches = found and found[-1][1] == start
@@ -134,10 +129,7 @@ def join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...
 
 
 class Tally:
-    """Counts the rows a task reads. *Not thread-safe: belongs to one task.*
-
-    Works on whole columns; the result does not depend on the batches' sizes.
-    """
+    """Counts a task's rows, however they are cut into batches. *Not thread-safe: belongs to one task.*"""
 
     def __init__(self) -> None:
         self._records = 0
@@ -188,7 +180,6 @@ class Tally:
     def receipt(
         self, plan: Plan, planned: PlannedRange, *, attempt: int, host: str, duration_ms: int, run: str = ""
     ) -> Receipt:
-        """The receipt for a range that was read to its end."""
         return Receipt(
             plan=plan.number,
             plan_sha256=plan.sha256,
@@ -273,7 +264,6 @@ def _gaps(offsets: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def _content(column: pa.Array, width: int) -> pa.Buffer:
-    """The buffer of a column without nulls, ``width`` bytes a value, little-endian."""
     return column.buffers()[1].slice(column.offset * width, len(column) * width)
 
 

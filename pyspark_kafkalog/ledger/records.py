@@ -22,10 +22,7 @@ from pyspark_kafkalog.types import TopicPartition
 FORMAT_VERSION = 1
 
 BROKERS_VERSION = 2
-"""Records of 0.7's partitions, each with its ``broker``.
-
-Two brokers may have partitions of the same number: a reader that ignores the field would mix them up.
-"""
+"""Records of 0.7's partitions, each with its ``broker``: partition numbers alone are ambiguous there."""
 
 REPLACING_VERSION = 3
 """Commits whose files replace those of others, which must not be read as well. The newest version we read."""
@@ -64,7 +61,6 @@ def receipt_name(plan: int, where: TopicPartition, start: int, end: int) -> str:
 
 
 def summary_name(plan: int) -> str:
-    """The record that replaces a plan's receipts."""
     return f"{SUMMARIES}/{plan:08d}.json"
 
 
@@ -74,17 +70,14 @@ def removal_name(compaction: int) -> str:
 
 
 def marks_name(plan: int) -> str:
-    """The directory of the marks of a plan's runs."""
     return f"{RUNS}/{plan:08d}"
 
 
 def mark_name(plan: int, run: str, index: int) -> str:
-    """The mark that a run read range ``index``."""
     return f"{marks_name(plan)}/{run}/{index}"
 
 
 def mirror_name(broker: int, topic: str, partition: int) -> str:
-    """The text file with the next offset of a partition."""
     return f"{MIRROR}/part-{broker}-{topic}-{partition}"
 
 
@@ -147,12 +140,8 @@ def encode(record: LedgerRecord) -> bytes:
 def decode(cls: type[R], data: bytes, where: str) -> R:
     """The record in sealed bytes; ``where`` is its path, for messages.
 
-    A seal proves that nobody changed a record, not that its writer knew the format: a missing or mistyped
-    field is damage as well.
-
-    Raises:
-        DamagedRecord: it is torn, was edited, is a record of another kind, or has a wrong field.
-        NewerFormat: a newer release wrote it.
+    Raises `DamagedRecord` if it is torn, edited, of another kind or has a wrong field (a seal does not prove
+    that the writer knew the format), and `NewerFormat` if a newer release wrote it.
     """
     return _from_json(cls, unseal(cls.kind, data, where), where)
 
@@ -163,7 +152,6 @@ def entry(record: LedgerRecord) -> dict[str, object]:
 
 
 def _to_json(record: LedgerRecord) -> tuple[dict[str, object], int]:
-    """The fields, and the record version they need."""
     found: dict[str, object] = {}
     version = FORMAT_VERSION
     for field in _fields_of(type(record)):
@@ -217,7 +205,6 @@ class _Field(NamedTuple):
     is_seal: bool
 
     def applies(self, value: object) -> bool:
-        """Whether the record has this field when the field in its ``condition`` is ``value``."""
         assert self.condition is not None
         _, values, holds = self.condition
         return (value in values) is holds
@@ -310,14 +297,12 @@ _READERS: dict[object, Callable[[object], object]] = {
     Mapping[str, str | int]: _facts,
     tuple[tuple[int, int], ...]: _pairs,
 }
-"""By the field's type; `_number` and `_read_entries` take further arguments."""
 
 
 # ---- sealed JSON
 
 
 def seal(kind: str, values: Mapping[str, object], *, version: int = FORMAT_VERSION) -> bytes:
-    """The record of this kind with these fields, as `encode` returns it."""
     body = {"record": kind, "version": version, **values}
     try:
         body["sha256"] = _digest(body)

@@ -33,9 +33,7 @@ class Rewind:
 
 
 def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
-    """The rewind to the end of commit ``target``, 0 for before the first; `LoadError` if there is no such
-    commit.
-    """
+    """The rewind to the end of commit ``target`` (0: before the first); `LoadError` if it does not exist."""
     newest = archive.head_number()
     if not 0 <= target <= newest:
         raise LoadError(f"{archive.location} has no commit {target}; a rewind goes to one of 0 to {newest}")
@@ -46,9 +44,8 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
     """The rewind to these offsets; other partitions keep their positions if possible.
 
-    Raises:
-        LoadError: nothing was committed, a partition was never loaded, an offset comes after the partition's
-            position, or a topic was deleted and created again since.
+    Raises `LoadError` if nothing was committed, a partition was never loaded or its topic recreated since, or
+    an offset comes after the partition's position.
     """
     lineage = archive.lineage()
     if not lineage:
@@ -95,7 +92,6 @@ def _check(head: Commit, wanted: Mapping[TopicPartition, int]) -> None:
 
 
 def _is_before(commit: Commit, asked: Sequence[Position]) -> bool:
-    """Whether ``commit`` ends before the requested offsets in every partition."""
     stored = commit.stored
     for to in asked:
         then = stored.get(to.key)

@@ -15,9 +15,9 @@ from pyspark_kafkalog.ledger.stores.store import side_by_side
 
 
 def verify(archive: Archive) -> list[str]:
-    """Problems in words; empty if there are none.
+    """Problems in words; empty if there are none. ``loads.output_files`` checks the outputs.
 
-    A committed load may have lost all its receipts; ``loads.output_files`` checks the outputs.
+    All receipts of a committed load may be missing.
     """
     newest = max(archive.numbers(COMMITS), default=0)  # from the directory, not the hint
     numbers = range(1, newest + 1)
@@ -52,7 +52,6 @@ class _Check:
     findings: list[str] = field(default_factory=list)
 
     def head(self) -> list[str]:
-        """Check ``load.json`` and ``HEAD.json``."""
         self.findings = []
         try:
             if self.archive.begun() is None:
@@ -65,7 +64,6 @@ class _Check:
         return self.findings
 
     def commit(self, commit: Commit) -> list[str]:
-        """Check a commit with its parent, its plan and its receipts."""
         number = commit.number
         if commit.mode != "rewind" and commit.parent != number - 1:
             self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")

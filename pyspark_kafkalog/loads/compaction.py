@@ -1,9 +1,7 @@
 """``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit.
 
-    <path>/kl_compact=00000050/kl_run=<run>/...      rows of several loads, with a column ``load``
-
 The commit records which loads' files it replaces. `kafkalog gc` removes these later, so that running readers
-can finish.
+can finish. `output_files` has the layout.
 """
 
 from __future__ import annotations
@@ -42,15 +40,12 @@ def compact(
 ) -> Commit | None:
     """Rewrite the small files of the loads in effect below ``path`` into files of about ``target_bytes``.
 
-    Readers see the same rows before and after, with the same ``load``. Skips loads whose files are on average
-    at least half that size, or whose directories have only one file each. Returns the commit, or None if no
-    file would be saved. ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those
-    of Spark's writer.
+    Readers see the same rows, with the same ``load``. Skips loads whose files average at least half that
+    size, or mostly have no others to merge with. Returns the commit, or None if no file would be saved.
+    ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's writer.
 
-    Raises:
-        LoadBusy: a load is running.
-        LoadError: the path does not belong to a load, a plan is pending, or the row counts differ.
-        LostRace: another driver committed meanwhile; nothing changed.
+    Raises `LoadBusy` while a load runs, `LoadError` if the path does not belong to a load, a plan is pending
+    or the row counts differ, and `LostRace` if another driver committed meanwhile.
     """
     if target_bytes <= 0:
         raise InvalidConfig(f"target_bytes is {target_bytes}; it must be a number of bytes")
@@ -98,7 +93,6 @@ def compact(
 
 
 def small_outputs(live: Live, target_bytes: int) -> Live:
-    """The outputs worth compacting: their files are small and would become fewer. Empty if none."""
     small = [
         (commit, out)
         for commit, out in live
@@ -120,7 +114,6 @@ def small_outputs(live: Live, target_bytes: int) -> Live:
 
 
 def _directories(outputs: Iterable[LoadOutput]) -> Counter[str]:
-    """Number of files by partition directory."""
     return Counter(_directory(file.name) for out in outputs for file in out.files)
 
 
@@ -129,7 +122,6 @@ def _directory(name: str) -> str:
 
 
 def _arranged(frame: DataFrame, columns: Sequence[str], count: int) -> DataFrame:
-    """The rows in as many tasks as files are due; with partition columns, one task per directory."""
     if columns:
         return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
     return frame.coalesce(count)

@@ -35,8 +35,9 @@ class DeadLetters:
     mode = "dir"
 
     def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """``reason`` names the column that is not null if a record is dead; ``max_dead`` is a whole number of
-        records, or a fraction below 1 of those read.
+        """``reason`` names the column that is not null if a record is dead.
+
+        ``max_dead`` is a whole number of records, or a fraction below 1 of those read.
         """
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
@@ -47,7 +48,6 @@ class DeadLetters:
         self._files = FileTable(path_of(ledger))
 
     def check(self, work: Work) -> None:
-        """Check that the rows still have the original record."""
         if any(done.format not in (PARQUET, ORC) for done in work.before):
             raise LoadError(
                 "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
@@ -69,7 +69,6 @@ class DeadLetters:
         return self._files.find(work)
 
     def write(self, work: Work) -> LoadOutput:
-        """Write the dead letters among these rows."""
         written = self._files.write(self._dead(work))
         self._check_limit(work, written)
         return written
@@ -98,15 +97,13 @@ class DeadLetters:
 
 
 def path_of(ledger: Ledger) -> str:
-    """The directory of a load's dead letters."""
     return f"{ledger.location}/{DIRECTORY}"
 
 
 def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
     """The dead letters of load ``name``: the original columns, ``reason`` and ``load``.
 
-    Raises:
-        LoadError: there is no such load, or it has no dead letters yet.
+    Raises `LoadError` if there is no such load, or it has no dead letters yet.
     """
     ledger = Ledger.at(offsets, name)
     give_spark_keys(spark, ledger.offsets_path)

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class FileTable:
-    """``<path>/load=<number>/kl_run=<run>`` of a load. *Not thread-safe.*
-
-    Each run has its own directory; the commit publishes one of them.
-    """
+    """``<path>/load=<number>/kl_run=<run>`` of a load; the commit publishes one run. *Not thread-safe.*"""
 
     mode = "dir"
 
@@ -37,11 +34,10 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """``options`` are those of Spark's writer; ``partition_by_time`` names a time column, whose days
-        (with ``grain="hour"`` also hours) divide the load's directory, before ``partition_by``.
+        """``options`` are those of Spark's writer. Raises `InvalidConfig`.
 
-        Raises:
-            InvalidConfig: the path is not valid for `table_store`, or the format or grain is unknown.
+        ``partition_by_time`` names a time column, whose days (with ``grain="hour"`` also hours) divide the
+        load's directory, before ``partition_by``.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
@@ -71,7 +67,6 @@ class FileTable:
         self._check_table(claimed.path, work)
 
     def write(self, work: Work) -> LoadOutput:
-        """Write the directory of this load durably."""
         writer = self._frame(work).write.mode("overwrite").options(**self._options)
         # A session that overwrites by partition would keep the files of a failed attempt in this block.
         writer = writer.option("partitionOverwriteMode", "static")
@@ -88,7 +83,6 @@ class FileTable:
         return work.frame if self._time is None else with_event_time(work.frame, self._time, self._grain)
 
     def _check_table(self, path: str, work: Work) -> None:
-        """Check that the new files can be read together with those of the last load."""
         number, before = _last_output(work, path)
         if before is None:
             return
@@ -133,7 +127,6 @@ def _check_rows(work: Work, written: LoadOutput, directory: str) -> None:
 
 
 def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
-    """The types of an output's columns, without directory columns; empty if unknown."""
     from pyspark.sql.types import StructType
 
     if before.format == ORC:
@@ -176,8 +169,7 @@ _DAY_US = 24 * _HOUR_US
 
 
 def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
-    """``frame`` with the columns of ``grain``, from a timestamp, or for days from a date; null without a
-    time.
+    """``frame`` with the columns of ``grain``, from a timestamp, or for days a date; null without a time.
 
     In UTC whatever the session's time zone, so that a replay creates the same directories.
     """

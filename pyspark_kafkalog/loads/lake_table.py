@@ -45,7 +45,6 @@ class TableCommit:
 
 
 def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
-    """The record of a plan with its positions, as one line of JSON."""
     fields = {
         "load": ledger.name,
         "ledger": ledger.identity(),
@@ -75,10 +74,7 @@ def decode_table_commit(version: int, text: str | None, rows: int | None) -> Tab
 
 
 def versions_in_effect(history: Iterable[tuple[int, int | None]]) -> Iterator[int]:
-    """The versions of a table in effect, newest first, from a history of ``(version, restored version)``.
-
-    A restore takes the versions in between out of effect.
-    """
+    """Versions in effect, newest first, from ``(version, restored)``: a restore undoes those in between."""
     last: int | None = None
     for version, restored in history:
         if last is None or version <= last:
@@ -89,13 +85,10 @@ def versions_in_effect(history: Iterable[tuple[int, int | None]]) -> Iterator[in
 def commit_of_plan(
     table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Plan
 ) -> TableCommit | None:
-    """The commit of the table that holds this plan; None if it must still be written.
+    """The commit that holds this plan, from ``commits`` in effect, newest first; None if it is missing.
 
-    ``commits`` are those in effect, newest first, of any ledger.
-
-    Raises:
-        LoadError: table and ledger contradict each other, so that writing would lose or repeat rows; or the
-            table holds a load twice.
+    Raises `LoadError` if table and ledger contradict each other, so that writing would lose or repeat rows,
+    or the table holds a load twice.
     """
     identity = ledger.identity()
     ours = [c for c in commits if (c.load, c.ledger) == (ledger.name, identity)]
@@ -123,7 +116,6 @@ def _refuse_repeated(table: str, ours: list[TableCommit]) -> None:
 
 
 def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
-    """Check that the ledger committed the newest load in the table too."""
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
     why = ""
     if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.is_load:
@@ -146,7 +138,6 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
 
 
 def _is_in_effect(ledger: Ledger, number: int, newest: int) -> bool:
-    """Whether commit ``number`` is an ancestor of commit ``newest``."""
     at = newest
     while at > number:
         at = ledger.commit_at(at).parent
@@ -162,7 +153,6 @@ _MISSING_TABLE = frozenset(
         "DELTA_PATH_DOES_NOT_EXIST",
     }
 )
-"""Error conditions of Spark and Delta for a missing table."""
 
 
 class LakeTable(ABC):
@@ -191,13 +181,11 @@ class LakeTable(ABC):
             )
 
     def find(self, work: Work) -> LoadOutput | None:
-        """The output of an earlier attempt at this plan. Raises like `commit_of_plan`."""
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         return None if found is None else self._output(found)
 
     def write(self, work: Work) -> LoadOutput:
-        """Append the rows in one commit of the table, with the record of this load."""
         self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
         commits = self._commits(work.spark)
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)

@@ -50,7 +50,6 @@ _PLANNED_OPTIONS = frozenset(
     "endingoffsetsbytimestamp startingtimestamp endingtimestamp startingoffsetsbytimestampstrategy "
     "ontopicrecreated maxrecordsperload maxbytesperload".split()
 )
-"""Options that a plan replaces."""
 
 
 def load(
@@ -137,16 +136,11 @@ class Load:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
         return self.plan is None
 
     @property
     def last_commit(self) -> Commit | None:
-        """The newest commit of this name, by this block or before it; None before the first. Reads the
-        ledger.
-
-        Its ``positions`` are where the next load begins.
-        """
+        """The newest commit, where the next load begins; None before the first. Reads the ledger."""
         return self.ledger.head()
 
     def __enter__(self) -> Load:
@@ -217,8 +211,7 @@ class Load:
         self._keeps_plan = True
 
     def write(self, target: Target, df: DataFrame | None = None) -> None:
-        """Write the planned rows, or ``df`` made from them, to ``target``; the block's commit records the
-        output.
+        """Write the planned rows, or ``df`` made from them, to ``target``, for the block's commit.
 
         Writes nothing if nothing is new, or if an earlier attempt at this plan wrote it completely and
         durably. Raises `InvalidConfig` and `LoadError` as the target does.
@@ -257,17 +250,15 @@ class Load:
         grain: str = "day",
         **options: object,
     ) -> None:
-        """Write ``path/load=<number>/kl_run=<run>``, ``parquet`` or ``orc``; `read_load` reads it once
-        committed.
+        """Write ``path/load=<number>/kl_run=<run>``, in ``parquet`` or ``orc``, for `read_load`.
 
         A replay writes to another directory. ``partition_by_time="timestamp"`` divides the directory by day,
         or with ``grain="hour"`` by hour, in UTC. ``options`` are those of Spark's writer.
 
-        Raises:
-            InvalidConfig: the path is of an unknown store, or a column is called ``load`` or ``kl_run``.
-            LoadError: the path belongs to another load, was written in this block before, holds a table of
-                another format, partitioning or types, or what Spark wrote is not on this machine.
-            ReceiptMismatch: the number of rows differs from the receipts.
+        Raises `InvalidConfig` if the path is of an unknown store, or a column is called ``load`` or
+        ``kl_run``; `LoadError` if the path belongs to another load, was written in this block before, holds a
+        table of another format, partitioning or types, or if what Spark wrote is not on this machine; and
+        `ReceiptMismatch` if the number of rows differs from the receipts.
         """
         table = FileTable(
             path,
@@ -297,10 +288,8 @@ class Load:
     ) -> None:
         """Append to a Delta Lake table, a path or a name, with rows and position in one commit of the table.
 
-        Exactly once: a replay finds that commit. ``options`` are those of Delta's writer.
-
-        Raises:
-            LoadError: the table holds loads that the ledger lacks or discarded.
+        Exactly once: a replay finds that commit. ``options`` are those of Delta's writer. Raises `LoadError`
+        if the table holds loads that the ledger lacks or discarded.
         """
         self.write(DeltaTable(table, partition_by, option_texts(options)), df)
 
@@ -322,12 +311,10 @@ class Load:
 
         ``df`` must still have the source's columns; they are written with the reason, for `read_dead`.
         ``max_dead`` limits the dead letters: a whole number, or a share of the records read, for example
-        0.001. The topic is read twice, once for the dead letters and once for the others, unless you
-        `DataFrame.persist`.
+        0.001; None is no limit. The topic is read twice, once for the dead letters and once for the others,
+        unless you `DataFrame.persist`.
 
-        Raises:
-            InvalidConfig: a column is missing, or ``max_dead`` is not a number or share.
-            TooManyDead: there are more than ``max_dead``.
+        Raises `InvalidConfig` for a missing column or wrong ``max_dead``, and `TooManyDead` above it.
         """
         self.write(DeadLetters(self.ledger, reason, max_dead), df)
         return df.where(f"`{reason}` IS NULL").drop(reason)
@@ -348,9 +335,8 @@ class Load:
         its own transaction. The driver writes ``df`` in one transaction. ``connect`` opens a connection of
         any other DB-API driver. ``load_column`` holds the load's number in each row.
 
-        Raises:
-            InvalidConfig: the URL is wrong, or a column has no type in this database.
-            LoadError: the table belongs to another load or lacks columns, or the database failed.
+        Raises `InvalidConfig` for a wrong URL or a column without a type in this database, and `LoadError` if
+        the table belongs to another load or lacks columns, or the database failed.
         """
         from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
@@ -427,7 +413,6 @@ def load_frame(reader: DataFrameReader) -> DataFrame:
 
 
 def _by_offsets(given: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """Options that read the plan's ranges without the ledger."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     assigned: dict[str, list[int | str]] = {}

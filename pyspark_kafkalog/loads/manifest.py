@@ -38,10 +38,7 @@ class _Manifest(NamedTuple):
 
 
 def write_manifests(ledger: Ledger, head: Commit | None) -> None:
-    """Update the manifests of a load's tables to ``head``, its newest commit.
-
-    A failure is only logged: the commit counts, and the next load writes them.
-    """
+    """Update the manifests of a load's tables to ``head``, its newest commit; a failure is only logged."""
     if head is None:
         return
     try:
@@ -52,10 +49,7 @@ def write_manifests(ledger: Ledger, head: Commit | None) -> None:
 
 
 def listed_files(store: FileStore, head: Commit) -> list[str] | None:
-    """The files in effect after ``head``, relative to the table at ``store``, oldest first.
-
-    None if the manifest is of another commit or another place.
-    """
+    """Files in effect after ``head``, relative to the table, oldest first; None if the manifest is old."""
     found = _read(store)
     if (found.number, found.seal) != (head.number, head.sha256):
         return None
@@ -95,9 +89,7 @@ def _read(store: Store) -> _Manifest:
 
 
 def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[LoadOutput] | None:
-    """Outputs since the manifest's commit, oldest first; None if that is not in effect or files were
-    replaced.
-    """
+    """Outputs since the manifest's commit, oldest first; None if the whole manifest must be rewritten."""
     found: list[LoadOutput] = []
     at: Commit | None = head
     while at is not None and at.number > known.number:

@@ -30,12 +30,11 @@ _TEMPORARY = "_temporary"
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Removable files of the table at ``location``, relative to it: ``unlisted`` by every commit up to
-    ``head``, and ``replaced`` by ``compactions``. ``directories`` hold no data without them; ``bytes`` is the
-    total.
+    """Removable files of the table at ``location``, relative to it, with their total ``bytes``.
 
-    ``young_count`` counts unlisted files that are too young. ``refused`` says why nothing may be removed, or
-    "".
+    No commit up to ``head`` lists the ``unlisted`` ones; ``compactions`` replaced the ``replaced`` ones.
+    Without them ``directories`` hold no data. ``young_count`` counts unlisted files that are too young.
+    ``refused`` says why nothing may be removed, or "".
     """
 
     location: str
@@ -50,13 +49,10 @@ class Removable:
 
 
 def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
-    """By table, the files written before ``before_ms`` (UTC, epoch) that no commit lists, or replaced before
-    then.
+    """Removable files by table: unlisted and written before ``before_ms`` (UTC, epoch), or replaced by then.
 
-    Tables are known from the commits: one to which no load was ever committed is not searched.
-
-    Raises:
-        LoadError: a commit cannot be read, so the files it lists are unknown.
+    Tables are known from the commits: one to which no load was ever committed is not searched. Raises
+    `LoadError` if a commit cannot be read, so the files it lists are unknown.
     """
     # Read before the directories are listed: a commit made meanwhile has a higher number.
     commits = ledger.history()
@@ -77,12 +73,9 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
     """Remove these files, and directories left without data. The caller holds the ledger's lock.
 
-    Can be repeated after an interruption. Before it removes files of compactions, it records in the ledger
-    that rewinding to before them is no longer possible.
-
-    Raises:
-        LostRace: another driver committed meanwhile, perhaps a rewind to before a compaction; nothing was
-            removed.
+    Can be repeated. Before it removes files of compactions, it records in the ledger that rewinding to before
+    them is no longer possible. Raises `LostRace`, having removed nothing, if another driver committed
+    meanwhile, perhaps such a rewind.
     """
     store = open_store(found.location)
     for number in found.compactions:
@@ -98,8 +91,6 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
 
 
 class _Table:
-    """One table of a load, and the commits that list its files."""
-
     def __init__(
         self, store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit]
     ) -> None:
@@ -146,7 +137,7 @@ class _Table:
         return "/".join(parts[:2]) in self._directories
 
     def _replaced(self, there: Iterable[StoredFile], before: str) -> tuple[list[StoredFile], list[int]]:
-        """The existing files that compactions in effect replaced, and those compactions."""
+        """Existing files replaced by compactions in effect, and those compactions."""
         by_name = {file.name: file for file in there}
         found: dict[str, StoredFile] = {}
         compactions = []
@@ -170,7 +161,6 @@ def _tables(ledger: Ledger, commits: Iterable[Commit]) -> dict[str, str]:
 
 
 def _why_refused(location: str, path: str, ledger: Ledger) -> str:
-    """Files are removed only if the table belongs to this ledger."""
     try:
         owner = output_files.read_claim(location)
         if owner is None:

@@ -59,8 +59,7 @@ class Claim(LedgerRecord):
 def table_store(path: str | os.PathLike[str]) -> FileStore:
     """The store of the table at ``path``, see `open_store`. Commits list its ``location``.
 
-    Raises:
-        InvalidConfig: the URL is of an unknown kind, or Spark would take the path for a pattern.
+    Raises `InvalidConfig` for a URL of an unknown kind, or a path that Spark would take for a pattern.
     """
     text = os.fspath(path)
     if _GLOB & set(text):
@@ -86,9 +85,8 @@ def compaction_directory(number: int, run: str) -> str:
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
     """Make this load the owner of ``path``, for files of this format, or check that it is.
 
-    Raises:
-        LoadError: another load, or the ledger that this one was copied from, owns it; it holds files of
-            another format, or directories of loads without a claim; or it cannot be written.
+    Raises `LoadError` if another load, or the ledger that this one was copied from, owns it, if it holds
+    files of another format or directories of loads without a claim, or if it cannot be written.
     """
     store = table_store(path)
     where, offsets = store.location, ledger.offsets_path
@@ -163,7 +161,6 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format of the files below ``path``, from its claim."""
     found = read_claim(path)
     return PARQUET if found is None else found.format
 
@@ -175,7 +172,7 @@ def ledger_of(
 ) -> Ledger:
     """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved.
 
-    The session's keys open cloud stores.
+    ``spark``'s keys open cloud stores.
     """
     where = table_store(path).location
     if spark is not None:
@@ -199,9 +196,8 @@ def ledger_of(
 def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
     """The data files in directory ``inside`` of ``path``, synced before they are listed.
 
-    Raises:
-        LoadError: no load owns the path, its directory is missing, a file cannot be read, or there are files
-            of more than one write.
+    Raises `LoadError` if no load owns the path, its directory is missing, a file cannot be read, or there are
+    files of more than one write.
     """
     store = table_store(path)
     where = store.location
@@ -266,10 +262,7 @@ def spark_schema(output: LoadOutput) -> str | None:
 def files_in_effect(
     ledger: Ledger, path: str | os.PathLike[str], after: int = 0, until: int | None = None
 ) -> list[str]:
-    """The files of the commits in effect, relative to ``path``, oldest first.
-
-    ``until``: as of that commit. ``after``: only of loads after that commit.
-    """
+    """Files of loads after commit ``after``, as of commit ``until``, relative to ``path``, oldest first."""
     where = table_store(path).location
     owner = read_claim(where)
     known_as = where if owner is None else owner.path
@@ -293,11 +286,7 @@ def by_directories(files: Iterable[str]) -> list[list[str]]:
 
 
 def check_one_partitioning(where: str, files: Iterable[str]) -> None:
-    """Check that the directories of these files, in the order of their loads, have the same columns.
-
-    Raises:
-        LoadError: they differ.
-    """
+    """Raise `LoadError` if the directories of these files, in the order of their loads, differ in columns."""
     first: tuple[str, tuple[str, ...]] | None = None
     for file in files:
         load, *inside = file.split("/")
@@ -348,12 +337,7 @@ _NAMES = {PARQUET: "Parquet", ORC: "ORC"}
 
 
 def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
-    """Rows of a file, from its footer.
-
-    Raises:
-        OSError: it cannot be read.
-        LoadError: it is not a complete file of this format.
-    """
+    """Rows of a file, from its footer; OSError if it cannot be read, `LoadError` if it is incomplete."""
     # Imported here: listing commits needs no Arrow.
     import pyarrow as pa
 
@@ -373,7 +357,6 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
 
 
 def _noted_schema(output: LoadOutput, noted: OutputFile) -> str | None:
-    """The schema that Spark stores in Parquet files, as JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -111,7 +111,6 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
-    """The directory columns other than ``load``, each with its values without null."""
     found: dict[str, set[str]] = {}
     for file in files:
         for part in file.split("/")[:-1]:
@@ -158,7 +157,6 @@ def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Option values as Spark writes them, without None."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -170,10 +168,8 @@ def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) ->
     """`audit_rows` of load ``name`` as a DataFrame.
 
     ``at``, ``first_timestamp`` and ``last_timestamp`` are timestamps; ``broker`` and ``partition`` are
-    ``int``, all other numbers ``bigint``.
-
-    Raises:
-        LoadError: there is no such load, or its ledger is damaged.
+    ``int``, all other numbers ``bigint``. Raises `LoadError` if there is no such load, or its ledger is
+    damaged.
     """
     ledger = Ledger.at(offsets, name)
     give_spark_keys(spark, ledger.offsets_path)

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 def give_spark_keys(spark: SparkSession, location: str) -> None:
-    """Pass Spark's keys for the store at a location to this process and to the tasks of this session.
-
-    Raises:
-        InvalidConfig: the keys name credentials that only Java can get.
-    """
+    """Pass Spark's keys for a store to this process and the session's tasks; `InvalidConfig` if unusable."""
     if not is_object_store(location):
         return
     address = address_of(location)
@@ -49,9 +45,8 @@ def use_spark_keys(spark: SparkSession, location: str) -> None:
     processes that cannot read Spark's configuration and otherwise use the environment only. `load` and the
     functions that read loads call this themselves.
 
-    Raises:
-        InvalidConfig: this is a Spark Connect session, or the keys name credentials that only Java has.
-        UnsafeStore: the location is not an object store's URL.
+    Raises `InvalidConfig` in Spark Connect, or for credentials that only Java has, and `UnsafeStore` for
+    other URLs.
     """
     if not is_object_store(location):
         raise UnsafeStore(f"{masked(location)}: Spark's keys are of stores at s3://, gs:// or abfss:// only")
@@ -67,9 +62,7 @@ _DEFAULTS = "core-default.xml"
 
 
 def _keys(spark: SparkSession) -> Get:
-    """Hadoop's keys as Spark's writers see them, without Hadoop's defaults; in Spark Connect the session's
-    only.
-    """
+    """Hadoop's keys as Spark's writers see them, without defaults; in Spark Connect the session's only."""
     context: Any = getattr(spark, "_jsc", None)
     hadoop = None if context is None else context.hadoopConfiguration()
 

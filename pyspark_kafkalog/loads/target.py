@@ -48,24 +48,16 @@ class Target(Protocol):
         ...
 
     def check(self, work: Work, /) -> None:
-        """Check that the rows can be written, before writing any.
-
-        Raises:
-            InvalidConfig, LoadError: they cannot; the message says what to do.
-        """
+        """Raise `InvalidConfig` or `LoadError` if the rows cannot be written, before writing any."""
         ...
 
     def find(self, work: Work, /) -> LoadOutput | None:
-        """The output that an earlier attempt at this plan wrote completely and durably, or None.
-
-        If there is one, nothing is read or written again; the end of the block only adds the missing commit.
-        """
+        """The complete, durable output of an earlier attempt at this plan, which lacks only the commit."""
         ...
 
     def write(self, work: Work, /) -> LoadOutput:
         """Write the rows; repeated for the same plan, the result is that of one attempt.
 
-        Raises:
-            LoadError: it failed, or the place has other data; the plan stays pending.
+        After a `LoadError` the plan stays pending.
         """
         ...

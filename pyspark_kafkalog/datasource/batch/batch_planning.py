@@ -14,7 +14,6 @@ from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_s
 from pyspark_kafkalog.types import TopicPartition
 
 Bounds: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
-"""Start and end of each partition, both numbers."""
 
 
 def plan_batch(
@@ -32,8 +31,7 @@ def asked_ranges(
 ) -> list[OffsetRange]:
     """A range for each of ``partitions``, in their order; placeholders stay.
 
-    Raises `InvalidConfig` if start or end does not fit the existing partitions, or the end is before the
-    start.
+    Raises `InvalidConfig` if start or end does not match the partitions, or the end is before the start.
     """
     starts = locate_start(options, cluster, partitions)
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)

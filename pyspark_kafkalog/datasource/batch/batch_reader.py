@@ -41,7 +41,6 @@ class KafkaInputPartition(InputPartition):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition, with its broker in 0.7."""
         return TopicPartition(self.topic, self.partition, self.broker if self.address else NO_BROKER)
 
 
@@ -65,7 +64,6 @@ class TaskReader:
                 yield from cluster.rows(wanted, self._columns)
 
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
-        """For planning, or for a task, which knows its broker's address if it needs it."""
         if attempt_number() > 0:
             # They may have caused the last attempt's failure.
             close_idle_connections()
@@ -76,7 +74,6 @@ class TaskReader:
 
 
 _TASKS = itertools.count()
-"""Counts the tasks of this worker."""
 
 
 def _keep_loaded() -> None:
@@ -92,7 +89,6 @@ def _keep_loaded() -> None:
 
 
 def attempt_number() -> int:
-    """The number of this attempt at its task, from 0 on; 0 outside of tasks."""
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()
 
@@ -126,7 +122,6 @@ class BatchReader(TaskReader, DataSourceReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, in the order of topic, partition and offset."""
         with self._opened() as cluster:
             leaders = cluster.leaders()
             return tasks_of(cluster, plan_batch(self._options, cluster, sorted(leaders)), leaders)

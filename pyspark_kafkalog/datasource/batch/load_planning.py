@@ -1,6 +1,4 @@
-"""Plans a load from the ledger, the options and the cluster, and stores the plan. `ledger.plan` has the
-rules.
-"""
+"""Plans a load from the ledger, the options and the cluster, by the rules of `ledger.plan`."""
 
 from __future__ import annotations
 
@@ -47,18 +45,14 @@ class PendingPlan(LoadError):
 
 
 def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
-    """The stored plan to read now: the pending one, or a new one; None, and nothing stored, if nothing is
-    new.
+    """The stored plan to read now, pending or new; None, with nothing stored, if nothing is new.
 
     ``options.load`` is set. The caller keeps others from planning the same load (`Ledger.hold`). ``run``
     names this run in the commit that discards a pending plan.
 
-    Raises:
-        PendingPlan: with ``onPendingPlan=fail``.
-        LostRace: another driver stored the plan first nevertheless.
-        LoadError: the ledger is damaged or another cluster's, or the next offsets are gone.
-        InvalidConfig: start or end does not fit the existing partitions.
-        KafkaError: the cluster did not answer.
+    Raises `PendingPlan` with ``onPendingPlan=fail``, `LostRace` if another driver stored the plan first,
+    `LoadError` for a damaged or foreign ledger or deleted offsets, `InvalidConfig` if start or end does not
+    match the partitions, and `KafkaError`.
     """
     _identify(options, cluster, ledger)
     head, pending = ledger.head_and_pending()
@@ -73,11 +67,7 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
 
 
 def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
-    """The plan that `begin` would return, without writing anything; a new plan has no seal. Raises like
-    `begin`.
-
-    Ignores a pending plan that ``onPendingPlan=discard`` would abandon.
-    """
+    """The plan that `begin` would return, writing nothing; a new one has no seal. Raises like `begin`."""
     if not ledger.known():
         return _new_plan(options, cluster, None)
     _identify(options, cluster, ledger)
@@ -89,10 +79,7 @@ def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Pl
 
 
 def commit_to_group(options: BatchOptions, commit: Commit) -> None:
-    """Also commit a load's next offsets to ``kafka.group.id``, if given, for tools that watch the group.
-
-    The load's commit counts either way: a failure is logged as a warning.
-    """
+    """Also commit a load's next offsets to ``kafka.group.id``, if given; a failure is only logged."""
     group = options.group_id
     if group is None:
         return
@@ -118,7 +105,6 @@ def _identify(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> 
 
 
 def _identity(options: BatchOptions) -> dict[str, str]:
-    """The subscription, which should stay the same from load to load."""
     subscription = options.subscription
     if isinstance(subscription, Assign):
         return {"assign": " ".join(map(str, subscription.partitions))}
@@ -128,7 +114,6 @@ def _identity(options: BatchOptions) -> dict[str, str]:
 
 
 def _check_pending(pending: Plan, options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
-    """Refuse a pending plan that cannot be read with these options, or from the current logs."""
     if _load(options).on_pending == "fail":
         raise PendingPlan(
             f"plan {pending.number} of {ledger.location}, made {pending.created}, was not committed: its "
@@ -211,10 +196,7 @@ def _new_plan(
 
 
 def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position], facts: Facts) -> Facts:
-    """The facts, with recreated logs marked although they reach beyond the position.
-
-    0.7 has no topic ids; there no message of such a log begins at the position.
-    """
+    """The facts, with logs marked that were recreated: in 0.7, no message begins at the position."""
     found = dict(facts)
     for where, position in stored.items():
         if where in facts and facts[where].earliest < position.next < facts[where].latest:
@@ -227,7 +209,6 @@ def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position],
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Starts of a first load; deleted offsets are an error or left out, as in any read."""
     starts = {}
     for where, start in asked.items():
         found = facts[where]
@@ -238,7 +219,6 @@ def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> O
 
 
 def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    """Ends of a load: at most the logs' current ends, so that the plan can be read."""
     ends = {}
     for where, end in asked.items():
         found = facts[where]
@@ -257,10 +237,9 @@ def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
 
 
 def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
-    """The plain read that reads earlier loads again, of the partitions subscribed to; nothing is committed.
+    """The plain read of earlier loads' offsets, of the partitions subscribed to; nothing is committed.
 
-    Raises `LoadError` if the load has no such commits, `InvalidConfig` if none of its partitions is
-    subscribed to.
+    Raises `LoadError` without such commits, `InvalidConfig` if none of their partitions is subscribed to.
     """
     ledger = Ledger.at(load.offsets_path, load.name)
     if load.history is None:

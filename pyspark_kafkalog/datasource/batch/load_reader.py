@@ -52,7 +52,6 @@ class LoadInputPartition(KafkaInputPartition):
 
     @property
     def planned(self) -> PlannedRange:
-        """The range as in the plan."""
         where = self.topic_partition
         return PlannedRange(
             where.topic, where.partition, self.topic_id, self.start, self.end, broker=where.broker
@@ -140,13 +139,9 @@ class LoadReader(BatchReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, which then leaves its receipt, and perhaps commits the load.
 
-        A task that is stopped early or fails leaves nothing.
-
-        Raises:
-            LostRace: another run committed this plan: these rows must not count.
-            ReceiptMismatch: an earlier attempt at the same offsets read other records.
-            LoadError: the ledger cannot be reached from here, or is damaged.
-            KafkaError: as in any read.
+        A task that is stopped early or fails leaves nothing. Raises `LostRace` if another run committed this
+        plan, so that these rows must not count, `ReceiptMismatch` if an earlier attempt read other records,
+        `LoadError` for an unreachable or damaged ledger, and `KafkaError`.
         """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
@@ -227,9 +222,7 @@ class LoadReader(BatchReader):
 
 @lru_cache(maxsize=1)
 def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
-    """The plan with this seal, cached for the next task of this process: with a thousand partitions reading
-    the plan may take longer than reading the records.
-    """
+    """The plan with this seal, cached for the process: large plans may take longer to read than records."""
     ledger = Ledger.at(offsets_path, name)
     plan = ledger.plan(number)
     if plan.sha256 != sha256:

@@ -157,7 +157,6 @@ def _check_unprotected(given: Mapping[str, str]) -> None:
 def group_store(
     options: SourceOptions, given: Mapping[str, str], wire: ConsumerConfig | Source07Config
 ) -> ZooKeeperConfig | None:
-    """The ZooKeeper that keeps the offsets of ``kafka.group.id``; None if brokers do, or without a group."""
     group, is_given = options.group_id, "offsetstore" in given
     asked = options.offset_store == ZOOKEEPER
     if is_given and group is None:

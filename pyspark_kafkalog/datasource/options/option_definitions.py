@@ -60,7 +60,6 @@ ALL_RECORDS = "read_uncommitted"
 _UNITS_MS = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
-"""Spark's units of time, in milliseconds."""
 
 
 def _word(text: str) -> str:
@@ -372,7 +371,6 @@ class SourceOptions(Config):
 
     @property
     def splits(self) -> bool:
-        """Whether a partition may become several tasks."""
         return not (self.min_partitions is self.max_records is self.max_bytes is None)
 
     def divides(self, count: int) -> bool:
@@ -390,7 +388,6 @@ class SourceOptions(Config):
 
     @property
     def per_broker(self) -> bool:
-        """Whether partitions belong to brokers, as in 0.7."""
         return self.v07 is not None
 
     @property
@@ -402,14 +399,12 @@ class SourceOptions(Config):
 
     @property
     def isolation_level(self) -> str:
-        """The isolation level; 0.7 has no transactions and returns all records."""
+        """0.7 has no transactions, so reads return all records."""
         return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(SourceOptions):
-    """The options of a batch read."""
-
     end: OffsetLimit = unlisted(None)
     load: LoadOptions | None = unlisted(None)
     """None for a read that belongs to no load."""
@@ -424,7 +419,6 @@ class StreamOptions(SourceOptions):
 
     @property
     def commits_group(self) -> bool:
-        """Whether the offsets of each finished batch are committed to ``group_id``."""
         return self.commit_offsets == "group"
 
 
@@ -437,8 +431,6 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(Config):
-    """The options of a write."""
-
     servers: str | None = prop(
         "kafka.bootstrap.servers", None, _text_or_none, use=(SINK,), shown="required", doc=_SERVERS_DOC
     )
@@ -473,7 +465,6 @@ class SinkOptions(Config):
 
     @property
     def unit(self) -> Unit | None:
-        """The unit of a batch write with an id."""
         return Unit(f"write {self.write_id}", 0) if self.write_id is not None else None
 
 
@@ -482,7 +473,6 @@ SINK_OPTIONS = describe(SinkOptions)
 
 
 def unknown_option(name: str, options: Sequence[Property]) -> InvalidConfig:
-    """The error for an option that is none of these."""
     by_key = {option.name.lower(): option.name for option in options}
     near = nearest(name.lower(), by_key)
     known = ", ".join(by_key.values()) + " and kafka.* properties"

@@ -70,17 +70,13 @@ _ENDINGS = {
 
 
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
-    """The checked options of a batch read.
-
-    Raises `InvalidConfig`, naming the option that is missing, unknown, contradictory or has a wrong value.
-    """
+    """The checked options of a batch read. Raises `InvalidConfig`, which names the wrong option."""
     options = _by_lower_name(given)
     _warn_of_others(options, BATCH, "batch read")
     return _batch_options(options)
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """The checked options of a stream; like `parse_batch_options`."""
     options = _by_lower_name(given)
     _warn_of_others(options, STREAM, "stream")
     return _stream_options(options)
@@ -144,7 +140,6 @@ def _stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:
-    """The given options that apply here, as values of their types."""
     items = {item.name.lower(): item for item in describe(cls) if set(uses) & set(item.use)}
     return cls(
         **{items[key].field: items[key].read(text, "option") for key, text in given.items() if key in items}
@@ -154,7 +149,6 @@ def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:
 def _derived(
     options: SourceOptions, given: Mapping[str, str], start: StartLimit, *limits: OffsetLimit
 ) -> dict[str, Any]:
-    """The fields derived from several options; ``limits`` are those beside ``start``."""
     subscription = chosen_subscription(options.assign, options.subscribe, options.subscribe_pattern)
     wire = wire_config(options, given)
     options = replace(options, wire=wire)
@@ -254,7 +248,6 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
 
 
 def check_start_place(options: StreamOptions) -> StartPlace | None:
-    """Where the stream's start is stored; None if neither name nor path is given."""
     place = _place(
         options.stream_name, options.offsets_path, "streamName",
         "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "

@@ -31,7 +31,6 @@ def column_types(*, per_broker: bool) -> dict[str, str]:
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """The value of the option ``columns``, of any generation. Raises `InvalidConfig`."""
     by_key = {name.lower(): name for name in COLUMN_TYPES_07}
     named = [name.strip().lower() for name in text.split(",") if name.strip()]
     if not named or any(name not in by_key for name in named):
@@ -74,10 +73,7 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ...]:
-    """The columns of a user's ``.schema(...)``.
-
-    Spark does not cast the batches of a Python source, so the types must be ours.
-    """
+    """The columns of a user's ``.schema(...)``; types must be ours, as Spark does not cast our batches."""
     types = column_types(per_broker=per_broker)
     ours = {field.name: field for field in spark_schema(tuple(types)).fields}
     wrong = [

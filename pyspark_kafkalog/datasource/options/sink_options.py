@@ -81,7 +81,6 @@ def _check_names(given: Mapping[str, str]) -> None:
 
 
 def _producer_config(given: Mapping[str, str], prefix: str | None) -> ProducerConfig:
-    """The producer's configuration; with a prefix one that makes transactions possible."""
     values: dict[str, object] = dict(_DEFAULTS)
     if prefix is not None:
         values |= {"transactional_id": prefix, "transaction_timeout_ms": _MOST_OPEN_MS}

@@ -19,8 +19,6 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, To
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """These partitions."""
-
     partitions: tuple[TopicPartition, ...]
 
     @property
@@ -30,8 +28,6 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Every partition of these topics."""
-
     topics: tuple[str, ...]
 
     @property
@@ -292,7 +288,6 @@ def partition_named(topic: str, name: str) -> TopicPartition | None:
 
 
 def _named(topic: str, name: object) -> TopicPartition | None:
-    """The partition in an element of ``assign``: a number, or text in 0.7."""
     if type(name) is int:
         return TopicPartition(topic, name) if 0 <= name <= INT_MAX else None
     return partition_named(topic, name) if isinstance(name, str) and "-" in name else None
@@ -344,5 +339,4 @@ def _refuse_edge(limit: StartLimit, edge: int, what: str, what_of_one: str) -> N
 
 
 def listed(partitions: Iterable[TopicPartition]) -> str:
-    """The partitions in order, for messages."""
     return "[" + ", ".join(str(p) for p in sorted(partitions)) + "]"

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 
 
 class KafkaCluster(SourceCluster):
-    """*Not thread-safe: used by one planner or one task.* A cluster with the wire since 0.8; see
-    `SourceCluster`.
+    """*Not thread-safe: used by one planner or one task.* A cluster of Kafka since 0.8; see `SourceCluster`.
 
     ``kafka.isolation.level`` limits the offsets: with read_committed a partition ends at its last stable
     offset.
@@ -94,7 +93,6 @@ class KafkaCluster(SourceCluster):
         return self._retry(lambda: self._list_offsets(asked, self.config.isolation))
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """First by bytes, then like `split_ranges`."""
         # Imported here: tasks do not split.
         from pyspark_kafkalog.datasource.reading.task_ranges import split_by_bytes, split_ranges
 
@@ -105,7 +103,6 @@ class KafkaCluster(SourceCluster):
         return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        """First by offsets, then by bytes."""
         from pyspark_kafkalog.datasource.reading.load_limits import cap_bytes, cap_offsets
         from pyspark_kafkalog.datasource.reading.task_ranges import by_partition, sample
 
@@ -169,9 +166,7 @@ class KafkaCluster(SourceCluster):
         return _RangeRead(self, wanted, columns, on_skip).batches()
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
-        """The metadata of these partitions' topics. Raises `UnknownTopicOrPartition` if a partition is
-        missing.
-        """
+        """The metadata of these partitions' topics; `UnknownTopicOrPartition` if one is missing."""
         seen = self.client.metadata(sorted({p.topic for p in partitions}), refresh=True)
         missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
         if missing:
@@ -280,7 +275,6 @@ class _RangeRead:
                 self._position = yield from detour.around(self._position, self._end, e, follows=follows)
 
     def _fetched(self) -> Iterator[pa.RecordBatch]:
-        """The rows, answer by answer, until one is corrupt."""
         options, start = self._options, self._position
         fetcher = PartitionFetcher(
             self._client,
@@ -380,7 +374,6 @@ class IdleClusters:
         self._process = os.getpid()
 
     def take(self, config: ClientConfig) -> Cluster:
-        """A cluster with these properties: the one used last, or a new one."""
         with self._lock:
             self._drop_old()
             found = next((idle for idle in reversed(self._idle) if idle.cluster.config == config), None)

@@ -63,9 +63,7 @@ Address = tuple[str, int]
 class Registry07(Protocol):
     """*Not thread-safe.* Each method raises `KafkaError` if ZooKeeper or a broker does not answer."""
 
-    def addresses(self) -> Mapping[int, Address]:
-        """Host and port of every broker by its id."""
-        ...
+    def addresses(self) -> Mapping[int, Address]: ...
 
     def topics(self) -> list[str]:
         """All topics. Raises `InvalidConfig` without ZooKeeper."""
@@ -73,9 +71,7 @@ class Registry07(Protocol):
 
     def partitions(
         self, topics: Iterable[str], brokers: Collection[int] | None = None
-    ) -> list[TopicPartition]:
-        """Every partition of the topics, or only those on ``brokers``; sorted."""
-        ...
+    ) -> list[TopicPartition]: ...
 
     def cluster_id(self) -> str:
         """The cluster's id; "" if it has none, as in 0.7."""
@@ -246,7 +242,6 @@ class Kafka07Cluster(SourceCluster):
         return self._consumers[broker]
 
     def lost(self, partition: TopicPartition, e: ConnectionLost) -> ConnectionLost:
-        """The same failure with the partition and the address that was tried."""
         broker = partition.broker
         if broker not in self._planned:
             return ConnectionLost(f"{partition}, of broker {broker}: {e}")
@@ -292,7 +287,6 @@ class Kafka07Cluster(SourceCluster):
         return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        """By bytes, at the starts of segments."""
         from pyspark_kafkalog.datasource.reading.load_limits import cap_at
 
         if load.max_bytes is None:
@@ -317,7 +311,6 @@ class Kafka07Cluster(SourceCluster):
         return self._retry(self._registry.cluster_id)
 
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """From ZooKeeper. Raises `InvalidConfig` without one."""
         stored, asked = self._registry.group(group), list(partitions)
         return self._retry(lambda: stored.offsets(asked))
 
@@ -349,7 +342,6 @@ class Kafka07Cluster(SourceCluster):
         return found
 
     def _existing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """The partitions that the topics of ``partitions`` have on their brokers."""
         asked = set(partitions)
         return set(self._registry.partitions({p.topic for p in asked}, {p.broker for p in asked}))
 
@@ -382,7 +374,6 @@ class Kafka07Cluster(SourceCluster):
             raise InvalidConfig(_no_entry_at(partition, offset, e)) from e
 
     def _addresses(self) -> Mapping[int, Address]:
-        """Every live broker, from ``broker.list`` or ZooKeeper."""
         if self._found is None:
             self._found = self._registry.addresses()
         return self._found
@@ -507,10 +498,7 @@ class _RangeRead07:
             raise cause
 
     def _next(self, data: memoryview, start: int, at: int) -> int:
-        """The offset of the next sound entry after byte ``at`` of ``data``, which begins at offset ``start``.
-
-        Returns the range's end without one.
-        """
+        """The offset of the next sound entry after byte ``at`` of ``data``, or the range's end."""
         most = self._config.max_message_size
         while True:
             found = next_sound_entry(data, at, most)

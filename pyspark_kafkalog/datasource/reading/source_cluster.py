@@ -86,7 +86,6 @@ class SourceCluster(ABC):
     """
 
     protocol: str
-    """As in the option ``protocol``."""
 
     def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self.options = options
@@ -118,8 +117,7 @@ class SourceCluster(ABC):
 
     @abstractmethod
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The offset from which to read every record since each time in milliseconds; -1 without such a
-        record.
+        """The offset from which to read all records since a time in milliseconds; -1 without such a record.
 
         `EARLIEST_OFFSET` and `LATEST_OFFSET` as times are the log's two ends.
         """
@@ -131,7 +129,6 @@ class SourceCluster(ABC):
         return {**offsets, **(self.offsets(open_ends) if open_ends else {})}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The offsets ``[start, end)`` that the partition's log holds now."""
         start, end = (self.offsets({partition: edge})[partition] for edge in (EARLIEST_OFFSET, LATEST_OFFSET))
         return start, end
 
@@ -186,12 +183,9 @@ class SourceCluster(ABC):
         """The rows of ``asked``, whose placeholders are resolved now.
 
         ``on_loss`` is called for deleted offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of
-        corrupt batches, with ``onCorruptBatch=skip``.
-
-        Raises:
-            DataLoss: with ``failOnDataLoss``, offsets of the range are gone.
-            InvalidConfig: the resolved range ends before it starts.
-            KafkaError: the broker could not be read, or a message is corrupt.
+        corrupt batches, with ``onCorruptBatch=skip``. Raises `DataLoss` for deleted offsets with
+        ``failOnDataLoss``, `InvalidConfig` if the resolved range ends before it starts, and `KafkaError` for
+        a failed read or corrupt message.
         """
         wanted = self._resolved(asked)
         while wanted.size > 0:

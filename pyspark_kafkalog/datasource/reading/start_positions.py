@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 FILES = "part-*"
 
 _UNSET = -1
-"""In a file: nothing was read of the partition yet."""
 
 
 def locate_start(

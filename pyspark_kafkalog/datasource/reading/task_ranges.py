@@ -76,11 +76,7 @@ def split_at(
     min_partitions: int | None = None,
     max_size: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut resolved ranges like `split_ranges`, up to ``max_size``, but only at ``allowed`` offsets of a
-    partition.
-
-    Each cut moves to the nearest allowed offset, so there may be fewer parts.
-    """
+    """Like `split_ranges`, each cut moved to the nearest ``allowed`` offset; so there may be fewer parts."""
     parts: list[OffsetRange] = []
     ideal = split_ranges(ranges, min_partitions=min_partitions, max_records=max_size)
     for r in ranges:
@@ -144,14 +140,12 @@ def end_of_bytes(r: OffsetRange, samples: Sequence[Density], count: float) -> in
 
 
 def _bytes_before(r: OffsetRange, samples: Sequence[Density]) -> tuple[list[int], list[float]]:
-    """The samples' offsets and the range's end, and the bytes of the range before each."""
     edges = [s.offset for s in samples] + [r.end]
     sizes = [(b - a) * s.bytes_per_offset for (a, b), s in zip(pairwise(edges), samples, strict=True)]
     return edges, [0.0, *accumulate(sizes)]
 
 
 def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> int:
-    """The offset after ``wanted`` bytes of the range."""
     i = min(bisect_right(before, wanted), len(before) - 1) - 1
     length = before[i + 1] - before[i]
     share = (wanted - before[i]) / length if length else 0.0
@@ -159,14 +153,12 @@ def _offset_at(wanted: float, edges: Sequence[int], before: Sequence[float]) -> 
 
 
 def by_partition(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, list[int]]:
-    """The offsets to sample in each partition; none in empty ranges."""
     asked = [r for r in ranges if r.size > 0]
     return {r.topic_partition: places(r, ranges=len(asked)) for r in asked}
 
 
 _CONSUMER = -1
 _IN_FLIGHT = 8
-"""Answers in flight, each of one batch or `SAMPLE_BYTES`."""
 _PASSED_OVER = (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 

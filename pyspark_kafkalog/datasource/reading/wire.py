@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def opened_cluster(
     options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
 ) -> Iterator[SourceCluster]:
-    """`open_cluster` for one piece of work; its connections stay for the next one unless it fails or is
-    interrupted.
-    """
+    """`open_cluster` for one piece of work; keeps the connections for the next one unless this one fails."""
     cluster = open_cluster(options, brokers, is_task=is_task)
     try:
         yield cluster

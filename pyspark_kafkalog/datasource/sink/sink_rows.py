@@ -70,7 +70,6 @@ SINK_COLUMNS = {
     "headers": (COLUMN_TYPES["headers"],),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""Column to the Spark types that it may have."""
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
@@ -109,7 +108,6 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
 
 
 def _kind(kind: str) -> str:
-    """A string with a collation is a string."""
     return "string" if kind.startswith("string collate") else kind
 
 
@@ -120,7 +118,6 @@ def _perhaps(wanted: str, names: list[str]) -> str:
 
 
 Rows: TypeAlias = "Iterator[tuple[str, pa.RecordBatch]]"
-"""Batches of rows with their topics."""
 
 
 class Written(NamedTuple):

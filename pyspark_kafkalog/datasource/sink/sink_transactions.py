@@ -1,5 +1,4 @@
-"""Writes in transactions: prepared by tasks, committed by the driver, and written once however often they
-run.
+"""Writes in transactions: prepared by tasks, committed by the driver, written once however often they run.
 
 A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. With the
 rows the task commits a mark, which names the query and batch: the metadata of an offset of a group with the
@@ -39,12 +38,10 @@ _CLOSE_SECONDS = 5.0
 def write_in_transaction(
     config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
 ) -> TaskWritten:
-    """Write ``rows`` in a transaction that stays open for `end_all`; if ``unit`` is committed, only count
-    them.
+    """Write ``rows`` in a transaction left open for `end_all`; if ``unit`` is committed, only count them.
 
-    Raises:
-        WrittenOtherwise: ``unit`` is committed with another number of rows, or a later batch is.
-        KafkaError: the rows could not be written; the transaction is aborted.
+    Raises `WrittenOtherwise` if ``unit`` is committed with another number of rows, or a later batch is, and
+    `KafkaError` if the rows could not be written; the transaction is then aborted.
     """
     producer = Producer(replace(config, transactional_id=transactional_id))
     try:
@@ -64,9 +61,7 @@ def write_in_transaction(
 
 
 def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | None) -> TaskWritten:
-    """For a task without rows, which needs no transaction. Raises `WrittenOtherwise` like
-    `write_in_transaction`.
-    """
+    """For a task without rows, which needs no transaction; raises like `write_in_transaction`."""
     before = _mark_of(config, transactional_id, stable=False) if unit is not None else None
     if before is not None and _is_committed(before, unit, transactional_id):
         return _counted(before, iter(()), transactional_id)
@@ -76,9 +71,8 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
 def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Commit the tasks' prepared transactions; ``prefix`` is that of their transactional ids.
 
-    Raises:
-        WrittenOtherwise: an earlier run had more tasks and committed their rows; nothing is committed now.
-        KafkaError: one could not be committed; the message says how many were.
+    Raises `WrittenOtherwise`, committing nothing, if an earlier run had more tasks and committed their rows,
+    and `KafkaError` if a commit failed; the message says how many were committed.
     """
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
@@ -108,7 +102,6 @@ def abort_all(config: ProducerConfig, messages: Sequence[WriterCommitMessage | N
 
 
 def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTransaction]:
-    """The transactions that the tasks left open."""
     tasks = (message for message in messages if isinstance(message, TaskWritten))
     return [task.transaction for task in tasks if task.transaction is not None]
 
@@ -145,9 +138,7 @@ def _mark_of(config: ProducerConfig, transactional_id: str, *, stable: bool = Tr
 
 
 def _mark_at(cluster: Cluster, transactional_id: str, *, stable: bool) -> Mark | None:
-    """The last mark committed under this id; ``stable`` waits for pending transactions, which end soon after
-    a producer takes over the id.
-    """
+    """The last mark committed under this id; ``stable`` waits for the end of pending transactions."""
     found = committed_offsets(cluster, transactional_id, [MARKS_AT], stable=stable)
     return Mark.parse(found[MARKS_AT].metadata) if MARKS_AT in found else None
 
@@ -182,8 +173,6 @@ class WrittenOtherwise(KafkaError):
 
 
 class Mark(NamedTuple):
-    """The unit and row count that a task committed last."""
-
     unit: Unit
     row_count: int
 

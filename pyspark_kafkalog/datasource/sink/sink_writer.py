@@ -104,7 +104,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the transactions, if any, and log the counts."""
         self._commit("the write", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -141,7 +140,6 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """One line for the log: counts, and offsets by partition."""
     total: dict[TopicPartition, Written] = {}
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     for task in tasks:

@@ -67,8 +67,7 @@ class LagListener(StreamingQueryListener):
         commit: Mapping[str, str] | None = None,
         query: str | None = None,
     ) -> None:
-        """``on_lag`` is called after each batch, in a Spark thread; ``query`` limits it to queries of that
-        name.
+        """``on_lag`` is called after each batch, in a Spark thread; ``query`` selects queries by name.
 
         Raises `InvalidConfig` if ``commit`` is not a stream's options, or names no group.
         """
@@ -78,7 +77,6 @@ class LagListener(StreamingQueryListener):
         self._lags: dict[tuple[str, int], SourceLag] = {}
 
     def lags(self) -> list[SourceLag]:
-        """The last lag of each source, running or not."""
         with self._lock:
             return list(self._lags.values())
 
@@ -123,16 +121,12 @@ class LagListener(StreamingQueryListener):
 
 
 def lag_between(end: OffsetsByPartition, latest: OffsetsByPartition | None) -> tuple[int, int, float] | None:
-    """Minimum, maximum and average unread offsets of a partition; None without partitions.
-
-    A partition of which nothing was read counts whole.
-    """
+    """Minimum, maximum and average unread offsets of a partition, or None. Unread partitions count whole."""
     behind = [max(0, there - end.get(p, 0)) for p, there in (latest or {}).items()]
     return (min(behind), max(behind), sum(behind) / len(behind)) if behind else None
 
 
 def _offsets_in(text: str | None) -> OffsetsByPartition | None:
-    """The offsets in a progress report; None for other sources, or without offsets yet."""
     try:
         value = json.loads(text or "null")
         return decode_offsets(value) if isinstance(value, dict) and "version" in value else None

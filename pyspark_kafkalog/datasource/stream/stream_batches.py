@@ -21,8 +21,6 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetsLost(KafkaError):
-    """Offsets that the stream should have read are gone."""
-
     def __init__(self, condition: str, what: str) -> None:
         super().__init__(
             f"[KAFKA_DATA_LOSS.{condition}] {what} Some data may have been lost: aged out by retention, or "
@@ -167,8 +165,6 @@ def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicParti
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits of a batch's offsets; None is no limit."""
-
     least: int | None
     most: int | None
 

@@ -67,7 +67,6 @@ class StreamDriver:
         self._committed: OffsetsByPartition | None = None
 
     def close(self) -> None:
-        """Close the connections; they are opened again when needed."""
         if self._opened is not None:
             self._opened.close()
         self._opened = None
@@ -122,7 +121,6 @@ class StreamDriver:
         return ends if limits.most is None else share_limit(limits.most, starts, ends)
 
     def newest(self) -> OffsetsByPartition | None:
-        """The logs' ends at the last call of `latest`; None before."""
         return self._newest
 
     def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
@@ -135,8 +133,7 @@ class StreamDriver:
         new = self._earliest_of_new(start, end)
         gone = start.keys() - end.keys()
         if repeated and start == self._initial:
-            # The start of the first batch was resolved again if it was not stored; there may be new
-            # partitions.
+            # An unstored start of the first batch was resolved again; there may be new partitions.
             gone = gone - self._leaders.keys()
             self._report(start_not_kept(start, end))
             start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
@@ -194,11 +191,7 @@ class StreamDriver:
             self.finished(start)
 
     def _look(self, known: Offsets) -> OffsetsByPartition:
-        """The logs' current ends.
-
-        A broker with outdated metadata may report partitions as gone, or as shorter than ``known``: then it
-        is asked again.
-        """
+        """The logs' current ends; asks again if outdated metadata may have shortened the ``known`` ones."""
         left = self._options.offset_retries
         while True:
             try:
@@ -223,7 +216,6 @@ class StreamDriver:
         return {p: start[p] for p in away}
 
     def _earliest_of_new(self, start: Offsets, end: Offsets) -> OffsetsByPartition:
-        """The first offsets of new partitions, without those that are gone again."""
         new = [p for p in sorted(end.keys() - start.keys()) if p in self._leaders]
         if not new:
             return {}

@@ -66,10 +66,7 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
 
 
 _NOTE = "kafkalog start"
-"""Metadata of a group's offsets that are a start. Brokers may allow few characters.
-
-``kafkalog start 2:12`` is version 2, of 12 partitions.
-"""
+"""Metadata of a start's offsets; brokers may allow few characters. ``2:12``: version 2, 12 partitions."""
 _NOTED = re.compile(_NOTE + r" ([0-9]{1,9})(?::([0-9]{1,9}))?.*")
 _VERSION = 2
 
@@ -107,7 +104,6 @@ class FileStarts:
     """
 
     def __init__(self, store: Store) -> None:
-        """``store`` holds this query's files and no other's."""
         self._store = store
         self._number: int | None = None
         """Number of this run's start, or of the spent one before it."""
@@ -222,7 +218,6 @@ class GroupStarts:
 
 
 def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
-    """The keeper that the options choose, or None."""
     place = options.start_place
     if place is not None:
         return FileStarts(SubStore(open_store(place.offsets_path), place.name))

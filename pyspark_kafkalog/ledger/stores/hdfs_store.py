@@ -45,9 +45,7 @@ class HdfsPlace(NamedTuple):
 
 
 def hdfs_place(location: str) -> HdfsPlace:
-    """The parts of an ``hdfs:`` URL; `UnsafeStore` if it has a user, query, fragment or no path from the
-    root.
-    """
+    """The parts of an ``hdfs:`` URL; `UnsafeStore` if it has more than host and absolute path."""
     parts = urlsplit(location)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UnsafeStore(
@@ -138,8 +136,10 @@ class HdfsStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """HDFS lets one client write to a file, and ends a dead client's lease after a minute; on the same
-        host the holder's process id shows its death at once.
+        """The lock is a file open for writing.
+
+        HDFS ends a dead client's lease after a minute; on the holder's own host its process id shows its
+        death earlier.
         """
         path, holder_name = self._path(name), f"{name}-holder"
         with self._failures(name, "lock") as client:
@@ -188,7 +188,6 @@ class HdfsStore:
                 return None
 
     def _take(self, client: Any, path: str, holder_name: str) -> Any:
-        """The lock's file, open for writing."""
         until: float | None = None
         while True:
             try:
@@ -231,7 +230,6 @@ class HdfsStore:
 
 
 def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
-    """A new file with a temporary name in ``path``'s directory, which is created."""
     unfinished = f"{path.rpartition('/')[0]}/{_UNFINISHED}{uuid.uuid4().hex}"
     opened = client.create(unfinished)
     try:
@@ -307,7 +305,6 @@ def _stored(name: str, info: Any) -> StoredFile:
 
 
 def _reason(error: BaseException) -> str:
-    """The message of hdfs-native, without Java's stack."""
     text = str(error).partition("\n")[0].partition("\\n")[0]
     return masked(text.strip()[:300])
 
@@ -317,9 +314,7 @@ _opening = threading.Lock()
 
 
 def _client(authority: str, location: str) -> Any:
-    """This process's client of a cluster; `UnsafeStore` without hdfs-native, `LoadError` if the cluster is
-    unknown.
-    """
+    """This process's client; `UnsafeStore` without hdfs-native, `LoadError` if the cluster is unknown."""
     mark = os.getpid(), authority
     with _opening:
         if mark not in _clients:

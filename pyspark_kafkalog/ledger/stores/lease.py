@@ -33,19 +33,14 @@ class Conditional(Protocol):
 
     location: str
 
-    def remove(self, name: str) -> None:
-        """See `Store.remove`."""
-        ...
+    def remove(self, name: str) -> None: ...
 
     def get(self, name: str) -> StoredObject | None:
         """The object with its version, or None."""
         ...
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
-        """Write if there is no object, or still this version of it, and return the new version.
-
-        None if there is another version, or if that is unknown.
-        """
+        """Write if there is no object, or still this version; the new version, or None if in doubt."""
         ...
 
 
@@ -71,7 +66,7 @@ class Lease:
     def take(self) -> None:
         """Create the lock, or wait until its holder renews it or lets it expire.
 
-        Raises `LoadBusy` if it was renewed, or if its holder is in this process.
+        Raises `LoadBusy` if it is renewed, or held in this process.
         """
         with _holding:
             if self._mark in _held:
@@ -86,7 +81,6 @@ class Lease:
         self._renewal.start()
 
     def _wait(self) -> None:
-        """Create the lock, or replace one that expires meanwhile."""
         seen: StoredObject | None = None
         since = time.monotonic()
         while True:
@@ -122,7 +116,6 @@ class Lease:
                     return
 
     def _rewrite(self) -> bool:
-        """Renew the lock; False if it is no longer ours."""
         if self._put(self._version):
             return True
         found = self._store.get(self._name)  # the answer to our write may have been lost

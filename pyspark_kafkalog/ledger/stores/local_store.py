@@ -18,7 +18,6 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.store import StoredFile
 
 _UNFINISHED = ".tmp-"
-"""Prefix of files that are still being written, or were left by a crash."""
 
 _FSYNCS_AT_ONCE = 8
 
@@ -166,7 +165,6 @@ def _stored(name: str, status: os.stat_result) -> StoredFile:
 
 
 def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
-    """A new file with a temporary name in ``path``'s directory; removed again if writing fails."""
     unfinished = path.with_name(_UNFINISHED + uuid.uuid4().hex)
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -242,7 +240,6 @@ _REMEDIES = {
 
 @contextmanager
 def _failures(path: Path, verb: str) -> Iterator[None]:
-    """Turn an OSError into a `LoadError` with path and remedy."""
     try:
         yield
     except OSError as e:

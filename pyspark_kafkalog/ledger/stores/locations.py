@@ -16,7 +16,6 @@ from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
 from pyspark_kafkalog.ledger.stores.store import FileStore, Store
 
 REMOTE_SCHEMES = (*OBJECT_SCHEMES, HDFS_SCHEME)
-"""URL schemes that `open_store` takes besides ``file:``."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _FILE_URL = re.compile(r"(?i)file:(?://(?P<host>[^/]*))?(?P<path>/.*)")
@@ -28,8 +27,7 @@ _DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 def open_store(location: str | os.PathLike[str]) -> FileStore:
     """The store at a path (relative to the current directory), a ``file:`` URL or one of `REMOTE_SCHEMES`.
 
-    Reads nothing yet. Raises `UnsafeStore` for other URLs, and for a path where no file can be created
-    exclusively.
+    Reads nothing yet. Raises `UnsafeStore` for other URLs, and where no file can be created exclusively.
     """
     text = os.fspath(location)
     if is_object_store(text):
@@ -43,7 +41,6 @@ def open_store(location: str | os.PathLike[str]) -> FileStore:
 
 
 def is_remote(location: str) -> bool:
-    """Whether `open_store` takes this as a URL of `REMOTE_SCHEMES`."""
     scheme, found, _ = location.partition(":/")
     return bool(found) and scheme.lower() in REMOTE_SCHEMES
 

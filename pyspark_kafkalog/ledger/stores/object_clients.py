@@ -20,7 +20,6 @@ from pyspark_kafkalog.errors import LoadError, UnsafeStore
 _CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure"}
 
 OBJECT_SCHEMES = tuple(_CLOUDS)
-"""URL schemes that `ObjectStore` opens."""
 
 INSTEAD = {
     "s3": "fs.s3a.access.key and fs.s3a.secret.key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -28,13 +27,11 @@ INSTEAD = {
     "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
     "gs": "fs.gs.auth.service.account.json.keyfile, or GOOGLE_APPLICATION_CREDENTIALS",
 }
-"""The credentials to set, by cloud: Hadoop's keys, or environment variables."""
 
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 
 
 def is_object_store(location: str) -> bool:
-    """Whether a location is a URL with one of `OBJECT_SCHEMES`."""
     scheme, found, _ = location.partition(":/")
     return bool(found) and scheme.lower() in OBJECT_SCHEMES
 
@@ -48,10 +45,7 @@ class StoreAddress(NamedTuple):
 
 
 def address_of(location: str) -> StoreAddress:
-    """The parts of a URL with one of `OBJECT_SCHEMES`.
-
-    Raises `UnsafeStore` if it has a user and password, a query or a fragment, or names no bucket.
-    """
+    """The parts of a URL of `OBJECT_SCHEMES`; `UnsafeStore` if it has no bucket, or more than a path."""
     parts = urlsplit(location)
     scheme = parts.scheme.lower()
     shown = masked(location.partition("?")[0])
@@ -94,9 +88,8 @@ _opening = threading.Lock()
 def client(address: StoreAddress, location: str) -> Any:
     """This process's client of a bucket.
 
-    Raises:
-        UnsafeStore: obstore is not installed.
-        LoadError: this process was forked from one that had a client, or the client's settings are bad.
+    Raises `UnsafeStore` without obstore, and `LoadError` for bad settings, or in a process forked after its
+    first use.
     """
     global _opened_in
     address = address._replace(prefix="")
@@ -136,7 +129,6 @@ _ENDPOINTS = {
     "azure": ("endpoint", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     "gs": ("base_url", "GOOGLE_BASE_URL"),
 }
-"""The setting, and the variables that name it, by precedence."""
 
 _AZURE_HOSTS = ("dfs.core.windows.net", "blob.core.windows.net")
 """Hosts of accounts in the public cloud, which obstore assumes; other clouds have other hosts."""

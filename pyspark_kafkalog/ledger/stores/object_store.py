@@ -24,10 +24,10 @@ _WAITS_S = (0.1, 0.3, 1.0, 3.0)
 
 
 class ObjectStore:
-    """*Thread-safe: its only state is its location.* Objects below a prefix of a store with conditional
-    writes.
+    """*Thread-safe: its only state is its location.* Objects below a prefix.
 
-    `create` uses "if there is none", `hold` also "if it is still this version".
+    The store needs conditional writes: `create` uses "if there is none", `hold` also "if it is still this
+    version".
     """
 
     concurrency = 16
@@ -173,7 +173,6 @@ class ObjectStore:
         """Does nothing: an object that is there is durable."""
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
-        """Bytes of an object; OSError if it is gone or cannot be read."""
         key = self._key(name)
         try:
             with self._failures(name, "read") as store:
@@ -252,6 +251,8 @@ _READ_AHEAD = 64 << 10
 
 
 class _Reader(io.RawIOBase):
+    """An object as a file. *Not thread-safe.*"""
+
     def __init__(self, store: ObjectStore, file: StoredFile) -> None:
         self._store, self._file = store, file
         self._at = 0
@@ -284,7 +285,6 @@ def _version_of(answer: Any) -> Version:
 
 
 def _above(path: str, known: set[str]) -> Iterator[str]:
-    """The directories that contain a path, from the lowest up to a known one."""
     while (path := path.rpartition("/")[0]) and path not in known:
         yield path
 

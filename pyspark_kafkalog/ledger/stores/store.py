@@ -40,9 +40,7 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, name: str) -> bytes | None:
-        """The whole record, or None."""
-        ...
+    def read(self, name: str) -> bytes | None: ...
 
     def replace(self, name: str, data: bytes) -> None:
         """Store a hint, replacing any other: readers see the old or the new one. A crash may lose it."""
@@ -80,9 +78,7 @@ class FileStore(Store, Protocol):
     url: str
     """Spark's name of this place; a file is at ``url + "/" + name``."""
 
-    def file(self, name: str) -> StoredFile | None:
-        """One file, or None."""
-        ...
+    def file(self, name: str) -> StoredFile | None: ...
 
     def open_file(self, file: StoredFile) -> BinaryIO:
         """A file for reading at any position; reading fails with an OSError."""

@@ -15,7 +15,6 @@ _RACED_BYTES = 64 << 10
 
 
 def check_store(store: Store) -> None:
-    """Test that a store does what `Store` promises; removes the test's files."""
     test = _StoreTest(store)
     try:
         test.create_is_exclusive()
@@ -83,7 +82,6 @@ class _StoreTest:
                 continue
 
     def _race(self, name: str, payloads: list[bytes]) -> tuple[list[int], set[bytes | None]]:
-        """The racers to which `create` returned True, and what readers saw during the race and after it."""
         won: list[int] = []
         failed: list[LoadError] = []
         start = threading.Barrier(len(payloads) + 1)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 LOAD_COLUMN = "_kl_load"
-"""The default name of the column with the load's number."""
 
 _NOT_IN_NAMES = set("?%:\0")
 """Characters that some driver would take for a placeholder."""
@@ -30,10 +29,7 @@ _NOT_IN_NAMES = set("?%:\0")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of database. ``column_type`` is None if loads cannot create tables in it.
-
-    ``store`` converts a column to a type that the database has.
-    """
+    """One kind of database: ``store`` converts a column; without ``column_type`` loads create no tables."""
 
     name: str
     quote_mark: str
@@ -48,7 +44,6 @@ class Dialect:
         return self.quote_mark + identifier.replace(self.quote_mark, self.quote_mark * 2) + self.quote_mark
 
     def stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert the columns of a batch to types of the database."""
         import pyarrow as pa
 
         columns = [converted(batch, at, self.store) for at in range(batch.num_columns)]
@@ -56,11 +51,7 @@ class Dialect:
 
 
 def converted(batch: pa.RecordBatch, at: int, convert: Callable[[pa.Array], _Made]) -> _Made:
-    """The result of ``convert`` for column number ``at``.
-
-    Raises:
-        UnstorableValue: it fails; names the column, and topic, partition and offset if the batch has them.
-    """
+    """The result of ``convert`` for column number ``at``; `UnstorableValue` names column and record."""
     column, field = batch.column(at), batch.schema.field(at)
     try:
         return convert(column)
@@ -105,7 +96,6 @@ class TableName:
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
     def beside(self, table: str) -> TableName:
-        """Another table of the same schema."""
         return TableName(self.schema, table)
 
     def quoted(self, dialect: Dialect) -> str:
@@ -205,12 +195,10 @@ DIALECTS = {
     "mysql": MYSQL,
     "mariadb": MYSQL,
 }
-"""By the scheme of the database's URL."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\+([A-Za-z0-9]+))?:")
 _SHOWN_PARAMETERS = ("host", "port", "dbname")
-"""URL parameters that say which database it is, and are not secret."""
 
 _BUSY_SECONDS = 600.0
 """How long a writer of SQLite waits for its turn, unless ``?timeout=`` says otherwise."""
@@ -223,10 +211,7 @@ Connect = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Database:
-    """A database by its URL. Pickled into tasks, where each opens its own connection.
-
-    ``name`` is the URL without secrets, for messages and the ledger.
-    """
+    """A database by its URL, pickled into tasks. ``name`` is the URL without secrets."""
 
     name: str
     dialect: Dialect
@@ -272,9 +257,7 @@ class DatabaseSession:
     """
 
     def __init__(self, database: Database, connection: Any) -> None:
-        """Use an open connection; raises `InvalidConfig` if it is in autocommit mode or not of a DB-API
-        driver.
-        """
+        """Raises `InvalidConfig` for a connection in autocommit mode, or not of a DB-API driver."""
         self.database = database
         self._connection = connection
         if _commits_itself(connection):
@@ -285,12 +268,10 @@ class DatabaseSession:
         self._mark = _MARKS[_paramstyle(connection)]
 
     def run(self, statement: str, values: Sequence[object] = ()) -> None:
-        """Execute a statement that has no result."""
         with self.database.failures(_head(statement)), closing(self._connection.cursor()) as cursor:
             cursor.execute(*self._bound(statement, values))
 
     def query(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
         with self.database.failures(_head(statement)), closing(self._connection.cursor()) as cursor:
             cursor.execute(*self._bound(statement, values))
             return [tuple(row) for row in cursor.fetchall()]
@@ -338,7 +319,6 @@ class DatabaseSession:
             self._connection.rollback()
 
     def _bound(self, statement: str, values: Sequence[object]) -> tuple[Any, ...]:
-        """The arguments of ``execute``."""
         numbers = itertools.count(1)
         text = re.sub(r"\?", lambda _: self._mark.format(next(numbers)), statement)
         return (text, tuple(values)) if values else (text,)
@@ -356,10 +336,8 @@ def placeholders(count: int) -> str:
 def database_of(url: str, connect: Connect | None = None) -> Database:
     """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
 
-    With ``connect``, that opens it; the URL only names it, and its scheme determines the dialect.
-
-    Raises:
-        InvalidConfig: the URL is of another kind, or incomplete.
+    With ``connect``, that opens it; the URL only names it, and its scheme determines the dialect. Raises
+    `InvalidConfig` for other or incomplete URLs.
     """
     found = _SCHEME.match(url)
     if found is None:
@@ -442,7 +420,6 @@ def _driver(module: str, package: str) -> Any:
 
 
 def _commits_itself(connection: Any) -> bool:
-    """Whether a connection is in autocommit mode, as far as its driver says."""
     autocommit = getattr(connection, "autocommit", None)
     if type(connection).__module__ == "sqlite3" and connection.isolation_level is None:
         return autocommit is not False  # Python 3.12 has a second attribute for it
@@ -466,7 +443,6 @@ def _paramstyle(connection: Any) -> str:
 
 
 def _shown(scheme: str, url: str) -> str:
-    """A URL without user, password and most parameters."""
     parts = urlsplit("//" + _user_and_place(url)[1])
     shown = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in _SHOWN_PARAMETERS], safe="/")
     return f"{scheme}://{parts.netloc}{parts.path}" + (f"?{shown}" if shown else "")
@@ -496,5 +472,4 @@ def _user_and_place(url: str) -> tuple[str, str]:
 
 
 def _head(statement: str) -> str:
-    """The beginning of a statement, without values, for messages."""
     return " ".join(statement.split())[:80]

@@ -17,7 +17,6 @@ from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.sql.database import SQLITE, DatabaseSession, TableName, placeholders
 
 SQL_FORMAT = "sql"
-"""The format of such an output in a commit."""
 
 OFFSETS_TABLE = "_kafkalog_offsets"
 TABLES_TABLE = "_kafkalog_tables"
@@ -68,7 +67,6 @@ class RangeRow:
 
     @property
     def range(self) -> tuple[str, int, int, int, int]:
-        """Topic, partition, broker, start and end."""
         return self.topic, self.kafka_partition, self.broker, self.start_offset, self.end_offset
 
 
@@ -99,7 +97,6 @@ _OFFSETS_COLUMNS, _TABLES_COLUMNS = _columns(RangeRow), _columns(TableRow)
 
 
 def range_key(planned: PlannedRange) -> tuple[str, int, int, int, int]:
-    """The `RangeRow.range` of a planned range."""
     return planned.topic, planned.partition, planned.broker, planned.start, planned.end
 
 
@@ -116,9 +113,7 @@ def range_row(
     now: str,
     state: str = WRITTEN,
 ) -> RangeRow:
-    """The row for a range of a plan; ``receipt`` says what was read, ``rows`` how many rows were written from
-    it.
-    """
+    """The row for a planned range: ``receipt`` is what was read, ``rows`` how many rows were written."""
     return RangeRow(
         table_name=str(table),
         load_number=plan.number,
@@ -147,10 +142,7 @@ def range_row(
 
 
 class OffsetTables:
-    """The two tables, for one table of the warehouse. *Not thread-safe, like its session.*
-
-    The caller commits, except that creating and claiming tables commits itself.
-    """
+    """The two tables, for one table of the warehouse. *Not thread-safe.* Only `ensure` and `claim` commit."""
 
     def __init__(self, session: DatabaseSession, table: TableName) -> None:
         self.session = session
@@ -172,9 +164,7 @@ class OffsetTables:
     def claim(self, ours: TableRow) -> TableRow:
         """Make this load the owner of the table, or check that it is; commits.
 
-        Raises:
-            LoadError: another load or ledger owns it, it was written under another name, or its rows were
-                written with another ``load_column``.
+        Raises `LoadError` if it belongs to another load or ledger, or has another name or ``load_column``.
         """
         found = self.claimed()
         if found is None:
@@ -231,7 +221,6 @@ class OffsetTables:
         return replace(found, load_column=column)
 
     def claimed(self) -> TableRow | None:
-        """The load that owns the table; None if none does."""
         rows = self.session.query(
             f"SELECT {', '.join(_TABLES_COLUMNS)} FROM {self._tables_sql} WHERE table_name = ?",
             (str(self.table),),
@@ -239,13 +228,11 @@ class OffsetTables:
         return TableRow(*rows[0]) if rows else None
 
     def checked(self, number: int) -> None:
-        """Record that nothing is left to remove up to this commit."""
         self.session.run(
             f"UPDATE {self._tables_sql} SET checked_to = ? WHERE table_name = ?", (number, str(self.table))
         )
 
     def find(self, number: int, planned: PlannedRange) -> RangeRow | None:
-        """The row of a range of a load, or None."""
         where = " AND ".join(f"{name} = ?" for name in _KEY)
         key = (str(self.table), number, planned.topic, planned.partition, planned.broker, planned.start)
         found = self._ranges(f"WHERE {where}", key)
@@ -276,7 +263,6 @@ class OffsetTables:
             )
 
     def supersede(self, number: int) -> None:
-        """Record that the rows of a load were removed."""
         self.session.run(
             f"UPDATE {self._offsets_sql} SET state = ?, row_count = 0 "
             "WHERE table_name = ? AND load_number = ?",

@@ -54,7 +54,6 @@ def audit_sql(name: str, offsets: str, url: str, connect: Connect | None = None)
 def _audit_table(
     archive: Archive, session: DatabaseSession, table: TableName, loads: Sequence[int]
 ) -> Iterator[str]:
-    """``loads`` are those in effect that wrote the table."""
     tables = OffsetTables(session, table)
     at = f"{session.database.name}: table {table}"
     claim = tables.claimed() if tables.exist() else None
@@ -75,7 +74,6 @@ def _audit_table(
 
 
 def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Iterator[str]:
-    """Compares the ranges of a load and their counts with plan and receipts."""
     plan = archive.plan(commit.number)
     there = {row.range: row for row in rows if row.state == WRITTEN}
     has_receipts = bool(archive.store.names(receipts_name(plan.number)))
@@ -112,7 +110,6 @@ def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: Rang
 def _audit_counts(
     session: DatabaseSession, table: TableName, claim: TableRow, rows: dict[int, list[RangeRow]]
 ) -> Iterator[str]:
-    """Compares the table's rows with the number the loads wrote."""
     if claim.load_column is None:
         return
     dialect = session.database.dialect
@@ -131,11 +128,10 @@ _ATTEMPTS = 5
 
 
 def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
-    """Remove the rows of loads up to the newest commit, ``head``, that are not in effect; returns the loads.
+    """Remove the rows of loads up to commit ``head`` that are not in effect; returns the loads.
 
-    Raises:
-        LoadError: such rows cannot be told from others, or a load is in effect again whose rows were removed.
-        DatabaseFailed: the database reports an error.
+    Raises `LoadError` if such rows cannot be told from others, or a load is in effect again whose rows were
+    removed; `DatabaseFailed` if the database reports an error.
     """
     in_effect, floor = _in_effect(archive, head, claim.checked_to)
     states = tables.states(after=floor)
@@ -226,7 +222,6 @@ def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: 
 
 
 def _plan(archive: Archive, number: int) -> Plan | None:
-    """The plan of a number; None if it is missing or unreadable."""
     if not archive.store.exists(plan_name(number)):
         return None
     try:

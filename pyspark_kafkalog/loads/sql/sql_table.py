@@ -63,11 +63,10 @@ class SqlTable:
         connect: Connect | None = None,
         load_column: str | None = LOAD_COLUMN,
     ) -> None:
-        """``connect`` opens a connection of any DB-API driver, in driver and tasks; ``url`` then only names
-        the database. ``load_column`` holds the load's number in each row; None for a table without one.
+        """``load_column`` holds the load's number in each row; None for a table without one.
 
-        Raises:
-            InvalidConfig: the URL or the table's name is wrong.
+        ``connect`` opens a connection of any DB-API driver, in driver and tasks; ``url`` then only names the
+        database. Raises `InvalidConfig`.
         """
         self.database = database_of(url, connect)
         self.table = TableName.of(table)
@@ -105,7 +104,6 @@ class SqlTable:
             clean_table(tables, work.ledger, claim, work.plan.parent)
 
     def find(self, work: Work, /) -> LoadOutput | None:
-        """The output of earlier attempts, if every range of the plan is there."""
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
         for row in rows:
@@ -126,7 +124,6 @@ class SqlTable:
         return self._output(rows)
 
     def write(self, work: Work, /) -> LoadOutput:
-        """Write missing ranges, and check that every range is there."""
         if work.is_whole:
             self._write_ranges(work)
         else:
@@ -147,7 +144,6 @@ class SqlTable:
         return self._output(rows)
 
     def tasks(self, work: Work) -> SqlTasks:
-        """The tasks that write the load range by range. Asks the cluster for its brokers."""
         if work.source.load is None:
             raise LoadError("the options have no loadName")
         mine = replace(work.source.load, plan=work.plan.number, run=work.run)
@@ -171,7 +167,6 @@ class SqlTable:
             return OffsetTables(session, self.table).of_load(work.plan.number)
 
     def _write_ranges(self, work: Work) -> None:
-        """One task for each range."""
         tasks, count = self.tasks(work), len(work.plan.ranges)
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,7 +178,6 @@ class SqlTable:
         work.spark.range(0, count, 1, count).mapInArrow(write, "id bigint").collect()
 
     def _write_frame(self, work: Work) -> None:
-        """All rows and the offsets of all ranges, in one transaction of the driver."""
         plan, ranges = work.plan, work.plan.ranges
         found = self._rows(work)
         if found and len(found) < len(ranges):
@@ -224,7 +218,6 @@ class SqlTable:
             session.commit()
 
     def _schema(self, work: Work) -> pa.Schema:
-        """The columns of the rows to write, without the load's number."""
         import pyarrow as pa
 
         if not work.is_whole:
@@ -290,10 +283,7 @@ class SqlTable:
 
 
 def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows of a DataFrame, with one partition at a time in memory.
-
-    They travel as an Arrow stream in a binary column, so that no value becomes a Python object.
-    """
+    """The rows of a DataFrame, one partition at a time, in Arrow streams: no value becomes an object."""
     import pyarrow as pa
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,10 +29,9 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """The tasks of a load, pickled into each of them.
+    """The tasks of a load, pickled into each of them: to keep that small, ``plan`` has no partitions.
 
-    ``plan`` has no partitions, to keep that small. ``ledger_at`` is None if executors cannot reach the
-    ledger.
+    ``ledger_at`` is None if executors cannot reach the ledger.
     """
 
     database: Database
@@ -49,12 +48,9 @@ class SqlTasks:
     def write(self, index: int) -> bool:
         """Write range number ``index``; False if another attempt had written it.
 
-        Raises:
-            ReceiptMismatch: the other attempt read other records.
-            LostRace: the load was abandoned or rewound.
-            DatabaseFailed: the range could not be written.
-            UnstorableValue: a value cannot be stored; the message has its column and the offsets.
-            KafkaError: the range could not be read.
+        Raises `ReceiptMismatch` if that attempt read other records, `LostRace` if the load was abandoned or
+        rewound, `DatabaseFailed`, `UnstorableValue` with column and offsets, and `KafkaError` if the range
+        could not be read.
         """
         part = self.parts[index]
         found = self._find(part.planned)
@@ -68,7 +64,6 @@ class SqlTasks:
 
     @property
     def ledger(self) -> Ledger | None:
-        """The load's ledger; None if executors cannot reach it."""
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
     def _find(self, planned: PlannedRange) -> RangeRow | None:
@@ -100,10 +95,7 @@ class SqlTasks:
         return None
 
     def _copy(self, part: LoadInputPartition, take: Callable[[pa.RecordBatch], int]) -> tuple[Receipt, int]:
-        """Read the range, pass each batch to ``take``, and leave the receipt before the rows are committed.
-
-        Returns it, and the sum of what ``take`` returned.
-        """
+        """Read the range, leaving its receipt before the commit; returns it, and the sum of ``take``."""
         rows, count = self.reader.rows_of(part, lambda: self.plan), 0
         with closing(rows):
             while True:
@@ -124,7 +116,6 @@ class SqlTasks:
         return self.ledger.receipt(self.plan, part.planned) or self._copy(part, lambda _: 0)[0]
 
     def _insert(self, session: DatabaseSession, batch: pa.RecordBatch) -> int:
-        """Transform and insert a batch; returns the number of rows."""
         shaped = transformed(batch, self.transform)
         for one in shaped:
             session.insert(self.table, with_load(one, self.load_column, self.plan.number))
@@ -156,7 +147,6 @@ def check_same_range(
 
 
 def transformed(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
-    """The batches that ``transform`` returns for a batch; the batch itself without one."""
     import pyarrow as pa
 
     if transform is None:
@@ -172,7 +162,6 @@ def transformed(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.R
 
 
 def with_load(batch: pa.RecordBatch, column: str | None, number: int) -> pa.RecordBatch:
-    """A batch with the number of its load in ``column``, unless that is None."""
     import pyarrow as pa
 
     if column is None:
