@@ -1,4 +1,4 @@
-"""``add-user``: the first users of a broker whose clients log in with SCRAM, before it starts."""
+"""``add-user``: creates SCRAM users of a broker that is not running."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ in ZooKeeper can also be made here at any time.
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "add-user", _run,
         summary="give a user a password, while the broker does not run",
@@ -73,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _password(user: str) -> str:
-    """From the terminal, or the first line of standard input: never from the command line, which all see."""
+    """Read it from the terminal or standard input; the command line is visible to all users."""
     if sys.stdin.isatty():
         password = getpass.getpass(f"password of {user}: ")
         if getpass.getpass("again: ") != password:
@@ -88,9 +87,7 @@ def _password(user: str) -> str:
 def add_user(
     directories: Sequence[Path], user: str, password: str, mechanisms: Sequence[str], iterations: int
 ) -> None:
-    """Keep credentials of ``password`` in the first data directory, which is made if need be.
-    Raises `InvalidConfig`: a broker runs there, or the user has no name.
-    """
+    """Store credentials in the first data directory. Raises `InvalidConfig`: a broker runs, or no user."""
     _keep(directories, _changes(user, password, mechanisms, iterations))
 
 
@@ -110,7 +107,6 @@ def _changes(user: str, password: str, mechanisms: Sequence[str], iterations: in
 
 
 def _share(config: BrokerConfig, changes: Sequence[CredentialChange]) -> None:
-    """Keep the credentials in ZooKeeper."""
     from kafkalog_broker.security.zookeeper_stores import (
         ZooKeeperUsers,  # without ZooKeeper its client is not loaded
     )

@@ -1,7 +1,7 @@
-"""The command line's parser, exit codes and what is printed for an error.
+"""The command line's parser, exit codes and error messages.
 
-Exit codes: 0 when the work was done, 1 when it could not be done, 2 for what the user must change:
-arguments or configuration. An expected failure is one line on standard error.
+Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration. An expected failure is one line on standard
+error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 _COMMANDS = (start, stop, properties, secure_init, add_user, dump_log, verify_log, export, forget)
 _INTERRUPTED = 130
-"""What a shell makes of a process that SIGINT has ended."""
+"""A shell's exit code for a process ended by SIGINT."""
 
 _EXAMPLES = """\
 examples:
@@ -42,7 +42,6 @@ each command has more: python -m kafkalog_broker COMMAND --help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
     options = _parser().parse_args(arguments)
     _print_anything()
     try:
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidConfig as e:
         return fail(e, MISUSED)
     except BrokenPipeError:
-        # The reader has seen enough. What is still buffered has nowhere to go, and must not be tried again.
+        # The reader has closed the pipe. Discard what is still buffered, or the flush at exit fails too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
     except (KafkaError, OSError) as e:
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_anything() -> None:
-    """A name or a record that the terminal's encoding lacks is written as an escape, and ends nothing."""
+    """Escape characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

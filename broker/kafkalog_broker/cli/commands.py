@@ -1,4 +1,4 @@
-"""Shared by the commands: options, exit codes, progress, and which data directories are meant."""
+"""Shared by the commands: options, exit codes, messages, progress, and data directories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[[argparse.Namespace], int]
 def add_command(
     commands: Commands, name: str, run: Run, *, summary: str, description: str, examples: str
 ) -> argparse.ArgumentParser:
-    """A command with its help; ``run`` gets the options and returns the exit code."""
+    """Add a command with its help; ``run`` gets the options and returns the exit code."""
     parser = commands.add_parser(
         name,
         help=summary,
@@ -37,10 +37,8 @@ def add_command(
 
 
 def directories_of(path: Path | None) -> tuple[Path, ...]:
-    """The data directories that ``path`` names: itself, or the ``log.dirs`` of a properties file; without it
-    those of a broker that is started without one.
-
-    Raises `InvalidConfig`: there is no such directory, or the file is no configuration.
+    """The data directories at ``path``: itself, or the ``log.dirs`` of a properties file, None for defaults.
+    Raises `InvalidConfig`: a directory is missing, or the file is not a configuration.
     """
     if path is not None and path.is_dir():
         return (path,)
@@ -56,7 +54,7 @@ def directories_of(path: Path | None) -> tuple[Path, ...]:
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """The option for the generation of a log that no file names."""
+    """Add the option for the generation of logs whose files do not name it."""
     parser.add_argument(
         "--generation", default="0.8", metavar="GENERATION",
         help="0.7, or 0.8 (the default, which is 0.8 and later): of segments for which neither their topic's"
@@ -65,15 +63,12 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
 
 
 def is_properties(path: Path) -> bool:
-    """Whether ``path`` is a properties file, by its name."""
     return path.suffix == ".properties" and path.is_file()
 
 
 @contextmanager
 def zookeeper_session(config: BrokerConfig) -> Iterator[ZooKeeperSession]:
-    """A session with the ZooKeeper of a configuration.
-    Raises `ConnectionLost`: it does not answer; that says all that its client would log.
-    """
+    """A session with the configured ZooKeeper. Raises `ConnectionLost`, instead of its client's log lines."""
     from pyspark_kafkalog.zookeeper.session import session_of  # without ZooKeeper its client is not loaded
 
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
@@ -84,17 +79,17 @@ def zookeeper_session(config: BrokerConfig) -> Iterator[ZooKeeperSession]:
 PROGRAM = "kafkalog-broker"
 
 DONE, FAILED, MISUSED = 0, 1, 2
-"""Done; could not be done, or found damage; the user must change arguments or configuration."""
+"""Exit codes: done; failed or found damage; wrong arguments or configuration."""
 
 
 def say(line: str) -> None:
-    """A line of words, on standard error: standard output is for what was asked for."""
+    """Write a message to standard error; standard output is for results."""
     sys.stderr.write(f"{PROGRAM}: {line}\n")
     sys.stderr.flush()
 
 
 def fail(error: Exception, code: int) -> int:
-    """Say what went wrong in one line; returns ``code``."""
+    """Report the error in one line; returns ``code``."""
     say(" ".join(str(error).split()) or type(error).__name__)
     return code
 
@@ -104,14 +99,11 @@ Advance = Callable[[int], object]
 
 @contextmanager
 def byte_progress(what: str, total_bytes: int) -> Iterator[Advance]:
-    """Shows how far the work is while the block runs; call what it gives with the bytes that were done.
-
-    Where standard error is no terminal nothing is shown, and nothing loaded.
-    """
+    """Show progress on a terminal; call the yielded function with each number of bytes done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console  # here: without a terminal it is not needed
+    from rich.console import Console  # only needed on a terminal
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

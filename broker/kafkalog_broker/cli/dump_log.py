@@ -1,4 +1,4 @@
-"""``dump-log``: what is in segments and their indexes, damaged places included, as text or as JSON."""
+"""``dump-log``: prints the content of segments and indexes, with damage, as text or JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ Exit codes: 0 all of it could be read, 1 something is damaged, 2 there is nothin
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "dump-log", _run,
         summary="show the entries, records and index rows of segment files",

@@ -35,7 +35,6 @@ Exit codes: 0 exported, 1 a log is damaged or the disk refused, 2 wrong argument
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "export", _run,
         summary="copy the logs under Apache Kafka's names",
@@ -85,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
-    """While the block runs no broker starts on the directories. Raises `StorageError` when one runs."""
+    """Keep brokers from starting on the directories meanwhile. Raises `StorageError`: one is running."""
     with ExitStack() as held:
         for directory in () if live else directories:
             try:
@@ -102,12 +101,6 @@ def _undisturbed(directories: Sequence[Path], *, live: bool) -> Iterator[None]:
 def _sources(
     contents: Sequence[Contents], topics: Sequence[str], live: bool, files: FileSystem
 ) -> list[Source]:
-    """The partitions to export; those of no topic are reported and left out.
-
-    Raises:
-        InvalidConfig: a topic is asked for that is not there, or is of a generation that Kafka cannot read.
-        StorageError: what the directory says of its topics is damaged.
-    """
     from kafkalog_broker.inspect.export import Source
     from kafkalog_broker.inspect.inspection import inspection_of
     from kafkalog_broker.log.generations import SINCE_08
@@ -147,7 +140,6 @@ def _sources(
 
 
 def _refuse(unreadable: Mapping[str, str]) -> None:
-    """Raises `InvalidConfig` when there are topics that Kafka cannot read; they come with generations."""
     if not unreadable:
         return
     named = ", ".join(f"{name!r} of Kafka {generation}" for name, generation in sorted(unreadable.items()))

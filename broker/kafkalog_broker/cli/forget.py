@@ -1,4 +1,4 @@
-"""``forget``: give the partitions of a broker that is gone for good to the others, empty."""
+"""``forget``: gives the partitions of a broker that is gone for good to the others, empty."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "forget", _run,
         summary="give up a broker of a cluster that is gone for good",
@@ -99,9 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _held(session: ZooKeeperSession, layout: JsonLayout, gone: int) -> Iterator[None]:
-    """Meanwhile no broker can register under this id.
-    Raises `InvalidConfig`: one is registered.
-    """
+    """Keep brokers from registering this id meanwhile. Raises `InvalidConfig`: one is registered."""
     from pyspark_kafkalog.zookeeper.session import NodeExists
 
     path = layout.broker(gone)
@@ -130,7 +127,6 @@ def _heirs(session: ZooKeeperSession, layout: JsonLayout, gone: int) -> list[int
 
 
 def _agreed(gone: int, lost: Mapping[str, tuple[int, ...]]) -> bool:
-    """Say what is lost, and ask."""
     for name, numbers in list(lost.items())[:_SHOWN]:
         say(f"lost: all records of {name}, partitions {', '.join(map(str, numbers))}")
     if len(lost) > _SHOWN:

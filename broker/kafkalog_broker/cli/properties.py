@@ -1,4 +1,4 @@
-"""``properties``: a file with every property, its meaning, range and default."""
+"""``properties``: prints every property with its meaning, range and default."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = commands.add_parser(
         "properties", help="print every property with its meaning, range and default"
     )

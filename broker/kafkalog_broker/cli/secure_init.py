@@ -1,4 +1,4 @@
-"""``secure-init``: a directory with all that a broker with TLS and logins needs."""
+"""``secure-init``: creates a directory with everything for a broker with TLS and logins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ and data. Clients of other machines need ca.pem, and a user and password of thei
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "secure-init", _run,
         summary="make certificates, an admin and the properties of a secure broker",
@@ -78,7 +77,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def server_properties(directory: Path, advertised: str, port: int, *, local: bool) -> dict[str, str]:
-    """The broker's, ten lines at most."""
     shown = f"[{advertised}]" if ":" in advertised else advertised
     return {
         "listeners": f"CLIENT://{'127.0.0.1' if local else ''}:{port}",
@@ -94,7 +92,6 @@ def server_properties(directory: Path, advertised: str, port: int, *, local: boo
 
 
 def _client(directory: Path, password: str) -> dict[str, str]:
-    """The admin's: Java's clients read it too."""
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     return {
         "security.protocol": "SASL_SSL",
@@ -106,7 +103,7 @@ def _client(directory: Path, password: str) -> dict[str, str]:
 
 
 def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """A new file; never readable for others before it has its mode."""
+    """Create a file that has this mode from the start."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)
         file.flush()

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _IMPATIENT_SECONDS = 1.0
-"""One wish to stop may come as two signals, from a terminal and from a wrapper."""
+"""A second signal within this time is ignored: a terminal and a wrapper may both send one."""
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _EXAMPLES = """\
@@ -42,7 +42,6 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "start", _run,
         summary="serve until SIGTERM or Ctrl-C",
@@ -74,10 +73,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def serve(config: BrokerConfig) -> int:
-    """Start a broker, serve until SIGTERM or SIGINT, stop gracefully; the exit code.
+    """Start a broker, serve until SIGTERM or SIGINT, stop gracefully; returns the exit code.
 
-    A signal during the start is obeyed once the broker has started, so that recovery is never cut short by
-    half a stop. Another one, a second later or more, ends the process at once; the next start recovers.
+    A signal during startup takes effect after it, so that it does not interrupt recovery. Another one, at
+    least a second later, ends the process at once; the next start recovers.
     """
     stops: queue.SimpleQueue[int] = queue.SimpleQueue()
     asked_at: list[float] = []
@@ -93,7 +92,7 @@ def serve(config: BrokerConfig) -> int:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, stop)
-    # After the configuration: a mistake in it is reported at once.
+    # Imported late, so that a mistake in the configuration is reported at once.
     from kafkalog_broker.network.socket_server import share_the_interpreter
     from kafkalog_broker.server.broker import Broker
 
@@ -114,7 +113,7 @@ def serve(config: BrokerConfig) -> int:
 
 
 def _announce(broker: Broker, config: BrokerConfig) -> None:
-    """The one line on standard output; scripts may wait for it."""
+    """Write the only line on standard output, for which scripts may wait."""
     advertised, ports = broker.advertised(), broker.ports
     addresses = []
     for endpoint in config.endpoints:
@@ -127,24 +126,23 @@ def _announce(broker: Broker, config: BrokerConfig) -> None:
         f"broker {config.node_id} listens on {' and '.join(addresses)}; "
         f"cluster id {broker.cluster_id}; data in {directories}\n"
     )
-    # A closed standard output is no reason not to serve.
+    # Serve even if standard output is closed.
     with contextlib.suppress(OSError):
         os.write(1, line.encode())
 
 
 def _set_up_logging(path: Path | None, level: str) -> None:
-    """Raises InvalidConfig when the file is no logging configuration."""
     if path is None:
         logging.basicConfig(level=level, format=_LOG_FORMAT, stream=sys.stderr)
         return
-    from logging.config import fileConfig  # imported only if it is asked for
+    from logging.config import fileConfig  # imported only if needed
 
     if not os.access(path, os.R_OK):
         raise InvalidConfig(f"cannot read {path}")
     try:
         fileConfig(path, disable_existing_loggers=False)
     except Exception as e:
-        # The module raises whatever the file makes it stumble over, eval() included.
+        # It may raise anything, as parts of the file are passed to eval().
         raise InvalidConfig(f"{path} is not a logging configuration: {type(e).__name__}: {e}") from e
 
 

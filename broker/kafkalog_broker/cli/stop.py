@@ -1,4 +1,4 @@
-"""``stop``: ends the broker of a data directory gracefully, as SIGTERM does, and waits for it."""
+"""``stop``: sends SIGTERM to the broker of a data directory, and waits for it to end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ Exit codes: 0 it has stopped, 1 none runs or it has not stopped in time, 2 there
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "stop", _run,
         summary="stop the broker of a data directory, and wait until it has",

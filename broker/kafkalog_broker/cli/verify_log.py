@@ -1,4 +1,4 @@
-"""``verify-log``: walks every segment and reports which parts are sound, torn or damaged, and where."""
+"""``verify-log``: checks every segment and reports torn and damaged parts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ Exit codes: 0 sound, 1 damaged, 2 there is nothing to check. Notes, a torn tail 
 
 
 def add_parser(commands: Commands) -> None:
-    """Make the command known."""
     parser = add_command(
         commands, "verify-log", _run,
         summary="check every segment: lengths, checksums, offsets, indexes, records of topics",
@@ -89,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One log to check, of ``size`` bytes; or what is known of a directory, with no report from ``run``."""
+    """One log to check, of ``size`` bytes; or the findings of a directory, whose ``run`` returns None."""
 
     size: int
     run: Callable[[Advance], PartitionReport | None]
@@ -97,12 +96,6 @@ class _Job:
 
 
 def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterator[_Job]:
-    """What is to be checked at ``place``.
-
-    Raises:
-        InvalidConfig: there is nothing, or no such ``generation``.
-        StorageError: a ``partition.metadata`` names a generation that is not known here.
-    """
     from kafkalog_broker.inspect.contents import Expected, expected_of, read_contents
     from kafkalog_broker.inspect.inspection import (
         PartitionPlace,
@@ -117,7 +110,7 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
     def partition(found: PartitionPlace, expected: Expected, expect: Callable[[], Expected]) -> _Job:
         inspection = inspection_of(found.path, generation, files)
         segments: list[SegmentPlace] = []
-        with suppress(FileNotFoundError):  # its deletion has just begun
+        with suppress(FileNotFoundError):  # it is being deleted
             segments = segments_in(found.path, files)
         return _Job(
             sum(segment.size for segment in segments),

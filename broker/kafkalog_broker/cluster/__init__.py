@@ -1,1 +1,1 @@
-"""Which broker owns which partition of today's wire, as the brokers of one ZooKeeper agree on it."""
+"""The cluster as its brokers agree on it through ZooKeeper: topics, and owners of partitions."""

@@ -1,4 +1,4 @@
-"""Which partitions of ``__consumer_offsets`` or ``__transaction_state`` this broker keeps."""
+"""The partitions of ``__consumer_offsets`` or ``__transaction_state`` that this broker owns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class CoordinatorPartitions:
-    """*Thread-safe: it keeps nothing.* The `Placement` of one topic in a cluster: who owns a partition
-    coordinates the groups, or the transactional ids, of its keys.
+    """*Thread-safe: it has no state.* The `Placement` of one topic in a cluster: a partition's owner
+    coordinates the groups, or transactional ids, of its keys.
     """
 
     def __init__(self, ownership: Ownership, topic: str) -> None:
@@ -17,14 +17,13 @@ class CoordinatorPartitions:
         self._topic = topic
 
     def count(self) -> int | None:
-        """As `Placement.count`."""
         if self._ownership.view is None:
             return None
         topic = self._ownership.topic(self._topic)
         return 0 if topic is None else len(topic.owners)
 
     def refusal(self, number: int) -> KafkaError | None:
-        """As `Placement.refusal`. Of a broker whose id somebody else has nothing is kept."""
+        """See `Placement.refusal`. NOT_COORDINATOR for all partitions if another broker has our id."""
         ownership, partition = self._ownership, TopicPartition(self._topic, number)
         if ownership.is_ours(partition):
             return None

@@ -1,4 +1,4 @@
-"""What this broker has of the cluster's topics: made, brought, removed and set aside as the registry says."""
+"""Keeps this broker's topics as the cluster's registry says: creates, registers, deletes, sets aside."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ _log = logging.getLogger(__name__)
 class Membership:
     """*Thread-safe.* Keeps the log manager's topics as the registry says.
 
-    `reconcile` does what is to be done, in one thread. A request that makes or deletes a topic takes the
-    steps itself, between `claim` and `release`: `reconcile` leaves that topic alone meanwhile; ``_lock``
-    guards those names.
+    One thread calls `reconcile`. A request that creates or deletes a topic does the steps itself, between
+    `claim` and `release`; `reconcile` skips that topic meanwhile. ``_lock`` guards the claimed names.
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class Membership:
         bring: Callable[[str], object],
         changed: Callable[[], object],
     ) -> None:
-        """``forget`` removes what groups that are loaded stored for a deleted topic; ``offsets_loaded`` says
-        whether all that this broker coordinates are; ``bring`` brings to the cluster what is in a topic of
-        this broker's own use, which is set aside then; ``changed`` has `reconcile` called.
+        """``forget`` removes the loaded groups' offsets of a deleted topic; ``offsets_loaded`` says whether
+        all groups coordinated here are loaded; ``bring`` moves an internal topic's content to the cluster,
+        after which the topic is set aside; ``changed`` schedules `reconcile`.
         """
         self.registry = registry
         self.ownership = ownership
@@ -63,7 +62,7 @@ class Membership:
         self._changed = changed
         self._lock = threading.Lock()
         self._claimed: Counter[str] = Counter()
-        # What follows is `reconcile`'s own, but that requests add to ``_forgotten``.
+        # Only `reconcile` uses these, except that requests add to ``_forgotten``.
         self._joined: str | None = None
         self._notes: Sequence[RegistryNote] | None = None
         self._noted_topics: object = None
@@ -76,12 +75,11 @@ class Membership:
         return self.ownership.node_id
 
     def claim(self, name: str) -> None:
-        """The caller makes or deletes its part of this topic itself, until it calls `release`."""
+        """Reserve this topic for the caller, until it calls `release`."""
         with self._lock:
             self._claimed[name] += 1
 
     def release(self, name: str) -> None:
-        """What the caller has not done of it is left to `reconcile`."""
         with self._lock:
             self._claimed[name] -= 1
             if not self._claimed[name]:
@@ -89,7 +87,7 @@ class Membership:
         self._changed()
 
     def served(self) -> Mapping[str, StoredTopic]:
-        """The topics with those of their partitions here that this broker may serve."""
+        """The topics, each with the partitions here that this broker may serve."""
         found = {}
         for name, topic in self._logs.topics().items():
             if not self.ownership.shares(topic):
@@ -103,11 +101,8 @@ class Membership:
         return found
 
     def reconcile(self) -> bool:
-        """Do what is to be done; False if some of it has to be tried again.
-
-        Raises:
-            OlderRegistry: ZooKeeper has an older state than this broker has seen; nothing is done.
-            KafkaError: ZooKeeper does not answer, or the disk refuses.
+        """Do everything due; False if some of it must be tried again. Raises `KafkaError`: ZooKeeper does not
+        answer or the disk fails; `OlderRegistry`: ZooKeeper has an older state than this broker has seen.
         """
         if self._notes is None:
             self._notes = self._logs.registry_notes()
@@ -116,10 +111,10 @@ class Membership:
             self._join(view)
         with self._lock:
             claimed = set(self._claimed)
-        mine = self._shared()  # before the registry is read: what is here then was registered
+        mine = self._shared()  # taken before the registry is read, so these were registered
         view = self.registry.sync()
         if view.registry != self._joined:
-            return False  # it was emptied just now
+            return False  # ZooKeeper was emptied meanwhile
         done = self._finish_deletions(view, mine, claimed)
         view = self._offer(view, mine, claimed)
         self._set_aside(view, mine, claimed)
@@ -134,11 +129,9 @@ class Membership:
         return done
 
     def make(self, name: str, topic: ClusterTopic) -> None:
-        """Make what is ours of a new topic, or of its new partitions, and have it served.
-
-        Raises:
-            ServerError: LEADER_NOT_AVAILABLE: another thread is at it, or has to remove an older one first.
-            KafkaError: as `LogManager.create_topic`, and as `TopicRegistry.report_made`.
+        """Create our partitions of a new or widened topic, and report them.
+        Raises as `LogManager.create_topic` and `TopicRegistry.report_made`, and `ServerError`
+        LEADER_NOT_AVAILABLE: another thread creates it, or must first remove an older topic.
         """
         wanted = self._wanted(topic)
         if not wanted:
@@ -163,7 +156,7 @@ class Membership:
         self.registry.report_made(name, topic_id, wanted)
 
     def delete(self, name: str, topic: ClusterTopic, goes_too: Callable[[], object]) -> None:
-        """Delete a topic of the cluster, and what we have of it; ``goes_too`` is what others keep of it."""
+        """Delete a topic from the cluster and our disk; ``goes_too`` deletes what others keep of it."""
         topic_id = topic.stored.topic_id
         self._forgotten.add(topic_id)
         self.registry.delete(name, topic_id)
@@ -179,19 +172,17 @@ class Membership:
             self._logs.delete_topic(name, forget_too)
         else:
             forget_too()
-        if all_loaded:  # else `reconcile` forgets the others' offsets
+        if all_loaded:  # else `reconcile` does it after loading the other groups
             self.registry.report_removed(topic_id, self._me)
 
     def take_name_07(self, name: str) -> None:
-        """Before a topic of Kafka 0.7 is made here: no other broker is to give the name to another topic.
-        While ZooKeeper is away `reconcile` does it later.
-
-        Raises `TopicAlreadyExists`: a topic of the cluster has it.
+        """Reserve the name of a new Kafka 0.7 topic, so that no broker gives it to another topic.
+        Without ZooKeeper `reconcile` does it later. Raises `TopicAlreadyExists`: the cluster uses the name.
         """
         try:
             view = self.registry.name_07(name, self._me, used=True)
         except InvalidConfig:
-            return  # it cannot be the name of a znode, nor of a topic of the cluster
+            return  # not a legal znode name, so not one of a cluster topic either
         except ServerError as e:
             if e.code is not ErrorCode.REQUEST_TIMED_OUT:
                 raise
@@ -200,24 +191,23 @@ class Membership:
             raise TopicAlreadyExists(f"topic {name!r} already exists")
 
     def _wanted(self, topic: ClusterTopic) -> tuple[int, ...]:
-        """The partitions that are ours to make."""
         return tuple(number for number in topic.owned_by(self._me) if number in topic.pending)
 
     def _shared(self) -> dict[str, StoredTopic]:
         return {name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(topic)}
 
     def _join(self, view: ClusterView) -> None:
-        """Come to a registry: at the start, or because ZooKeeper was emptied. Bring what this data has and
-        the registry lacks, and see what the data lacks. Until that is done we serve as before.
+        """Join a registry, at startup or after ZooKeeper was emptied: register what it lacks of ours, and
+        find what our disk lacks. Until then we serve as before.
         """
-        self._finish_deletions(view, self._shared(), ())  # before anything is brought again
+        self._finish_deletions(view, self._shared(), ())  # before `_offer` could register them again
         was_here = any(note.registry == view.registry for note in self._notes or ())
         if was_here and self._me not in view.members:
             _log.warning("this broker was given up by kafkalog-broker forget")
             self._set_aside(view, self._shared(), ())
         self._offer(view, self._shared(), ())
         view = self.registry.join(self._me)
-        for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # what the first decides counts for the second
+        for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # transactions first: their outcome affects offsets
             own, there = self._logs.topics().get(name), view.topics.get(name)
             if own is None:
                 continue
@@ -227,19 +217,19 @@ class Membership:
                 self._bring(name)
         registry, view = view.registry, self.registry.sync()
         if view.registry != registry:
-            return  # it was emptied just now
+            return  # ZooKeeper was emptied meanwhile
         self._find_offline(view)
         self._write_note(view)
         if self._joined not in (None, registry):
             _log.warning("ZooKeeper was emptied: this broker has registered again what it has")
-        self._seen = {}  # what the older registry had is not deleted because this one does not have it yet
+        self._seen = {}  # else topics that are not registered here yet would count as deleted
         self.ownership.enter(view)
         self._joined = view.registry
 
     def _find_offline(self, view: ClusterView) -> None:
-        """Know which partitions this broker made, or another process with its id, and are not here."""
+        """Find partitions that are registered as created by this broker id but missing on our disk."""
         here = self._shared()
-        newest = self.registry.view or view  # read after ``here``: what a request deletes is not in it
+        newest = self.registry.view or view  # read after ``here``, so without topics deleted by requests
         offline = {
             TopicPartition(name, number)
             for name, topic in view.topics.items()
@@ -258,8 +248,8 @@ class Membership:
     def _offer(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
     ) -> ClusterView:
-        """Bring what we have and nobody else: a deletion would name us, and a hand-over another owner, so
-        the registry has lost it, or never had it. Returns the view after that.
+        """Register our partitions that have no owner: without a deletion or another owner, the registry has
+        lost them or never had them. Returns the view after that.
         """
         for name, topic in mine.items():
             registered, deletion = view.topics.get(name), view.deletions.get(topic.topic_id)
@@ -272,12 +262,11 @@ class Membership:
             if name in claimed or (deletion is not None and self._me in deletion.brokers):
                 continue
             here = self._logs.topics().get(name)
-            if here is not None and here.topic_id == topic.topic_id:  # no request has deleted it meanwhile
+            if here is not None and here.topic_id == topic.topic_id:  # not deleted by a request meanwhile
                 view = self.registry.offer(name, topic, self._me, self._starts(name, topic))
         return view
 
     def _starts(self, name: str, topic: StoredTopic) -> dict[int, int]:
-        """The first offsets of our partitions of a topic that do not begin at 0."""
         logs = ((number, self._logs.logs().get(TopicPartition(name, number))) for number in topic.partitions)
         return {number: log.start_offset for number, log in logs if log is not None and log.start_offset}
 
@@ -291,7 +280,7 @@ class Membership:
             here = mine.get(deletion.name)
             try:
                 if here is not None and here.topic_id == topic_id:
-                    with suppress(UnknownTopicOrPartition):  # a request has done it
+                    with suppress(UnknownTopicOrPartition):  # a request may have deleted it
                         self._logs.delete_topic(deletion.name)
                         _log.info("deleted topic %s", deletion.name)
                 if self._offsets_loaded():  # else `reconcile` is called again once they are
@@ -304,7 +293,7 @@ class Membership:
         return done
 
     def _forget_others(self, view: ClusterView) -> None:
-        """Forget what groups stored for topics that other brokers have deleted."""
+        """Remove groups' offsets of topics that other brokers have deleted."""
         before, self._seen = self._seen, view.topics
         for name, topic in before.items():
             topic_id = topic.stored.topic_id
@@ -338,7 +327,6 @@ class Membership:
             _log.error("topic %s: partitions %s are set aside in .aside: %s", name, others, why)
 
     def _follow(self, view: ClusterView) -> None:
-        """Have the records of our topics say what the registry does: properties, number of partitions."""
         for name, topic in self._shared().items():
             registered = view.topics.get(name)
             if registered is None or registered.stored.topic_id != topic.topic_id:
@@ -353,11 +341,11 @@ class Membership:
                 _log.warning("topic %s is not as ZooKeeper says: %s", name, e)
 
     def _make(self, name: str, topic: ClusterTopic) -> bool:
-        """Make what another broker's request has given us; False if it could not be done."""
+        """Create our partitions of a topic that another broker registered; False to try again."""
         here = self._logs.topics().get(name)
         if here is not None and not self.ownership.shares(here) and self._wanted(topic):
             self._report_conflict(name, topic.stored.topic_id)
-            return True  # there is nothing to be tried again before one of them is deleted
+            return True  # trying again helps only after one of them is deleted
         try:
             self.make(name, topic)
         except KafkaError as e:
@@ -366,7 +354,7 @@ class Membership:
         return True
 
     def _name_07(self, view: ClusterView, claimed: set[str]) -> None:
-        """Have the names of our topics of 0.7 known, so that no broker gives them to others."""
+        """Register the names of our 0.7 topics, so that no broker gives them to others."""
         used = {
             name: topic.topic_id
             for name, topic in self._logs.topics().items()
@@ -374,7 +362,7 @@ class Membership:
         }
         registered = {name for name, known in view.names_07.items() if self._me in known.brokers}
         for name in (registered ^ used.keys()) - claimed:
-            with suppress(InvalidConfig):  # it cannot be a znode's name, nor that of another topic
+            with suppress(InvalidConfig):  # not a legal znode name, so no conflict is possible
                 view = self.registry.name_07(name, self._me, used=name in used)
             if name in used and name in view.topics:
                 self._report_conflict(name, used[name])
@@ -388,9 +376,7 @@ class Membership:
             )  # fmt: skip
 
     def _note(self, view: ClusterView) -> None:
-        """Note what we have seen of the registry, so that an older state of it, or another one, is recognized
-        as such: when what is on the disk has changed, or the brokers have.
-        """
+        """Record the registry's state if our topics or the brokers changed, to recognize an older state."""
         known = {note.brokers for note in self._notes or ()}
         if known != {frozenset(view.members)} or self._noted_topics is not self._logs.topics():
             self._write_note(view)

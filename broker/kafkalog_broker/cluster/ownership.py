@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster: topics with the owners of their partitions, and the live brokers."""
+"""The cluster as a broker sees it: topics with their partitions' owners, and the live brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
 
 class RegisteredElsewhere(KafkaError):
-    """A partition of today's wire belongs to another broker, or its owner is not known yet."""
+    """A partition (0.8 and later) belongs to another broker, or its owner is not known yet."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -29,9 +29,8 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, or `NOBODY`;
-    ``pending`` are those that their owners have not made yet, with the first offset in ``starts`` or 0. The
-    versions are those of its znodes.
+    """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, or `NOBODY`.
+    ``pending`` partitions are not created yet; they will begin at their offset in ``starts``, or 0.
     """
 
     stored: StoredTopic
@@ -42,15 +41,12 @@ class ClusterTopic:
     starts: Mapping[int, int] = field(default_factory=dict)
 
     def owned_by(self, broker: int) -> tuple[int, ...]:
-        """The numbers of a broker's partitions."""
         return tuple(number for number, owner in enumerate(self.owners) if owner == broker)
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A deleted topic, and the brokers that still have to remove their partitions of it, or what groups that
-    they coordinate have stored for it.
-    """
+    """A deleted topic, and the brokers that still have partitions or group offsets of it."""
 
     name: str
     brokers: frozenset[int]
@@ -58,7 +54,7 @@ class Deletion:
 
 
 class Name07(NamedTuple):
-    """A name that topics of Kafka 0.7 have, at these brokers; the version is that of its znode."""
+    """A topic name that these brokers use for a Kafka 0.7 topic, with its znode's version."""
 
     brokers: frozenset[int]
     version: int
@@ -66,8 +62,8 @@ class Name07(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Every topic at one ``version`` of the registry with the id ``registry``; ``members``: as `RegistryNode`
-    has them. ``vacant`` are names without a topic, with the versions of their two znodes.
+    """Every topic at one ``version`` of the registry with the id ``registry``; ``members`` as in
+    `RegistryNode`. ``vacant`` are names without a topic, with the versions of their two znodes.
     """
 
     version: int
@@ -79,13 +75,12 @@ class ClusterView:
     names_07: Mapping[str, Name07] = field(default_factory=dict)
 
     def has(self, name: str, topic_id: UUID) -> bool:
-        """Whether the topic of this name has this id."""
         topic = self.topics.get(name)
         return topic is not None and topic.stored.topic_id == topic_id
 
     @property
     def awaited(self) -> list[int]:
-        """The members that have not brought yet what they had in an earlier registry."""
+        """The members that have not yet registered what they had in an earlier registry."""
         return sorted(broker for broker, arrived in self.members.items() if not arrived)
 
 
@@ -98,11 +93,11 @@ class LiveBroker:
 
 
 class Pulse:
-    """*Thread-safe: ``_lock`` guards the beats.* Whether this process has been running all the time.
+    """*Thread-safe: ``_lock`` guards the beats.* Detects that this process was stopped for a while.
 
-    While a process is stopped (SIGSTOP, a machine that sleeps) its session with ZooKeeper may end, and others
-    may get what it owns; when it goes on, it does not know that. A timer calls `beat`. Once that was not
-    called for ``longest_seconds`` the process is `late`, until it has looked at the registry again.
+    During a stop (SIGSTOP, a sleeping machine) its ZooKeeper session may end, and others may get what it
+    owns. A timer calls `beat`; if a call is missing for ``longest_seconds`` the process is `late` until it
+    has read the registry again.
     """
 
     def __init__(self, longest_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -113,7 +108,7 @@ class Pulse:
         self._lock = threading.Lock()
 
     def beat(self) -> int:
-        """The process is running; returns how often it has been stopped so far."""
+        """Note that the process is running; returns how often it has been stopped so far."""
         with self._lock:
             now = self._clock.monotonic()
             self._missed += now - self._last > self._longest
@@ -121,13 +116,13 @@ class Pulse:
             return self._missed
 
     def caught_up(self, missed: int) -> None:
-        """What is known now was read after `beat` has returned ``missed``."""
+        """The registry was read after `beat` returned ``missed``."""
         with self._lock:
             self._seen = max(self._seen, missed)
 
     @property
     def late(self) -> bool:
-        """Whether others may have got what this process owned when it last looked."""
+        """Whether others may own by now what this process owned when it last read the registry."""
         return self._seen != self._missed or self._clock.monotonic() - self._last > self._longest
 
 
@@ -137,11 +132,10 @@ _LATE = "this broker was stopped for a while and has not yet seen again what it 
 
 
 class Ownership:
-    """*Thread-safe: each part of what it holds is replaced as a whole; ``_lock`` orders the updates.*
+    """*Thread-safe: each part is replaced as a whole; ``_lock`` orders the updates.*
 
-    Who owns the partitions of today's wire, and which brokers are live. Nothing is served before the first
-    `see`, and after a stop of the process (`Pulse`) nothing before the registry was read again.
-    Topics of 0.7 are not in it: there each broker has its own partitions.
+    Who owns the partitions of topics of 0.8 and later, and which brokers are live. Nothing is served before
+    the first `see`, nor after a stop of the process (`Pulse`) until the registry was read again.
     """
 
     def __init__(self, node_id: int, pulse: Pulse | None = None) -> None:
@@ -151,15 +145,14 @@ class Ownership:
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
         self._offline: frozenset[TopicPartition] = frozenset()
         self._unregistered: str | None = _STARTING
-        """Why this broker is not `known`."""
         self._lock = threading.Lock()
 
     def shares(self, topic: StoredTopic) -> bool:
-        """Whether the cluster has such a topic as one: of 0.7 each broker has its own."""
+        """Whether the topic is the cluster's: each broker has 0.7 topics of its own."""
         return topic.generation == SINCE_08.generation
 
     def owner_of(self, partition: TopicPartition) -> int:
-        """The broker that owns a partition; -1 where that is not known, or it has not made it yet."""
+        """The broker that owns a partition; -1 if unknown, or if it has not created it yet."""
         topic = self.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.owners):
             return NOBODY
@@ -167,67 +160,62 @@ class Ownership:
 
     @property
     def view(self) -> ClusterView | None:
-        """The newest of the registry that this broker is in; None before the first."""
+        """The newest view of this broker's registry; None before the first."""
         return self._view
 
     @property
     def known(self) -> bool:
-        """Whether this broker is registered, and nobody else under its id."""
+        """Whether this broker is registered under its id."""
         return self._unregistered is None
 
     @property
     def serves(self) -> bool:
-        """Whether this broker serves what it owns."""
         return self.refusal is None
 
     @property
     def refusal(self) -> str | None:
-        """Why this broker serves nothing, or None: it is not `known`, or was stopped since it last read the
-        registry.
-        """
+        """Why this broker serves nothing: it is not `known`, or paused since it last read the registry."""
         if self._unregistered is None and self.pulse is not None and self.pulse.late:
             return _LATE
         return self._unregistered
 
     def see(self, view: ClusterView) -> None:
-        """Take in a view of the registry that this broker is in, unless a newer one is known."""
+        """Take over a view of this broker's registry, unless a newer one is known."""
         with self._lock:
             known = self._view
             if known is None or (known.registry == view.registry and known.version <= view.version):
                 self._view = view
 
     def enter(self, view: ClusterView) -> None:
-        """This broker is in another registry from now on: it has brought to it what it has."""
+        """Switch to another registry, in which this broker has registered what it has."""
         with self._lock:
             self._view = view
 
     def see_brokers(self, brokers: Iterable[LiveBroker]) -> None:
-        """The brokers that are registered; ourselves do not count."""
         others = {each.id: each for each in brokers if each.id != self.node_id}
         with self._lock:
             if others != self._others:
                 self._others = others
 
     def set_offline(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are ours, and what we had of them is not here: they are offline, not empty."""
+        """Set the partitions that are ours but missing on our disk: they are offline, not empty."""
         with self._lock:
             self._offline = frozenset(partitions)
 
     def serve(self) -> None:
-        """This broker is registered: from now on it serves what it owns."""
+        """Serve from now on: this broker is registered."""
         self._unregistered = None
 
     def refuse(self, why: str) -> None:
-        """Somebody else has our id: nothing is served."""
+        """Serve nothing: another broker has our id."""
         self._unregistered = why
 
     @property
     def offline(self) -> frozenset[TopicPartition]:
-        """The partitions of `set_offline`."""
         return self._offline
 
     def live(self, listener: str) -> dict[int, tuple[str, int]]:
-        """The other brokers that have a listener of this name, with its address."""
+        """The addresses of the other brokers' listeners of this name, by broker id."""
         return {
             number: each.addresses[listener]
             for number, each in sorted(self._others.items())
@@ -236,26 +224,22 @@ class Ownership:
 
     @property
     def live_ids(self) -> frozenset[int]:
-        """Every live broker, this one among them."""
         return frozenset((self.node_id, *self._others))
 
     @property
     def deleting(self) -> frozenset[str]:
-        """The names of deleted topics of which this broker still has something: `Deletion`."""
+        """The names of deleted topics whose data this broker has not removed yet."""
         view, me = self._view, self.node_id
         if view is None or not view.deletions:
             return frozenset()
         return frozenset(each.name for each in view.deletions.values() if me in each.brokers)
 
     def topic(self, name: str) -> ClusterTopic | None:
-        """The topic of this name in the cluster."""
         view = self._view
         return None if view is None else view.topics.get(name)
 
     def check_known(self) -> None:
-        """Before topics are changed: raises `ServerError` LEADER_NOT_AVAILABLE before this broker is
-        registered, and `RegisteredElsewhere` where somebody else has our id.
-        """
+        """Raises `ServerError` LEADER_NOT_AVAILABLE at startup, `RegisteredElsewhere` if our id is used."""
         refusal = self._unregistered
         if refusal == _STARTING:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, refusal)
@@ -263,7 +247,6 @@ class Ownership:
             raise RegisteredElsewhere(refusal)
 
     def is_ours(self, partition: TopicPartition) -> bool:
-        """Whether this broker may serve the partition."""
         topic = self.topic(partition.topic)
         return (
             self.serves
@@ -275,9 +258,7 @@ class Ownership:
         )
 
     def check(self, partition: TopicPartition) -> None:
-        """Raises `RegisteredElsewhere` where another broker has the partition, or that is not known, and
-        `StorageError` where it is ours, but what we had of it is not here.
-        """
+        """Raises `RegisteredElsewhere`, or `StorageError` if the partition is ours but offline."""
         if self.is_ours(partition):
             return
         if (refusal := self.refusal) is not None:
@@ -299,7 +280,7 @@ class Ownership:
 
 
 def spread(view: ClusterView, brokers: Iterable[int], count: int) -> tuple[int, ...]:
-    """Owners for ``count`` new partitions: the brokers in turn, those with the fewest partitions first."""
+    """Owners for ``count`` new partitions: round robin, brokers with the fewest partitions first."""
     load = dict.fromkeys(brokers, 0)
     for topic in view.topics.values():
         for owner in topic.owners:

@@ -1,4 +1,4 @@
-"""Calls to the other brokers of the cluster: the one place where a broker is a client."""
+"""Calls to the other brokers of the cluster; the only place where a broker is a client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
 
 Answered = Callable[[Any, "KafkaError | None"], None]
-"""Called once, in the peer's thread, with the response, or with None and why there is none."""
+"""Called once, in the peer's thread, with the response, or with None and the error."""
 
 _LOGINS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SHARED = (
@@ -27,14 +27,14 @@ _SHARED = (
     "ssl.key.password", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates",
     "ssl.endpoint.identification.algorithm", "ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites",
 )  # fmt: skip
-"""Properties of a listener that say the same of its clients."""
+"""Properties that a listener and its clients have in common."""
 
 _SETUP_MS = 5_000
 _STOP_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 _SILENCE_SECONDS = 60
-"""After so long without a sign from a broker's machine its connection ends. A machine that sleeps for longer
-reads what it was sent when it goes on, before it registers in ZooKeeper again and is called again.
+"""A connection ends after so long without a sign from the other machine. A machine that slept for longer
+reads what it was sent when it resumes, before it registers in ZooKeeper again and is called again.
 """
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class _Call:
 
 
 def peer_config(config: BrokerConfig) -> ClientConfig:
-    """How this broker connects to others. Raises `InvalidConfig`: a login is missing or not supported."""
+    """Client configuration for other brokers. Raises `InvalidConfig`: no listener, or no usable login."""
     listener = config.inter_broker_listener
     if listener is None:
         raise InvalidConfig(f"listeners={config.listeners}: none for other brokers")
@@ -81,16 +81,14 @@ def peer_config(config: BrokerConfig) -> ClientConfig:
 
 
 class Peers:
-    """*Thread-safe: ``_lock`` guards the table.* The other brokers, each with a thread of its own from the
-    first call on: one that does not answer holds up no other.
+    """*Thread-safe: ``_lock`` guards the table.* The other brokers, each with its own thread from its first
+    call, so that an unresponsive one delays no other.
     """
 
     def __init__(
         self, config: ClientConfig | None, address_of: Callable[[int], tuple[str, int] | None], clock: Clock
     ) -> None:
-        """``config``: as `peer_config` has it; None where nobody can be called. ``address_of`` gives a live
-        broker's address for other brokers, None where it is away.
-        """
+        """``config`` is from `peer_config`, None to call nobody; ``address_of`` returns None if away."""
         self._config = config
         self._address_of = address_of
         self._clock = clock
@@ -101,9 +99,9 @@ class Peers:
     def ask(
         self, broker: int, request: Any, version: int, answered: Answered, seconds: float | None = None
     ) -> None:
-        """Send a request; ``answered`` gets what comes of it. Without ``seconds`` it waits for as long as the
-        connection lasts: a broker that was stopped answers once it goes on, and must not be asked twice. The
-        connection ends when the broker's machine is silent, or when the broker has another address.
+        """Send a request; ``answered`` gets its outcome. Without ``seconds`` it waits as long as the
+        connection lasts: a stopped broker answers after it resumes, and must not be asked twice. The
+        connection ends when the broker's machine is silent, or the broker has another address.
         """
         with self._lock:
             peer = self._peers.get(broker)
@@ -116,7 +114,6 @@ class Peers:
         peer.ask(_Call(request, version, answered, deadline))
 
     def close(self) -> None:
-        """End all calls, and those that come."""
         with self._lock:
             self._closed = True
             peers = list(self._peers.values())
@@ -127,8 +124,7 @@ class Peers:
 class _Peer:
     """*Thread-safe: other threads only call `ask` and `stop`.* One broker's thread and its connection.
 
-    Requests follow each other without waiting for responses. ``_calls`` are those that have not been sent,
-    ``_asked`` those that wait for their responses.
+    Requests are pipelined: ``_calls`` are not sent yet, ``_asked`` wait for their responses.
     """
 
     def __init__(
@@ -205,14 +201,13 @@ class _Peer:
         return connection
 
     def _check_address(self) -> None:
-        """A broker at another address is another process: the one that was asked is gone."""
+        """A broker at another address is another process: the old one will not answer."""
         if self._connection is not None:
             asked, address = (self._connection.host, self._connection.port), self._address_of(self._broker)
             if address not in (asked, None):
                 raise ConnectionLost(f"broker {self._broker} is at another address now")
 
     def _lost(self, error: KafkaError) -> None:
-        """No call has an answer any more."""
         self._forget()
         if self._connection is not None:
             self._connection.close()

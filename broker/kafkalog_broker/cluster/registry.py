@@ -1,4 +1,4 @@
-"""The topics of a cluster in ZooKeeper: one record each, changed in one step for all brokers."""
+"""The cluster's registry of topics in ZooKeeper; every change is one atomic step for all brokers."""
 
 from __future__ import annotations
 
@@ -52,49 +52,46 @@ from pyspark_kafkalog.zookeeper.session import (
 )
 
 _MOST_READINGS = 20
-"""Of a registry that others change meanwhile, before one is taken as it is."""
+"""Attempts at a consistent reading while other brokers change the registry; then the last one is used."""
 
 _ATTEMPTS = 200
-"""Each failed one means that another broker's change came first."""
+"""A failed attempt means that another broker's change came first."""
 
 _HAND_OVER_STEP = 1 << 40
-"""Between the first offsets of a partition's owners at least: more records than one of them can append."""
+"""Least distance between the first offsets of a partition's successive owners: more than one can append."""
 
 _LOST_IDS = 1 << 32
-"""Producer ids left out where ZooKeeper does not know any more which were given out."""
+"""Producer ids skipped when ZooKeeper has lost the record of those given out."""
 
 Part = Creation | Replacement | NodeRemoval
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a change writes beside the root: ``parts``, and other ``members`` in the root if given."""
+    """What a change writes beside the root: ``parts``, and the root's new ``members`` if given."""
 
     parts: Sequence[Part] = ()
     members: Mapping[int, bool] | None = None
 
 
 Plan = Callable[[ClusterView], Edit | None]
-"""What is to be written for a change, given the topics as they are; None where there is nothing to do any
-more. Raises `KafkaError`: it cannot be done.
-"""
+"""The edit for a change, given the current topics; None if nothing is left to do. May raise `KafkaError`."""
 
 
 class TopicRegistry:
-    """*Thread-safe.* The topics of today's wire of all brokers below one prefix.
+    """*Thread-safe.* The topics of 0.8 and later of all brokers below one prefix.
 
-    Every change is one multi, which also sets ``/brokers/topics``, the root, at the version that the change
-    was planned with: so there is one order of all changes, and none is made with an old view. Any thread may
-    call the methods, and waits for ZooKeeper. What they learn goes to ``ownership``.
+    Every change is one multi that also sets the root, ``/brokers/topics``, at the version it was planned
+    with: changes have one order, and none is based on an old view. The methods block on ZooKeeper, in any
+    thread, and pass what they read to ``ownership``.
 
-    ``_known`` is the newest reading. It is immutable and replaced as a whole, under ``_reading``, by the one
-    thread that reads what has changed; to plan a change it is taken without the lock, as the version decides.
+    ``_known`` is the newest reading: immutable, and replaced as a whole under ``_reading``. Changes are
+    planned with it without the lock, because the version check catches a stale one.
     """
 
     def __init__(
         self, session: ZooKeeperSession, layout: JsonLayout, ownership: Ownership, new_id: Callable[[], str]
     ) -> None:
-        """``new_id`` gives random ids for registries."""
         self._session = session
         self._nodes = ClusterNodes(layout)
         self._ownership = ownership
@@ -105,25 +102,20 @@ class TopicRegistry:
 
     @property
     def path(self) -> str:
-        """The root's."""
         return self._nodes.topics
 
     @property
     def view(self) -> ClusterView | None:
-        """What was read last, of whichever registry; None before."""
         known = self._known
         return None if known is None else known.view
 
     def look(self) -> None:
-        """Know the topics if there is a registry."""
         with suppress(NoRegistry):
             self.sync()
 
     def open(self, notes: Collection[RegistryNote]) -> ClusterView:
-        """The topics as they are now, of a registry that is made if there is none. ``notes`` are what this
-        broker's data has seen of registries.
-
-        Raises `OlderRegistry`: the data has seen a newer state of this one.
+        """The current topics; creates the registry if it is missing. ``notes`` are what this broker's data
+        has recorded of registries. Raises `OlderRegistry`: the data has seen a newer state of this one.
         """
         while True:
             try:
@@ -137,11 +129,10 @@ class TopicRegistry:
         awaited = _members_in(note for note in notes if note.registry != view.registry)
         if not awaited or awaited.keys() & view.members:
             return view
-        # Whoever made it knows none of the brokers that were in a registry with us.
+        # Its creator does not know the brokers that shared an earlier registry with us.
         return self._change(partial(_awaiting, awaited), "")
 
     def _make_root(self, notes: Collection[RegistryNote]) -> None:
-        """With its id and its members in one step: a registry is never half made."""
         self._make_parents()
         data = write_registry(RegistryNode(self._new_id(), (), _members_in(notes)))
         try:
@@ -157,18 +148,13 @@ class TopicRegistry:
                 self._session.create(path, b"")
 
     def sync(self) -> ClusterView:
-        """The topics as they are now: reads those that have changed since the last time.
-        Raises `NoRegistry`, and `OlderRegistry`: its state is older than the one that was read before.
-        """
+        """The current topics. Raises `NoRegistry`, and `OlderRegistry`: older than the state read before."""
         return self._sync().view
 
     def _sync(self, suspect: str | None = None) -> Reading:
-        """Also reads the ``suspect``, whose znodes somebody may have changed without changing the root.
-
-        If another change comes while topics are read, they are read again: half of it, such as a topic that
-        is gone without its deletion, would look like a registry that never had it.
-        """
+        """Also reads the ``suspect``, whose znodes may have changed without the root."""
         with self._reading:
+            # Half of a concurrent change would mislead: a topic gone without its deletion looks lost.
             for _ in range(_MOST_READINGS):
                 known = self._reader.read(self._known, suspect)
                 if known is self._known or self._reader.version() == known.view.version:
@@ -185,15 +171,12 @@ class TopicRegistry:
         overrides: Mapping[str, str],
         check: Callable[[Mapping[str, ClusterTopic]], object],
     ) -> ClusterTopic:
-        """Register a new topic; ``owners`` gives those of its partitions, which they then have to make.
+        """Register a new topic; ``owners`` returns its partitions' owners, which then create them. ``check``
+        gets the existing topics and may raise to refuse this one.
 
-        ``check`` gets the topics that there are, and raises what keeps this one from being made.
-
-        Raises:
-            TopicAlreadyExists: there is one of this name.
-            InvalidTopic: another broker has a topic of Kafka 0.7 of this name.
-            ServerError: REQUEST_TIMED_OUT: ZooKeeper does not answer, or was emptied, and it is not known yet
-                which topics there are. It may have been made all the same.
+        Raises `TopicAlreadyExists`; `InvalidTopic`: another broker has a Kafka 0.7 topic of this name;
+        `ServerError` REQUEST_TIMED_OUT: ZooKeeper does not answer, or was emptied and not all brokers have
+        registered their topics again. The topic may have been registered nevertheless.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -211,7 +194,7 @@ class TopicRegistry:
         return _topic(self._request(plan, name), name, topic_id)
 
     def _check_name_07(self, view: ClusterView, name: str) -> None:
-        """Our own topic of 0.7 counts no more: who creates another has seen that it is gone."""
+        """Our own 0.7 topic does not count: a caller that creates another has checked that it is gone."""
         known = view.names_07.get(name)
         others = sorted(known.brokers - {self._ownership.node_id}) if known is not None else []
         if others:
@@ -223,9 +206,8 @@ class TopicRegistry:
     def offer(
         self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
     ) -> ClusterView:
-        """Bring partitions that a broker had before it came to this registry; of a topic with the same id
-        those that nobody else has. What is refused stays as it is in the registry. ``starts`` are the first
-        offsets of those that do not begin at 0: the owners after this broker begin above them.
+        """Register partitions that a broker had before it joined this registry, unless they have an owner or
+        the topic has another id. ``starts`` are first offsets above 0: later owners begin above them.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -249,7 +231,7 @@ class TopicRegistry:
         return self._change(plan, name)
 
     def join(self, broker: int) -> ClusterView:
-        """A broker has brought all that it had."""
+        """Mark a broker as having registered everything it had."""
 
         def plan(view: ClusterView) -> Edit | None:
             arrived = view.members.get(broker, False)
@@ -260,10 +242,10 @@ class TopicRegistry:
     def widen(
         self, name: str, topic_id: UUID, total: int, owners: Callable[[ClusterView, int], Sequence[int]]
     ) -> ClusterTopic:
-        """Give a topic ``total`` partitions; ``owners`` gives those of so many more.
+        """Give a topic ``total`` partitions; ``owners`` returns the owners of the added ones.
 
-        Raises as `create`, `UnknownTopicOrPartition`, `InvalidPartitions` where it has as many, and
-        `ServerError` INVALID_REPLICA_ASSIGNMENT where there are owners of another number of partitions.
+        Raises as `create`, and `UnknownTopicOrPartition`; `InvalidPartitions`: it has as many already;
+        `ServerError` INVALID_REPLICA_ASSIGNMENT: ``owners`` returned the wrong number.
         """
 
         def plan(view: ClusterView) -> Edit:
@@ -288,7 +270,7 @@ class TopicRegistry:
     def configure(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
     ) -> Mapping[str, str]:
-        """Replace a topic's own properties by what ``change`` makes of them, and return them."""
+        """Replace a topic's own properties by ``change`` of them, and return the new ones."""
         after: dict[str, str] = {}
 
         def plan(view: ClusterView) -> Edit | None:
@@ -303,8 +285,8 @@ class TopicRegistry:
         return after
 
     def delete(self, name: str, topic_id: UUID) -> None:
-        """Delete a topic. Its owners, and those of groups' offsets, have yet to remove what they have of it,
-        and to call `report_removed` then. Raises as `create`, and `UnknownTopicOrPartition`.
+        """Delete a topic. Its owners and the group coordinators then remove their data of it and call
+        `report_removed`. Raises as `create`, and `UnknownTopicOrPartition`.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -324,7 +306,7 @@ class TopicRegistry:
         self._request(plan, name)
 
     def report_made(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Their owner has made these partitions: from now on they are served, and never made again."""
+        """Mark partitions as created by their owner: they are served from now on, and never created again."""
         mine = frozenset(numbers)
 
         def plan(view: ClusterView) -> Edit | None:
@@ -336,7 +318,7 @@ class TopicRegistry:
         self._change(plan, name)
 
     def report_removed(self, topic_id: UUID, broker: int) -> None:
-        """A broker has nothing left of a topic that was deleted."""
+        """Mark a deleted topic's data as removed at this broker."""
 
         def plan(view: ClusterView) -> Edit | None:
             deletion = view.deletions.get(topic_id)
@@ -353,9 +335,7 @@ class TopicRegistry:
             self._change(plan, known.view.deletions[topic_id].name)
 
     def name_07(self, name: str, broker: int, *, used: bool) -> ClusterView:
-        """Have it known whether a broker has a topic of Kafka 0.7 of this name. A topic of the cluster keeps
-        the name.
-        """
+        """Record whether a broker has a Kafka 0.7 topic of this name; does nothing if the cluster has one."""
 
         def plan(view: ClusterView) -> Edit | None:
             known = view.names_07.get(name)
@@ -370,12 +350,12 @@ class TopicRegistry:
         return self._change(plan, name)
 
     def forget(self, broker: int, heirs: Collection[int], now_us: int) -> None:
-        """Have ``heirs`` make new, empty partitions in the place of those of a broker that is gone for good,
-        and of those that nobody has brought if it was the last one to. Their offsets begin at ``now_us``,
-        the time in microseconds, and far above those that the gone one began with: a partition would have had
-        to get a million records a second ever since 1970 to have had one of them.
+        """Give the partitions of a broker that is gone for good to ``heirs``, which create them empty; also
+        partitions without an owner if it was the last broker awaited. Their offsets begin at ``now_us``, the
+        time in microseconds, and far above the previous start: the old log cannot have reached them unless it
+        got a million records a second ever since 1970.
 
-        What the gone broker had yet to remove of deleted topics counts as removed.
+        Also counts its pending removals of deleted topics as done.
         """
         view = self.sync()
         for name, topic in view.topics.items():
@@ -412,8 +392,8 @@ class TopicRegistry:
         )
 
     def take_ids(self, at_least: int, count: int) -> int:
-        """The first of ``count`` producer ids that no other broker gets, none below ``at_least``.
-        Raises `StorageError`: ZooKeeper does not answer, or has no such number.
+        """Reserve ``count`` producer ids, none below ``at_least``, and return the first.
+        Raises `StorageError`: ZooKeeper does not answer, or its znode holds no number.
         """
         path, session = self._nodes.id_block, self._session
         if not session.connected:
@@ -422,7 +402,7 @@ class TopicRegistry:
             while True:
                 node = session.read(path)
                 if node is None:
-                    # Others may have given out ids above our own, if ZooKeeper was emptied.
+                    # If ZooKeeper was emptied, other brokers may have given out ids above ours.
                     first = at_least + _LOST_IDS if at_least else 0
                 else:
                     first = max(at_least, read_id_block(node.data))
@@ -438,7 +418,7 @@ class TopicRegistry:
             raise StorageError(f"no block of producer ids can be taken: {e}") from e
 
     def tidy(self) -> None:
-        """Remove what is left of deleted topics, once no broker has registered anything below."""
+        """Remove the leftover znodes of deleted topics once no broker has registered anything below."""
         known = self._known
         gone = set()
         for name, (version, config_version) in known.view.vacant.items() if known is not None else ():
@@ -460,7 +440,7 @@ class TopicRegistry:
                     self._ownership.see(view)
 
     def _request(self, plan: Plan, name: str) -> ClusterView:
-        """`_change` for a client: only where it is known which topics there are."""
+        """`_change` for a client: refused until all topics are known."""
 
         def checked(view: ClusterView) -> Edit | None:
             entered = self._ownership.view
@@ -477,7 +457,7 @@ class TopicRegistry:
         return self._change(checked, name)
 
     def _change(self, plan: Plan, name: str) -> ClusterView:
-        """Write what a plan says of the newest view; again if another change came first."""
+        """Write the plan for the newest view; plan again if another change came first."""
         if not self._session.connected:
             raise _try_later(name, "ZooKeeper does not answer")
         tag = secrets.token_hex(8)
@@ -495,7 +475,7 @@ class TopicRegistry:
                     return self.sync()
                 before, known = known, self._sync(name or None)
                 if known.view.version == before.view.version:
-                    self._make_parents()  # perhaps somebody has removed them
+                    self._make_parents()  # they may have been removed
         except (ConnectionLost, NoRegistry, OlderRegistry) as e:
             raise _try_later(name, str(e)) from e
         raise _try_later(name, "other brokers change topics all the time")
@@ -503,7 +483,6 @@ class TopicRegistry:
     def _new_topic(
         self, view: ClusterView, name: str, node: TopicNode, overrides: Mapping[str, str]
     ) -> list[Part]:
-        """The znodes of a new topic."""
         version, config_version = view.vacant.get(name, (ABSENT, ABSENT))
         if name in view.names_07:
             version = view.names_07[name].version
@@ -531,9 +510,7 @@ class TopicRegistry:
 
 
 def lost_partitions(view: ClusterView, topic: ClusterTopic, broker: int) -> tuple[int, ...]:
-    """What is lost of a topic if a broker is given up: its partitions, and those that nobody has if all the
-    others have brought theirs.
-    """
+    """The partitions lost if ``broker`` is given up: its own, and unowned ones if no other is awaited."""
     nobodys = topic.owned_by(NOBODY) if view.awaited == [broker] else ()
     return tuple(sorted((*topic.owned_by(broker), *nobodys)))
 
@@ -560,7 +537,6 @@ def _topic(view: ClusterView, name: str, topic_id: UUID | None) -> ClusterTopic:
 
 
 def _write(path: str, data: bytes, version: int) -> Part:
-    """A znode's new value, if it still has this version, or is still `ABSENT`."""
     return Creation(path, data) if version == ABSENT else Replacement(path, data, version)
 
 

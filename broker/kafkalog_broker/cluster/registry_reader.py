@@ -1,4 +1,4 @@
-"""Reads the registry of a cluster's topics from ZooKeeper: all of it, or what has changed since."""
+"""Reads the registry of a cluster's topics from ZooKeeper, in full or only the changes."""
 
 from __future__ import annotations
 
@@ -27,39 +27,35 @@ _log = logging.getLogger(__name__)
 
 
 class NoRegistry(ZooKeeperError):
-    """There is no registry at this place in ZooKeeper."""
+    """ZooKeeper has no registry of topics."""
 
 
 class OlderRegistry(ZooKeeperError):
-    """The registry has a state that is older than what this broker has seen of it."""
+    """The registry's state is older than one that this broker has seen."""
 
 
 class Reading(NamedTuple):
-    """What was read of the registry: the root's value, and the topics at its version."""
+    """One reading of the registry: the root's value, and the topics at its version."""
 
     root: RegistryNode
     view: ClusterView
 
 
 class RegistryReader:
-    """*Not thread-safe: under its owner's lock.* Reads the znodes of the topics of one cluster."""
+    """*Not thread-safe: under its owner's lock.* Reads the znodes of one cluster's topics."""
 
     def __init__(self, session: ZooKeeperSession, nodes: ClusterNodes) -> None:
         self._session = session
         self._nodes = nodes
 
     def version(self) -> int | None:
-        """The root's version; None where there is none."""
         root = self._session.read(self._nodes.topics)
         return None if root is None else root.version
 
     def read(self, known: Reading | None, suspect: str | None) -> Reading:
-        """The topics as they are now: of what is ``known`` those are read that have changed since, and the
-        ``suspect``, whose znodes somebody may have changed without changing the root.
-
-        Raises:
-            NoRegistry: there is none, or its root has no value yet.
-            OlderRegistry: it has an older version than what is known.
+        """The current topics: ``known``, updated with the topics that changed since and with the ``suspect``,
+        whose znodes may have changed without the root. Raises `NoRegistry`, also for a root without a value,
+        and `OlderRegistry`: its version is lower than that of ``known``.
         """
         path = self._nodes.topics
         node = self._session.read(path)
@@ -82,7 +78,6 @@ class RegistryReader:
         return self._topics(root, version, nothing, self._session.children(self._nodes.topics))
 
     def _topics(self, root: RegistryNode, version: int, before: ClusterView, names: Iterable[str]) -> Reading:
-        """The view ``before`` with these topics as they are now."""
         topics, vacant, names_07 = dict(before.topics), dict(before.vacant), dict(before.names_07)
         names = sorted(names)
         found = self._session.read_all(
@@ -142,7 +137,6 @@ class RegistryReader:
 
 
 def older(path: str, version: int, seen: int) -> OlderRegistry:
-    """The error for a registry that has this version, of which a later one was seen."""
     return OlderRegistry(
         f"{path} in ZooKeeper has version {version}, but this broker has seen version {seen} of it: an old "
         "state of ZooKeeper has come back. Nothing is changed. Bring back a state that is not older, or "

@@ -1,9 +1,9 @@
-"""Transactions over several brokers: the markers that a coordinator has others write, and what the owner of a
-partition asks another coordinator before data is appended there.
+"""Transactions over several brokers: a coordinator has partition owners write its markers, and an owner asks
+the coordinator before it appends.
 
-A coordinator's markers go to the owners of the partitions until all have written them, through their deaths
-and returns. An owner asks (AddPartitionsToTxn 4) before the first batch of a transaction, and once more after
-its own restart; the answer holds until the marker. Source: KIP-98, KIP-890.
+The coordinator repeats a marker until its owner has written it, through the owner's restarts. An owner asks
+(AddPartitionsToTxn 4) before the first batch of a transaction, and again after its own restart; the answer
+holds until the marker. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _VERIFYING_VERSION = 4
 _LISTING_VERSION = 0
 _OPEN_STATES = tuple(STATE_NAMES[each] for each in (CoordinatorState.ONGOING, *PREPARED))
 _ANSWER_SECONDS = 10.0
-"""Producers wait for 30 s, and send again what is refused with a code for it."""
+"""Less than the 30 s for which producers wait; they retry what is refused with a retriable code."""
 _AGAIN_SECONDS = 0.5
 
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""The second: a later transaction has ended there already."""
+"""INVALID_PRODUCER_EPOCH: a later transaction has already ended there."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Spread:
-    """*Thread-safe: ``_lock`` guards what changes.* One ended transaction with partitions elsewhere."""
+    """*Thread-safe: ``_lock`` guards its state.* A decided transaction with markers to write elsewhere."""
 
     def __init__(
         self,
@@ -69,7 +69,6 @@ class _Spread:
         self._waits = False
 
     def strike(self, done: Iterable[TopicPartition]) -> None:
-        """These have their markers; the last ones end it."""
         with self._lock:
             before = len(self._left)
             self._left.difference_update(done)
@@ -78,14 +77,13 @@ class _Spread:
             self._written()
 
     def first_delay(self) -> bool:
-        """True the first time."""
         with self._lock:
             before, self._waits = self._waits, True
         return not before
 
 
 class ClusterTransactions:
-    """*Thread-safe: what changes is in `TxnVerification`.* Answers come in peers' threads."""
+    """*Thread-safe: its state is in `TxnVerification`.* Callbacks run in peers' threads."""
 
     def __init__(
         self,
@@ -101,10 +99,10 @@ class ClusterTransactions:
         self._mark_here = mark_here
         self._verified = TxnVerification()
 
-    # Of this coordinator's transactions.
+    # For transactions of this coordinator.
 
     def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of ``partitions`` whose markers others have to write, or we once they are back."""
+        """The subset of ``partitions`` that other brokers own, or that are ours but offline."""
         here, offline = (self._ownership.node_id, None), self._ownership.offline
         return frozenset(each for each in partitions if self._owner(each) not in here or each in offline)
 
@@ -116,14 +114,14 @@ class ClusterTransactions:
         delayed: Callable[[], None],
     ) -> None:
         """Have the owners of ``partitions`` write the markers of a transaction in a Prepare state.
-        ``written`` is called, from any thread, when all have; that may take until a dead broker returns, and
-        then ``delayed`` is called before.
+        ``written`` is called, from any thread, when all have; if that has to wait, for example for a dead
+        broker, ``delayed`` is called first.
         """
         spread = _Spread(known, partitions, written, delayed)
         self._send(spread, partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
-        """`NOBODY` where it is not known now, None where the partition was deleted."""
+        """`NOBODY` if unknown for now, None if the partition was deleted."""
         view = self._ownership.view
         if view is None:
             return NOBODY
@@ -155,7 +153,6 @@ class ClusterTransactions:
                 self._peers.ask(owner, request, _MARKERS_VERSION, answered)
 
     def _mark_ours(self, spread: _Spread, ours: list[TopicPartition], commit: bool) -> None:
-        """They were given to us meanwhile."""
         try:
             for each in ours:
                 self._mark_here(each, spread.known.producer_id, spread.known.epoch, commit)
@@ -190,13 +187,13 @@ class ClusterTransactions:
             spread.delayed()
         self._scheduler.after(_AGAIN_SECONDS, partial(self._send, spread, partitions))
 
-    # Of other coordinators' transactions.
+    # For transactions of other coordinators.
 
     def holders(
         self, producer_ids: Iterable[int], on_answer: Callable[[frozenset[int] | None], None]
     ) -> None:
-        """Ask all other coordinators which of these producers have an open transaction. ``on_answer`` is
-        called from any thread, with those, or with None where one of the coordinators did not say.
+        """Ask all other coordinators which of these producers have an open transaction. ``on_answer`` gets
+        them, from any thread, or None if a coordinator did not answer.
         """
         ownership = self._ownership
         topic, view = ownership.topic(TRANSACTIONS_TOPIC), ownership.view
@@ -228,7 +225,7 @@ class ClusterTransactions:
     def unknown(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Those of ``partitions`` for which `verify` is needed before `writing`."""
+        """The subset of ``partitions`` that need `verify` before `writing`."""
         return self._verified.unknown(producer_id, epoch, partitions)
 
     def verify(
@@ -241,8 +238,8 @@ class ClusterTransactions:
         *,
         adding: bool,
     ) -> None:
-        """Ask the coordinator of the id whether its transaction has the partitions, or, ``adding``, to have
-        it take them. ``on_answer`` is called from any thread with those that it refuses.
+        """Ask the id's coordinator whether its transaction has the partitions, or, if ``adding``, to add
+        them. ``on_answer`` gets the refused ones, from any thread.
         """
         asked = self._verified.asking(producer_id, epoch, partitions)
 
@@ -283,11 +280,9 @@ class ClusterTransactions:
     def writing(
         self, partition: TopicPartition, producer_id: int, epoch: int
     ) -> AbstractContextManager[None]:
-        """As `TxnVerification.writing`."""
         return self._verified.writing(partition, producer_id, epoch)
 
     def ending(self, partition: TopicPartition, producer_id: int) -> AbstractContextManager[None]:
-        """As `TxnVerification.ending`."""
         return self._verified.ending(partition, producer_id)
 
     def _coordinator_of(self, transactional_id: str) -> int:

@@ -1,9 +1,9 @@
-"""Who may do what, by a set of ACLs: the decision that Kafka's authorizer takes. Pure.
+"""Decisions by a set of ACLs, as Kafka's authorizer takes them. Pure.
 
-A denial goes before everything; else a permission is needed. An ACL is of the principal itself or of
-``User:*``, of the client's host or of ``*``, of the resource's name, of ``*`` or of a prefix of it. To be
-allowed to read, write, delete or alter is to be allowed to describe, and to alter properties is to describe
-them; to be denied these denies nothing else. Source: ``StandardAuthorizer``.
+A matching denial wins; otherwise a permission is needed. An ACL matches the principal or ``User:*``, the
+client's host or ``*``, and the resource by name, ``*`` or prefix. Permission to read, write, delete or alter
+implies describe, and permission to alter properties implies describing them; denials imply nothing.
+Source: ``StandardAuthorizer``.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _ALLOWED_BY = {
         {Operation.DESCRIBE_CONFIGS, Operation.ALL, Operation.ALTER_CONFIGS}
     ),
 }  # fmt: skip
-"""The operations of which one permission allows the key's."""
+"""The permitted operations that allow each operation."""
 
 _KEPT_DECISIONS = 10_000
 _KEPT_NAME = 249
-"""Clients choose names: a decision on a longer one than a topic can have is not kept."""
+"""Decisions on longer names than a topic can have are not cached: clients choose them."""
 
 
 class AclRules:
-    """*Thread-safe: what it was made of never changes; the decisions that it keeps are put in whole.*"""
+    """*Thread-safe: its ACLs never change, and each cached decision is put in whole.*"""
 
     def __init__(self, acls: Iterable[Acl], *, allow_without_acl: bool = False) -> None:
-        """With ``allow_without_acl`` everybody may do everything with resources that no ACL is about."""
+        """``allow_without_acl`` allows everything on resources that no ACL matches."""
         self.acls = frozenset(acls)
         self._allow_without_acl = allow_without_acl
         self._literal: dict[tuple[ResourceType, str], list[Acl]] = defaultdict(list)
@@ -66,7 +66,6 @@ class AclRules:
     def allow(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the principal may do this from the host with the resource of that name."""
         key = principal, host, operation, resource_type, name
         decision = self._decisions.get(key)
         if decision is None:
@@ -82,7 +81,7 @@ class AclRules:
     ) -> bool:
         """Whether there can be a resource of the type with which the principal may do this."""
         if self._allow_without_acl and not self._literal.get((resource_type, WILDCARD)):
-            return True  # with one that no ACL is about
+            return True  # with a resource that no ACL matches
         acls = [
             acl
             for acl in self.acls
@@ -125,7 +124,6 @@ class AclRules:
 
 
 def _is_denied(allowing: Acl, denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether denials cover all that an ACL allows."""
     name = allowing.name
     if allowing.pattern_type is PatternType.LITERAL:
         if name == WILDCARD:

@@ -1,4 +1,4 @@
-"""Where ACLs are kept, and which can be kept."""
+"""Storage of ACLs, and checks of new ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pyspark_kafkalog.security.acls import (
 _FIELDS = ("resourceType", "name", "patternType", "principal", "host", "operation", "permissionType")
 
 Publish = Callable[[frozenset[Acl]], object]
-"""Takes all ACLs that are kept, each time that they have changed."""
+"""Called with all stored ACLs after each change."""
 
 
 class AclStore(Protocol):
-    """*Thread-safe.* Where ACLs are kept durably."""
+    """*Thread-safe.* Durable storage of ACLs."""
 
     def start(self, publish: Publish) -> None:
-        """Publish what is kept, and each change from now on. Raises `KafkaError`: it cannot be read."""
+        """Publish the stored ACLs, and each later change. Raises `KafkaError`: they cannot be read."""
         ...
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Keep these too, or no more; durable, and published, when this returns. Raises `KafkaError`."""
+        """Add and remove ACLs, durably and published on return. Raises `KafkaError`."""
         ...
 
 
@@ -46,14 +46,12 @@ class FileAcls:
         self._publish: Publish = lambda _acls: None
 
     def start(self, publish: Publish) -> None:
-        """Raises `InvalidConfig`: one of the ACLs is none."""
         with self._lock:
             self._publish = publish
             self._acls = acls_in(self._file)
             publish(self._acls)
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Raises `StorageError`: the disk refused; everything is as it was."""
         with self._lock:
             after = self._acls.union(added).difference(removed)
             if after == self._acls:
@@ -65,12 +63,12 @@ class FileAcls:
 
 
 def acls_in(file: SecurityFile) -> frozenset[Acl]:
-    """Those in the file as it was read. Raises `InvalidConfig`: one of them is none."""
+    """The ACLs in the file. Raises `InvalidConfig`: one is malformed."""
     return frozenset(map(_parsed, file.kept.acls))
 
 
 def check_new(acl: Acl) -> None:
-    """Raises `ValueError`, with what is wrong, for an ACL that can mean nothing."""
+    """Raises `ValueError` for an ACL that makes no sense."""
     if not acl.name:
         raise ValueError("Invalid empty resource name")
     if acl.resource_type is ResourceType.ANY:

@@ -1,8 +1,8 @@
-"""How a client logs in over SASL: frames and time in, what to do with them out. Pure.
+"""A client's login over SASL, without I/O: takes frames and the time, returns what to do.
 
-Kafka's order: ApiVersions at most once, then SaslHandshake, then the mechanism's messages until one of them
-is accepted: as SaslAuthenticate requests after SaslHandshake 1, as bare frames after SaslHandshake 0. What is
-not accepted ends the connection. Later another SaslHandshake renews a login that has a lifetime (KIP-368).
+Kafka's order: ApiVersions at most once, SaslHandshake, then the mechanism's messages until it accepts one:
+SaslAuthenticate requests after SaslHandshake 1, bare frames after SaslHandshake 0. A refusal ends the
+connection. Another SaslHandshake renews a login with a limited lifetime (KIP-368).
 Source: protocol guide, SASL Authentication Sequence; Apache Kafka's ``SaslServerAuthenticator``.
 """
 
@@ -30,28 +30,28 @@ from pyspark_kafkalog.protocol.exchange import (
 )
 
 _RENEWAL_SECONDS = 1.0
-"""A login is renewed at most this often."""
+"""Least time between renewals of a login."""
 
 _SIZE_BYTES = 4
 
 Parts = Sequence[bytes | bytearray | memoryview]
-"""An answer with its size."""
+"""A response with its size prefix."""
 
 
 class LoginRefused(KafkaError):
-    """The client is not who it says, or its message cannot be read; the client gets the text."""
+    """Wrong credentials or an unreadable message; the client gets the text."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class Challenge(NamedTuple):
-    """The mechanism has more to say; the client's answer comes next."""
+    """The login needs another message from the client."""
 
     token: bytes
 
 
 class Accepted(NamedTuple):
-    """The client is ``principal``, for the rest of its credential's life, if that ends."""
+    """The client is ``principal``, for ``lifetime_ms`` unless that is None."""
 
     principal: Principal
     token: bytes = b""
@@ -59,7 +59,7 @@ class Accepted(NamedTuple):
 
 
 class Exchange(Protocol):
-    """*Not thread-safe.* One attempt to log in."""
+    """*Not thread-safe.* One login attempt."""
 
     def evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
         """Take the client's next message. Raises `LoginRefused`."""
@@ -67,7 +67,7 @@ class Exchange(Protocol):
 
 
 class Mechanism(Protocol):
-    """*Thread-safe.* A way to log in, with what it knows of users."""
+    """*Thread-safe.* A SASL mechanism with its users."""
 
     max_lifetime_ms: int
     """``connections.max.reauth.ms``; 0 for no limit."""
@@ -75,30 +75,28 @@ class Mechanism(Protocol):
     """Whether `Exchange.evaluate` may take long."""
 
     def begin(self) -> Exchange:
-        """A new attempt."""
+        """Begin a login attempt."""
         ...
 
 
 class Verdict(Enum):
-    """What is to be done with a request."""
-
     SERVE = auto()
-    """It is handled as any request."""
+    """Handle it as any request."""
     ANSWER = auto()
-    """It is answered here."""
+    """Send the given answer."""
     REFUSE = auto()
-    """After a delay the answer, if there is one, is sent and the connection closed."""
+    """Send the answer, if any, and close the connection, after a delay."""
 
 
 class LoginStep(NamedTuple):
-    """The verdict about a request, and its answer's parts."""
+    """The verdict on a request, and the parts of its answer."""
 
     verdict: Verdict
     parts: Parts | None = None
     why: str = ""
-    """For the log, where it is refused; holds no secret."""
+    """Reason of a refusal, for the log; holds no secret."""
     accepted: bool = False
-    """Whether the client is in with this answer, for the first time or again."""
+    """Whether this answer completes a login or its renewal."""
 
 
 _SERVE = LoginStep(Verdict.SERVE)
@@ -106,7 +104,6 @@ _SERVE = LoginStep(Verdict.SERVE)
 
 class _State(Enum):
     VERSIONS = auto()
-    """Nothing has come, or ApiVersions of a version that is not known."""
     HANDSHAKE = auto()
     TOKENS = auto()
     BARE_TOKENS = auto()
@@ -115,7 +112,7 @@ class _State(Enum):
 
 
 class Login:
-    """*Not thread-safe: one connection's.* Its login and the renewals of it."""
+    """*Not thread-safe: one connection's.* Its login and renewals."""
 
     def __init__(self, mechanisms: Mapping[str, Mechanism]) -> None:
         self._mechanisms = mechanisms
@@ -123,25 +120,23 @@ class Login:
         self._exchange: Exchange | None = None
         self._began = 0.0
         self.mechanism = ""
-        """The mechanism that was chosen."""
         self.principal: Principal | None = None
-        """Who has logged in; None before the first time."""
+        """The client's principal; None before the login."""
         self.expires: float | None = None
-        """When the login is over, by the monotonic clock; None for never."""
+        """Monotonic time at which the login ends; None for never."""
 
     def is_in(self, frame: bytearray) -> bool:
-        """Whether the client has logged in and asks for something else; looks at no clock."""
+        """Whether the client is logged in and this is no SaslHandshake; ignores `expires`."""
         return self._state is _State.IN and frame[:2] != _HANDSHAKE_KEY
 
     @property
     def may_block(self) -> bool:
-        """Whether the next message may take long to judge."""
         return (
             self._state in (_State.TOKENS, _State.BARE_TOKENS) and self._mechanisms[self.mechanism].may_block
         )
 
     def take(self, frame: bytearray, now: float, now_ms: int) -> LoginStep:
-        """What to do with a request; ``now`` is monotonic, in seconds. Raises nothing."""
+        """What to do with a request; ``now`` is monotonic, in seconds. Never raises."""
         try:
             return self._take(frame, now, now_ms)
         except KafkaError as e:
@@ -234,7 +229,7 @@ class Login:
         return result
 
     def _lifetime(self, result: Challenge | Accepted, now: float) -> int:
-        """For how many ms the client is in, 0 for ever, if it is."""
+        """Complete the login if accepted; returns its lifetime in ms, 0 for no limit."""
         if isinstance(result, Challenge):
             return 0
         self._state, self._exchange = _State.IN, None

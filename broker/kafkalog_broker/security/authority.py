@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, for a broker that has none: two keys and two certificates, as PEM."""
+"""Creates a certificate authority and a broker certificate: two keys and two certificates, as PEM."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyspark_kafkalog.errors import InvalidConfig
 
 _CA_DAYS = 3650
 _SERVER_DAYS = 825
-"""What clients accept at most of a certificate that they check by their own rules."""
+"""The longest validity that some clients accept."""
 
 
 class Made(NamedTuple):
-    """All are PEM. ``server`` is a key, its certificate and the authority's: ``ssl.keystore.location``."""
+    """All PEM. ``server`` holds a key, its certificate and the authority's, for ``ssl.keystore.location``."""
 
     ca_certificate: bytes
     ca_key: bytes
@@ -23,9 +23,7 @@ class Made(NamedTuple):
 
 
 def make(hosts: Sequence[str], now: datetime | None = None) -> Made:
-    """A new authority, and a certificate for a broker that clients reach by ``hosts``, names or addresses.
-    Raises `InvalidConfig`: the package cryptography is missing.
-    """
+    """A new authority, and a broker certificate for ``hosts``. Raises `InvalidConfig`: no cryptography."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec

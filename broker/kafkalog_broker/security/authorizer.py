@@ -1,4 +1,4 @@
-"""What clients may do: ACLs that are kept, super users, and a log of what was denied."""
+"""Authorization: the stored ACLs, super users, and a log of denials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, ResourceType
 
 MAX_ACLS = 20_000
-"""So many can be kept: with each change in ``security.json`` all of them are written."""
+"""Limit of stored ACLs, as each change writes all of them to ``security.json``."""
 
 _DENIALS = {
     ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
@@ -32,14 +32,14 @@ _audit_log = logging.getLogger("kafkalog_broker.authorizer")
 
 
 def denial(resource_type: ResourceType) -> KafkaError:
-    """The error that answers what may not be done with a resource of this type."""
+    """The error for a denied operation on a resource of this type."""
     return ServerError(*_DENIALS.get(resource_type, _CLUSTER_DENIAL))
 
 
 class Authorizer:
-    """*Thread-safe: ``_lock`` is held over a change; decisions are taken by the last rules, a whole object.*
+    """*Thread-safe: ``_lock`` is held over a change; decisions use the last rules, an immutable object.*
 
-    A change is durable before it is in force, and in force before it returns.
+    A change is durable before it takes effect, and in effect when the call returns.
     """
 
     def __init__(
@@ -59,11 +59,10 @@ class Authorizer:
 
     @property
     def acls(self) -> frozenset[Acl]:
-        """Those in force."""
         return self._rules.acls
 
     def load(self) -> None:
-        """Take over what is kept, now and whenever it changes. Raises `KafkaError`: it cannot be read."""
+        """Use the stored ACLs, and follow their changes. Raises `KafkaError`: they cannot be read."""
         self._kept.start(self._take_over)
 
     def allows(
@@ -76,9 +75,7 @@ class Authorizer:
         *,
         audited: bool = True,
     ) -> bool:
-        """Whether this client may do that; unless it was only asked for a list, a denial is logged.
-        ``request`` is what it asked for: the number of an API, or a name.
-        """
+        """Whether this client may do that; logs a denial of ``request`` (API or name) if ``audited``."""
         principal = session.principal
         allowed = principal in self._super_users or self._rules.allow(
             principal, session.host, operation, resource_type, name
@@ -88,14 +85,14 @@ class Authorizer:
         return allowed
 
     def allows_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether it may do that with any resource of the type, one that does not exist yet included."""
+        """Whether it may do that with any resource of the type, including one that does not exist yet."""
         principal = session.principal
         return principal in self._super_users or self._rules.allow_any(
             principal, session.host, operation, resource_type
         )
 
     def operations(self, session: Session, known: int, resource_type: ResourceType, name: str) -> int:
-        """Those of the ``known`` operations that this client may do, both as bits."""
+        """The subset of the ``known`` operations that this client may do; both are bit sets."""
         return sum(
             1 << operation
             for operation in Operation
@@ -104,11 +101,8 @@ class Authorizer:
         )
 
     def add(self, acls: Collection[Acl]) -> None:
-        """Have these too.
-
-        Raises:
-            ServerError: there would be more than `MAX_ACLS`, or ZooKeeper does not answer.
-            StorageError: the disk refused; everything is as it was.
+        """Add ACLs. Raises `ServerError`: more than `MAX_ACLS`, or ZooKeeper does not answer; `StorageError`:
+        the disk failed, and nothing has changed.
         """
         with self._lock:
             before = self._rules.acls
@@ -117,7 +111,7 @@ class Authorizer:
             self._kept.change(acls, ())
 
     def remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
-        """Have those no more that are meant; which they were, for each filter. Raises as `add`."""
+        """Remove the matching ACLs; returns them for each filter. Raises as `add`."""
         with self._lock:
             found = [sorted(filter(each.matches, self._rules.acls)) for each in filters]
             self._kept.change((), frozenset(chain(*found)))
@@ -149,10 +143,9 @@ class Authorizer:
 
 
 def _api_name(request: int | str) -> str:
-    """As Kafka's log has it: ``Produce``."""
     return request if isinstance(request, str) else ApiKey(request).name.title().replace("_", "")
 
 
 def _one_line(text: str) -> str:
-    """Clients choose names: none may look like another entry of the log."""
+    """Escape names, which clients choose, so that none can forge a log entry."""
     return text if text.isprintable() else repr(text)

@@ -1,4 +1,4 @@
-"""A listener's certificates as a TLS context, made again when their files are replaced."""
+"""A listener's certificates as a TLS context, reloaded when their files are replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerCertificates:
-    """*Thread-safe: `renew` is called by one thread; ``context`` is replaced as a whole.*"""
+    """*Thread-safe: one thread calls `renew`; ``context`` is replaced as a whole.*"""
 
     def __init__(self, listener: str, config: ListenerConfig) -> None:
         """Raises `InvalidConfig`: there is no certificate, or it cannot be read."""
@@ -24,10 +24,9 @@ class ListenerCertificates:
         self._config = config
         self._stamp = self._look()
         self.context = self._made()
-        """For new connections."""
 
     def renew(self) -> None:
-        """Look whether the files were replaced. What cannot be used is logged, and the old context stays."""
+        """Reload replaced files. Logs an unusable one, and keeps the old context."""
         stamp = self._look()
         if stamp == self._stamp:
             return

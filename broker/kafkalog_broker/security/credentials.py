@@ -1,4 +1,4 @@
-"""Users' SCRAM credentials: who looks them up, and who changes them."""
+"""Users' SCRAM credentials: lookups and changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kafkalog_broker.security.security_file import Kept, SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 
 Credentials = Mapping[str, Mapping[str, ScramCredential]]
-"""By a user's name: its credentials by mechanism."""
+"""By user name: the credentials by mechanism."""
 
 
 class CredentialChange(NamedTuple):
-    """One credential to be set, or removed where it is None."""
+    """Sets a credential, or removes it if None."""
 
     user: str
     mechanism: str
@@ -21,19 +21,18 @@ class CredentialChange(NamedTuple):
 
 
 class CredentialStore(Protocol):
-    """*Thread-safe.* Where credentials are kept durably."""
+    """*Thread-safe.* Durable storage of credentials."""
 
     def all(self) -> Credentials:
-        """What is kept now. Cheap; raises nothing."""
+        """The current credentials. Cheap; never raises."""
         ...
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
-        """Make the changes, all or none; they are durable when this returns. Raises `KafkaError`."""
+        """Make all changes or none, durably. Raises `KafkaError`."""
         ...
 
 
 def lookup_in(store: CredentialStore) -> Callable[[str, str], ScramCredential | None]:
-    """Finds the credential of a mechanism and a user."""
     return lambda mechanism, user: store.all().get(user, {}).get(mechanism)
 
 
@@ -45,7 +44,6 @@ class FileCredentials:
         self._parsed: tuple[object, Credentials] = (None, {})
 
     def all(self) -> Credentials:
-        """Parsed when the file's content was replaced."""
         users = self._file.kept.users
         known, parsed = self._parsed
         if known is not users:
@@ -54,8 +52,6 @@ class FileCredentials:
         return parsed
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
-        """Raises `StorageError`: the disk refused."""
-
         def changed(kept: Kept) -> Kept:
             users = dict(kept.users)
             for change in changes:
@@ -66,7 +62,6 @@ class FileCredentials:
 
 
 def changed_texts(texts: Mapping[str, str], changes: Iterable[CredentialChange]) -> dict[str, str]:
-    """One user's credentials by mechanism, as text, after changes of that user."""
     found = dict(texts)
     for _, mechanism, credential in changes:
         if credential is None:
@@ -77,11 +72,11 @@ def changed_texts(texts: Mapping[str, str], changes: Iterable[CredentialChange])
 
 
 def parse_all(texts: Mapping[str, str]) -> dict[str, ScramCredential]:
-    """A user's credentials, those that can be read."""
+    """A user's credentials, without unreadable ones."""
     found = {}
     for mechanism, text in texts.items():
         try:
             found[mechanism] = ScramCredential.parse(text)
         except ValueError:
-            continue  # the user cannot log in so; others can
+            continue  # the user cannot log in with this one
     return found

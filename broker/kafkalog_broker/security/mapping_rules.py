@@ -1,7 +1,7 @@
-"""From the name in a client's certificate to its principal: ``ssl.principal.mapping.rules``. Pure.
+"""``ssl.principal.mapping.rules``: maps the name in a client's certificate to its principal. Pure.
 
-Rules are separated by commas: ``RULE:regex/replacement/[LU]`` or ``DEFAULT``, the whole name. The first that
-matches the whole name counts; ``$1`` is a group, ``L`` and ``U`` change the case of the result.
+Rules are separated by commas: ``RULE:regex/replacement/[LU]``, or ``DEFAULT`` for the name itself. The first
+that matches the whole name applies; ``$1`` is a group, ``L`` and ``U`` change the case of the result.
 Source: Apache Kafka's ``SslPrincipalMapper``, KIP-371.
 """
 
@@ -21,14 +21,14 @@ _KEYWORDS = {
     "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET", "2.5.4.10": "O",
     "2.5.4.11": "OU", "0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
 }  # fmt: skip
-"""The types that RFC 2253 gives a keyword; all others are numbers, with their value as it is encoded."""
+"""Attribute types with a keyword in RFC 2253; others are written as numbers, with the encoded value."""
 _VERSION = 0xA0
 _TEXTS = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E))
 """Tags of strings: UTF8, Printable, T61, IA5, General, Universal, BMP."""
 
 
 class Rule(NamedTuple):
-    """``pattern`` None is DEFAULT."""
+    """One rule; ``pattern`` None is DEFAULT."""
 
     pattern: re.Pattern[str] | None
     replacement: str
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Raises `InvalidConfig`: a rule cannot be read."""
+    """The rules in ``text``. Raises `InvalidConfig`: one is malformed."""
     rules, position, text = [], 0, text.strip() or "DEFAULT"
     while position < len(text):
         found = _RULE.match(text, position)
@@ -60,7 +60,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def user_of(name: str, rules: Sequence[Rule]) -> str | None:
-    """The user's name for a certificate's; None where no rule matches."""
+    """The user name for a certificate's name; None if no rule matches."""
     for rule in rules:
         if rule.pattern is None:
             return name
@@ -78,8 +78,8 @@ def _group(found: re.Match[str], wanted: re.Match[str]) -> str:
 
 
 def subject_of(certificate: bytes | None) -> str | None:
-    """The name in a certificate (DER) as Java's `X500Principal.getName` writes it, which is what Kafka's
-    ACLs and rules know it by: the last part first, as RFC 2253 has it. None without a certificate.
+    """The subject in a certificate (DER) as Java's `X500Principal.getName` writes it, on which Kafka's ACLs
+    and rules rely: RFC 2253, last part first. None without a certificate.
     """
     if not certificate:
         return None
@@ -92,15 +92,13 @@ def subject_of(certificate: bytes | None) -> str | None:
 
 
 class _Element(NamedTuple):
-    """Of DER."""
-
     tag: int
     content: bytes
     whole: bytes
 
 
 def _elements(data: bytes) -> list[_Element]:
-    """What follows one another in ``data``, which OpenSSL has accepted."""
+    """The sequence of elements in ``data``, which OpenSSL has validated."""
     found, at = [], 0
     while at < len(data):
         start, tag, length = at, data[at], data[at + 1]
@@ -124,7 +122,6 @@ def _attribute(pair: _Element) -> str:
 
 
 def _dotted(encoded: bytes) -> str:
-    """An object identifier as text."""
     numbers, number = [], 0
     for each in encoded:
         number = number << 7 | each & 0x7F
@@ -136,7 +133,7 @@ def _dotted(encoded: bytes) -> str:
 
 
 def _escaped(value: str) -> str:
-    """With a backslash before what has a meaning, and before each blank at the ends."""
+    """With a backslash before special characters, and before each leading and trailing blank."""
     text = re.sub(r'([,=+<>#;"\\])', r"\\\1", value).replace("\0", r"\00")
     inner = text.strip(" \r")
     if not inner:

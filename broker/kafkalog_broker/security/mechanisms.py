@@ -1,4 +1,4 @@
-"""PLAIN and SCRAM on the broker's side: who has which password. Pure."""
+"""PLAIN and SCRAM on the broker's side. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANOTHER = "Authentication failed: Client requested an authorization id that is 
 
 
 class Plain:
-    """*Thread-safe: immutable.* User and password as they are; for TLS only. Source: RFC 4616."""
+    """*Thread-safe: immutable.* User and password in the clear, so for TLS only. Source: RFC 4616."""
 
     may_block = False
 
@@ -27,11 +27,10 @@ class Plain:
         self.max_lifetime_ms = max_lifetime_ms
 
     def begin(self) -> Exchange:
-        """One message decides."""
         return self
 
     def evaluate(self, token: bytes, now_ms: int) -> Accepted:  # noqa: ARG002 - the protocol's
-        """``[authorization id] 00 user 00 password`` in UTF-8. Raises `LoginRefused` in Kafka's words."""
+        """``[authorization id] 00 user 00 password`` in UTF-8. Raises `LoginRefused` with Kafka's texts."""
         try:
             parts = token.decode().split("\0", 3)
         except UnicodeDecodeError:
@@ -53,7 +52,7 @@ class Plain:
 
 def plain_passwords(jaas_config: str | None, source: str) -> dict[str, str]:
     """The passwords in PLAIN's ``sasl.jaas.config``, by user.
-    Raises `InvalidConfig`: it is missing, cannot be read, or names nobody; it says nothing of its content.
+    Raises `InvalidConfig`: it is missing, malformed or without users; the text reveals none of its content.
     """
     wanted = f'{source}=...PlainLoginModule required user_alice="..." user_bob="...";'
     if jaas_config is None:
@@ -73,26 +72,24 @@ def plain_passwords(jaas_config: str | None, source: str) -> dict[str, str]:
 
 
 class Scram:
-    """*Thread-safe.* SCRAM-SHA-256 or -512: the password is proved and never sent."""
+    """*Thread-safe.* SCRAM-SHA-256 or -512, which proves the password without sending it."""
 
     may_block = False
 
     def __init__(
         self, name: str, lookup: Callable[[str, str], ScramCredential | None], max_lifetime_ms: int = 0
     ) -> None:
-        """``lookup`` finds the credential of a mechanism and a user."""
         self._name = name
         self._lookup = lookup
         self._secret = secrets.token_bytes(32)
         self.max_lifetime_ms = max_lifetime_ms
 
     def begin(self) -> Exchange:
-        """Two messages of the client."""
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential:
-        """That of ``user``; of one that does not exist another that no proof fits, the same each time: a
-        client cannot find out who exists.
+        """The user's credential. For an unknown user a fake one with a constant salt, which no proof fits, so
+        that clients cannot find out which users exist.
         """
         known = self._lookup(self._name, user)
         if known is not None:
@@ -101,7 +98,6 @@ class Scram:
         return ScramCredential(salt, secrets.token_bytes(64), secrets.token_bytes(64), MIN_ITERATIONS)
 
     def refused(self) -> LoginRefused:
-        """Kafka's words for everything that is wrong."""
         return LoginRefused(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             + self._name
@@ -109,7 +105,6 @@ class Scram:
 
     @property
     def name(self) -> str:
-        """As clients ask for it."""
         return self._name
 
 
@@ -127,7 +122,7 @@ class _ScramExchange:
                 user = server.read_first(token)
                 if server.authorization_id not in ("", user):
                     raise LoginRefused(_ANOTHER)
-                if server.token:  # a delegation token, of which this broker has none
+                if server.token:  # a delegation token; this broker has none
                     raise self._mechanism.refused()
                 return Challenge(server.first(self._mechanism.credential(user)))
             return Accepted(Principal(USER, self._server.user), self._server.final(token))

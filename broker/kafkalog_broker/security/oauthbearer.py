@@ -1,7 +1,7 @@
-"""OAUTHBEARER on the broker's side: tokens, and who verifies them.
+"""OAUTHBEARER on the broker's side: tokens, and their verification.
 
-A token is a JWT that is signed with one of the keys of an endpoint (JWKS), or what a Python function says
-about it. PyJWT reads and verifies JWTs; it is imported when a listener is configured with such tokens.
+A token is a JWT signed with a key of an endpoint (JWKS), or anything that a Python function can verify. PyJWT
+reads and verifies JWTs; it is imported only when such a listener is configured.
 Source: RFC 7628; Apache Kafka's ``OAuthBearerSaslServer`` and ``OAuthBearerValidatorCallbackHandler``.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Verifier = Callable[[str], Mapping[str, Any]]
-"""From a token to its claims. Raises `ValueError` for one that is not to be trusted."""
+"""Returns a token's claims. Raises `ValueError` for a token that cannot be trusted."""
 
 _FIRST = re.compile(rb"n,(?:a=((?:[^=,\x00]|=2C|=3D)*))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)*)\x01")
 _BEARER = re.compile(rb"(?i)bearer +([-_~+/.A-Za-z0-9]+=*)")
@@ -39,7 +39,6 @@ _MAX_KEYS_BYTES = 1 << 20
 _MAX_SECONDS = 1 << 40
 
 _ALGORITHMS = {"RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "EC": ("ES256",)}
-"""Those allowed with each kind of key."""
 
 _OTHERS_CHECK: Options = {
     "verify_exp": False,
@@ -48,7 +47,7 @@ _OTHERS_CHECK: Options = {
     "verify_sub": False,
     "verify_jti": False,
 }
-"""`OAuthBearer` checks name and times, of every verifier's claims, by the broker's clock."""
+"""`OAuthBearer` checks name and times of every verifier's claims, by the broker's clock."""
 
 _REFUSALS = {
     "DecodeError": "it is no JWT",
@@ -57,14 +56,14 @@ _REFUSALS = {
     "InvalidIssuerError": "its issuer (iss) is not sasl.oauthbearer.expected.issuer",
     "InvalidAudienceError": "its audience (aud) is none of sasl.oauthbearer.expected.audience",
 }
-"""What PyJWT's errors mean here, by their class; the others say it themselves."""
+"""Messages for PyJWT's errors by class; the others' own messages are used."""
 
 SIGNED = "OAuthBearerValidatorCallbackHandler"
 UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
 
 
 class OAuthBearer:
-    """*Thread-safe.* The mechanism; ``verify`` is asked for each token."""
+    """*Thread-safe.* The mechanism; calls ``verify`` for each token."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class OAuthBearer:
         may_block: bool = False,
         max_lifetime_ms: int = 0,
     ) -> None:
-        """``may_block``: the verifier may take long. Tokens that are over are refused whatever it says."""
+        """``may_block``: the verifier may take long. Expired tokens are refused whatever it says."""
         self._verify = verify
         self._name_claim = name_claim
         self._skew_ms = skew_ms
@@ -83,11 +82,10 @@ class OAuthBearer:
         self.max_lifetime_ms = max_lifetime_ms
 
     def begin(self) -> Exchange:
-        """One message of the client, and another after a refusal."""
         return _OAuthExchange(self)
 
     def accept(self, message: bytes, now_ms: int) -> Accepted:
-        """Raises `ValueError` with why not, without the token; `LoginRefused` where it cannot be read."""
+        """Raises `ValueError` with the reason, without the token; `LoginRefused`: malformed message."""
         found = _FIRST.fullmatch(message)
         if found is None:
             raise LoginRefused("Invalid OAUTHBEARER client first message")
@@ -121,7 +119,7 @@ class OAuthBearer:
 
 
 class _OAuthExchange:
-    """*Not thread-safe: one login.* A refused client is told in a challenge, and ends it itself."""
+    """*Not thread-safe: one login.* A refusal is sent as a challenge, after which the client gives up."""
 
     def __init__(self, mechanism: OAuthBearer) -> None:
         self._mechanism = mechanism
@@ -139,14 +137,14 @@ class _OAuthExchange:
 
 
 class SignedTokens:
-    """*Thread-safe: ``_keys`` is replaced as a whole; ``_fetching`` is held by one thread that fetches.*
+    """*Thread-safe: ``_keys`` is replaced as a whole; ``_fetching`` is held by the thread that fetches.*
 
-    Verifies JWTs with the keys of an endpoint. They are fetched by `refresh`; a token with a key that is not
-    known is refused, and the keys are asked for again at the next one.
+    Verifies JWTs with the keys of an endpoint, which `refresh` fetches. A token with an unknown key is
+    refused, and sets ``wanted``.
     """
 
     def __init__(self, url: str, *, issuer: str | None = None, audience: Sequence[str] = ()) -> None:
-        """Raises `InvalidConfig`: the package cryptography is missing, or the address is none."""
+        """Raises `InvalidConfig`: the package cryptography is missing, or the URL is not usable."""
         if not _URL.match(url):
             raise InvalidConfig(f"sasl.oauthbearer.jwks.endpoint.url={url}: https:, http: or file:")
         try:
@@ -159,17 +157,16 @@ class SignedTokens:
         self._keys: Mapping[str, jwt.PyJWK] = {}
         self._fetching = threading.Lock()
         self.wanted = False
-        """Whether a token had a key that is not known."""
 
     def refresh(self) -> None:
-        """Fetch the keys. Raises `InvalidConfig`: they cannot be fetched or read; the old ones stay."""
+        """Fetch the keys. Raises `InvalidConfig`: that failed; the old keys stay."""
         import jwt
 
         with self._fetching:
             try:
                 with urlopen(self._url, timeout=_FETCH_SECONDS) as answer:
                     listed = json.loads(answer.read(_MAX_KEYS_BYTES))["keys"]
-                # Without a private part (d) that such a file may have.
+                # Without the private part (d), which such a file may contain.
                 public = [
                     {name: each[name] for name in each if name != "d"} for each in listed if _fits(each)
                 ]
@@ -185,14 +182,14 @@ class SignedTokens:
             self._keys, self.wanted = keys, False
 
     def refresh_in_background(self) -> None:
-        """The same for a scheduler: what goes wrong is logged."""
+        """`refresh` for a scheduler: logs errors."""
         try:
             self.refresh()
         except InvalidConfig as e:
             _log.error("%s", e)
 
     def __call__(self, token: str) -> Mapping[str, Any]:
-        """The claims of a token whose signature, issuer and audience are right. Raises `ValueError`."""
+        """The claims of a token with valid signature, issuer and audience. Raises `ValueError`."""
         import jwt
 
         try:
@@ -214,7 +211,7 @@ def _fits(key: Mapping[str, Any]) -> bool:
 
 
 def unsigned(token: str) -> Mapping[str, Any]:
-    """The claims of a token that has no signature (``alg`` none): for tests. Raises `ValueError`."""
+    """The claims of a token without a signature (``alg`` none), for tests. Raises `ValueError`."""
     import jwt
 
     try:
@@ -232,8 +229,8 @@ def _refusal(error: jwt.PyJWTError) -> str:
 
 
 def oauth_bearer(config: ListenerConfig, source: str) -> tuple[OAuthBearer, SignedTokens | None]:
-    """The mechanism as it is configured, and the keys that are to be refreshed, if there are any.
-    Raises `InvalidConfig`: there is no verifier, or its keys cannot be fetched.
+    """The configured mechanism, and the keys to refresh, if any.
+    Raises `InvalidConfig`: no verifier is configured, or its keys cannot be fetched.
     """
     handler = config.sasl_server_callback_handler_class
     keys: SignedTokens | None = None
@@ -282,7 +279,7 @@ def _function(name: str, source: str) -> Verifier:
         except ValueError:
             raise
         except Exception as e:
-            # It is somebody else's, and its message may hold the token.
+            # Its message may contain the token.
             raise ValueError(f"{name} raised {type(e).__name__}") from None
 
     return verify

@@ -1,4 +1,4 @@
-"""Who a client is: its principal, and what is known of its connection. Pure."""
+"""Principals, and the security state of a connection. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ USER = "User"
 
 
 class Principal(NamedTuple):
-    """Who acts, as Kafka writes it: ``User:alice``."""
+    """A client's identity, written as in Kafka: ``User:alice``."""
 
     kind: str
     name: str
@@ -19,11 +19,11 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
-"""A client that has shown neither a login nor a certificate."""
+"""A client without a login or certificate."""
 
 
 def parse_principal(text: str) -> Principal:
-    """``User:alice``; the name may contain colons. Raises `ValueError`: the kind or the name is missing."""
+    """Parse ``User:alice``; the name may contain colons. Raises `ValueError`: kind or name is missing."""
     kind, colon, name = text.strip().partition(":")
     if not kind or not colon or not name:
         raise ValueError(f"{text!r} is no principal; write {USER}:name")
@@ -31,10 +31,10 @@ def parse_principal(text: str) -> Principal:
 
 
 class Session:
-    """*Not thread-safe: changed by the processor thread of its connection, between two requests.*
+    """*Not thread-safe: changed by its connection's processor thread, between two requests.*
 
-    ``host`` is the client's address as Java prints it, which is how ACLs name it: ``127.0.0.1``,
-    ``0:0:0:0:0:0:0:1``. ``listener`` is the name of the listener that it connected to.
+    ``host`` is the client's address as Java prints it and ACLs name it: ``127.0.0.1``, ``0:0:0:0:0:0:0:1``.
+    ``listener`` is the name of the listener it connected to.
     """
 
     __slots__ = ("host", "listener", "principal")
@@ -46,7 +46,7 @@ class Session:
 
 
 def java_address(host: str) -> str:
-    """An address of a socket as Java prints it: no zeros left out, an IPv4 address never as one of IPv6."""
+    """A socket address as Java prints it: IPv6 in full, IPv4-mapped addresses as IPv4."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -24,24 +24,23 @@ FILE_NAME = "security.json"
 _VERSION = 1
 
 Users = Mapping[str, Mapping[str, str]]
-"""By a user's name: its credentials by mechanism, as text."""
+"""By user name: the credentials as text, by mechanism."""
 
 Acls = tuple[Mapping[str, str], ...]
-"""Each with the fields that the module's example has, all of them text."""
+"""Each with the fields of the example above, all text."""
 
 
 class Kept(NamedTuple):
-    """What the file says. Never changed in place: a change replaces it."""
+    """The file's content. Immutable: a change replaces it."""
 
     users: Users = MappingProxyType({})
     acls: Acls = ()
 
 
 class SecurityFile:
-    """*Thread-safe: ``_lock`` is held over a change and its write; readers see the last whole one.*
+    """*Thread-safe: ``_lock`` is held over a change and its write; readers see the last whole content.*
 
-    The file lies in the first of the data directories, readable for its owner only. A change is on the disk
-    before `change` returns.
+    The file is in the first data directory, readable for its owner only. Changes are durable.
     """
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
@@ -50,23 +49,19 @@ class SecurityFile:
         self._files = files
         self._lock = threading.Lock()
         self.kept = Kept()
-        """What is in force."""
 
     def load(self) -> Kept:
-        """Read the file; a missing one says nothing about anybody.
-
-        Raises:
-            InvalidConfig: it is damaged, or lies in another data directory than the first: a broker that
-                started without it would forget its users and what they are forbidden.
-            StorageError: it cannot be read.
+        """Read the file; a missing one is empty. Raises `StorageError`; `InvalidConfig`: it is damaged, or is
+        in another data directory than the first: a broker that started without it would forget its users and
+        denials.
         """
         with self._lock:
             self.kept = self._read()
             return self.kept
 
     def change(self, change: Callable[[Kept], Kept]) -> Kept:
-        """Replace what is kept by what ``change`` makes of it; what that raises is raised.
-        Raises `StorageError`: the disk refused; everything is as it was.
+        """Replace the content by ``change`` of it, durably; passes on the errors of ``change``.
+        Raises `StorageError`: the disk failed, and nothing has changed.
         """
         with self._lock:
             wanted = change(self.kept)
@@ -112,7 +107,7 @@ class SecurityFile:
 
 
 def _parsed(content: Any) -> Kept:
-    """Raises `ValueError` with what is wrong; no value is repeated, for it may be a key."""
+    """Raises `ValueError` without repeating values, as they may be keys."""
     if not isinstance(content, dict) or content.get("version") != _VERSION:
         raise ValueError(f'it is no object with "version": {_VERSION}')
     users, acls = content.get("users", {}), content.get("acls", [])

@@ -1,4 +1,4 @@
-"""SCRAM users and ACLs in ZooKeeper, which its brokers share, Apache Kafka's among them."""
+"""SCRAM users and ACLs in ZooKeeper, shared by its brokers, including Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from pyspark_kafkalog.zookeeper.session import (
 )
 
 _ATTEMPTS = 20
-"""So often a change is tried again that another broker's was faster than."""
+"""Attempts at a change while other brokers' changes come first."""
 _AT_ONCE = 100
-"""Resources whose ACLs are changed in one transaction: it must fit into a request of ZooKeeper's."""
+"""Resources per transaction of ACL changes, so that it fits into one request to ZooKeeper."""
 _NODE_BYTES = 900_000
-"""ZooKeeper ends the connection of who sends more than 1 MiB."""
+"""ZooKeeper closes connections that send more than 1 MiB."""
 
 _T = TypeVar("_T")
 
@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 class ZooKeeperUsers:
     """*Thread-safe: ``_lock`` is held while nodes are read or written; readers see the last whole users.*
 
-    Its methods but `all` wait for ZooKeeper. Changes of other brokers are taken over on the session's thread.
+    All methods but `all` block on ZooKeeper. Other brokers' changes arrive on the session's thread.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -75,7 +75,7 @@ class ZooKeeperUsers:
         self._users: Credentials = MappingProxyType({})
 
     def connect(self) -> None:
-        """Read all users, and follow changes from now on. Raises `ConnectionLost`."""
+        """Read all users, and follow changes. Raises `ConnectionLost`."""
         self._make_parents()
         _Changes(self._session, self._nodes.user_changes, self._clock, self._told)
         _after_absence(self._session, self._read_all)
@@ -87,7 +87,7 @@ class ZooKeeperUsers:
         return self._users
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
-        """Raises `ServerError`: ZooKeeper does not answer; `KafkaError`: it refused."""
+        """Raises `ServerError`: ZooKeeper does not answer; `KafkaError`: it refuses the change."""
         users = dict.fromkeys(change.user for change in changes)
         with self._lock, _as_server_errors():
             paths = {user: self._nodes.user(user) for user in users}
@@ -129,7 +129,6 @@ class ZooKeeperUsers:
             self._keep(self._read([self._nodes.user_name(name) for name in names]))
 
     def _read(self, users: Iterable[str]) -> dict[str, Mapping[str, ScramCredential]]:
-        """The users' credentials, empty for one who has none."""
         paths = {}
         for user in users:
             with contextlib.suppress(InvalidConfig):
@@ -151,7 +150,7 @@ def _credentials(config: Mapping[str, object]) -> Mapping[str, ScramCredential]:
 class ZooKeeperAcls:
     """*Thread-safe: ``_lock`` is held while nodes are read or written, and over the publication.*
 
-    Its methods wait for ZooKeeper. Changes of other brokers are taken over on the session's thread.
+    The methods block on ZooKeeper. Other brokers' changes arrive on the session's thread.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -163,11 +162,8 @@ class ZooKeeperAcls:
         self._publish: Publish = lambda _acls: None
 
     def connect(self) -> None:
-        """Read all ACLs, and follow changes from now on.
-
-        Raises:
-            MalformedNode: ACLs that cannot be read may be denials.
-            ConnectionLost: ZooKeeper does not answer.
+        """Read all ACLs, and follow changes.
+        Raises `ConnectionLost`, and `MalformedNode`: unreadable ACLs, as they may be denials.
         """
         self._make_parents()
         for pattern_type, parent in self._nodes.acl_changes.items():
@@ -179,22 +175,18 @@ class ZooKeeperAcls:
 
     @property
     def all(self) -> frozenset[Acl]:
-        """What was read last."""
         return frozenset(chain.from_iterable(self._acls.values()))
 
     def start(self, publish: Publish) -> None:
-        """Publish what `connect` has read, and each change from now on."""
+        """Publish what `connect` has read, and each later change."""
         with self._lock:
             self._publish = publish
             publish(self.all)
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Those of up to `_AT_ONCE` resources are changed together.
-
-        Raises:
-            InvalidRequest: no znode can have a resource's name.
-            ServerError: ZooKeeper does not answer.
-            MalformedNode: what is kept about a resource cannot be read.
+        """Change ACLs, those of up to `_AT_ONCE` resources in one transaction. Raises `InvalidRequest`: a
+        name is not legal for a znode; `ServerError`: ZooKeeper does not answer; `MalformedNode`: ACLs cannot
+        be read.
         """
         wanted: dict[Resource, tuple[set[Acl], set[Acl]]] = {}
         for place, acls in enumerate((added, removed)):
@@ -213,7 +205,6 @@ class ZooKeeperAcls:
     def _changed(
         self, paths: Mapping[Resource, str], wanted: Mapping[Resource, tuple[set[Acl], set[Acl]]]
     ) -> dict[Resource, frozenset[Acl]]:
-        """Change these resources' ACLs by what is added and removed, and return them."""
         for _ in range(_ATTEMPTS):
             there = self._session.read_all(paths.values())
             steps: list[Creation | Replacement | NodeRemoval] = []
@@ -251,7 +242,7 @@ class ZooKeeperAcls:
         said = (_read(partial(read_acl_change, pattern_type), each) for each in changes)
         with self._lock:
             there = self._data({each for each in said if each is not None})
-            # What cannot be read stays as it was.
+            # Unreadable ACLs stay as they were.
             read = ((resource, _read(partial(read_acls, resource), data)) for resource, data in there.items())
             self._keep({**self._acls, **{resource: found for resource, found in read if found is not None}})
 
@@ -265,7 +256,7 @@ class ZooKeeperAcls:
             self._keep({resource: read_acls(resource, data) for resource, data in there.items()})
 
     def _data(self, resources: Iterable[Resource]) -> dict[Resource, bytes]:
-        """The nodes' values; of one that does not exist, that of no ACLs."""
+        """The nodes' values; that of an empty list for a missing node."""
         paths = {}
         for resource in resources:
             with contextlib.suppress(InvalidConfig):
@@ -284,11 +275,8 @@ class ZooKeeperAcls:
 
 
 def start_sharing(file: SecurityFile, users: ZooKeeperUsers | None, acls: ZooKeeperAcls | None) -> None:
-    """Start what ZooKeeper keeps from now on, and give it what this broker kept itself, if it has none yet.
-
-    Raises:
-        InvalidConfig: it has others than the file.
-        KafkaError: it cannot be read.
+    """Use ZooKeeper for users and ACLs from now on; copies this broker's own there if it has none yet.
+    Raises `InvalidConfig`: it lacks some of the file's; `KafkaError`: it cannot be read.
     """
     if users is not None:
         users.connect()
@@ -333,10 +321,10 @@ def _move_acls(file: SecurityFile, acls: ZooKeeperAcls) -> None:
 
 
 class _Changes:
-    """*Not thread-safe: lives on the session's thread.* Nodes in sequence that say what has changed.
+    """*Not thread-safe: lives on the session's thread.* Sequence nodes that announce changes.
 
-    ``changed`` gets the values of those that are new; what was there before must be read after this is made.
-    Old ones are removed.
+    ``changed`` gets the values of new nodes. Read the present state after creating this object, so that no
+    change is missed. Removes old nodes.
     """
 
     def __init__(
@@ -358,11 +346,11 @@ class _Changes:
         if new:
             nodes = self._session.read_all(f"{self._parent}/{name}" for name in new)
             self._changed([node.data for node in nodes.values()])
-        self._seen = set(names)  # only now: what ZooKeeper did not answer comes again with the next
+        self._seen = set(names)  # only now, so that nodes that could not be read are tried again
         self._remove_old(names)
 
     def _remove_old(self, names: list[str]) -> None:
-        """Their numbers are in the order of their times."""
+        """Stops at the first recent node, as their numbers follow their times."""
         old = self._clock.time_ms() - CHANGES_KEPT_MS
         for name in names:
             path = f"{self._parent}/{name}"
@@ -373,7 +361,7 @@ class _Changes:
 
 
 def _after_absence(session: ZooKeeperSession, read_all: Callable[[], object]) -> None:
-    """Read everything after a time without connection, which may have been longer than changes are kept."""
+    """Read everything after a lost connection, which may have outlasted the kept changes."""
 
     def heard(event: SessionEvent) -> None:
         if event in (SessionEvent.RENEWED, SessionEvent.RESUMED):
@@ -383,7 +371,7 @@ def _after_absence(session: ZooKeeperSession, read_all: Callable[[], object]) ->
 
 
 def _make(session: ZooKeeperSession, parents: Iterable[str]) -> None:
-    """Have these nodes; those from before zookeeper.set.acl get their access now."""
+    """Create missing nodes; protect those from before zookeeper.set.acl was set."""
     for path in parents:
         try:
             session.create(path, b"")
@@ -392,7 +380,7 @@ def _make(session: ZooKeeperSession, parents: Iterable[str]) -> None:
 
 
 def _read(read: Callable[[bytes], _T], data: bytes) -> _T | None:
-    """What a node says; None, with a log entry, where it cannot be read."""
+    """The node's decoded value; logs and returns None if it cannot be read."""
     try:
         return read(data)
     except MalformedNode as e:
@@ -402,7 +390,7 @@ def _read(read: Callable[[bytes], _T], data: bytes) -> _T | None:
 
 @contextlib.contextmanager
 def _as_server_errors() -> Iterator[None]:
-    """Errors with codes that clients know."""
+    """Raise errors with codes that clients know."""
     try:
         yield
     except ConnectionLost as e:

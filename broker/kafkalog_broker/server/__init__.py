@@ -1,1 +1,1 @@
-"""The broker put together: dispatch, handlers, topics, registration, start and stop."""
+"""The assembled broker: dispatch, handlers, topics, registration, start and stop."""

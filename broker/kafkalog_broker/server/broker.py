@@ -1,4 +1,4 @@
-"""The broker put together. Start order: logs, handlers, sockets, ZooKeeper; stop order: the reverse."""
+"""The assembled broker. Start order: logs, handlers, sockets, ZooKeeper; stop order: the reverse."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """*Thread-safe: `start` and `stop` are called by the owner, once each and in this order.*
+    """*Thread-safe: the owner calls `start` and `stop`, once each and in this order.*
 
-    Threads: the socket server's, one scheduler for flushes, one for the rest of the disk (retention, expiry),
-    so that deleting many segments delays no flush, one that cleans compacted logs, one for the ends of
-    delayed fetches, so that a slow fsync delays no answer, and those of its `Coordinators`.
+    Threads: the socket servers', those of `Coordinators`, and one each for flushes; retention, expiry and
+    deletions, which must not delay flushes; the log cleaner; timeouts of delayed fetches, which a slow fsync
+    must not delay.
     """
 
     def __init__(
@@ -115,32 +115,27 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port of the first listener."""
         return next(iter(self.ports.values()))
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener, by its name, once started; the first listener's first."""
+        """The port of each listener by name, in configured order."""
         if self._listeners is not None:
             return self._listeners.ports
         return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}
 
     @property
     def cluster_id(self) -> str:
-        """The id of this cluster, kept in the data directories."""
         return self._logs.meta.cluster_id
 
     def start(self) -> None:
-        """Recover the logs, then serve. Clients are answered when this returns.
-
-        Raises:
-            KafkaError: a directory is in use or belongs to another broker, a log cannot be recovered, the
-                listener's address is taken, or ZooKeeper does not answer or has another broker of our id.
-                What was started is stopped again.
+        """Recover the logs, then serve; clients are answered when this returns. Cleans up on failure. Raises
+        `KafkaError`: a directory, address or broker id is in use, a log cannot be recovered, or ZooKeeper
+        does not answer.
         """
         try:
             if self._registration is not None:
-                # Before the logs: a new data directory gets the id of the cluster that meets there.
+                # Before the logs: a new data directory takes the id of the cluster in ZooKeeper.
                 self._registration.connect()
             self._logs.start()
         except BaseException:
@@ -179,7 +174,7 @@ class Broker:
             _log.info("broker %d shows its status at %s", self.config.node_id, self._status.url)
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """Answer what is in hand, for up to ``grace_seconds``, then flush and close every log."""
+        """Answer pending requests, for up to ``grace_seconds``, then flush and close every log."""
         if self._status is not None:
             self._status.stop()
         self._withdraw()
@@ -192,7 +187,6 @@ class Broker:
         _log.info("broker %d stopped", self.config.node_id)
 
     def advertised(self) -> dict[str, tuple[str, int]]:
-        """Host and port that each listener's clients connect to."""
         ports, found = self.ports, {}
         for listening in self.config.endpoints:
             endpoint = self.config.advertised_endpoint(listening, ports[listening.name], self._machine_name)
@@ -257,7 +251,7 @@ class Broker:
         )
 
     def _share_security(self, session: ZooKeeperSession) -> None:
-        """Have ZooKeeper keep ACLs, and users too where nobody else can read or change them there."""
+        """Keep ACLs in ZooKeeper, and users too if they are protected there."""
         from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers, start_sharing
 
         config = self.config
@@ -414,7 +408,6 @@ class Broker:
 
 
 def _checks_scram(config: BrokerConfig) -> bool:
-    """Whether a listener has logins with SCRAM."""
     protocols, properties = config.protocols, config.listener_properties
     return any(
         protocols[each.name].startswith("SASL")
@@ -424,7 +417,7 @@ def _checks_scram(config: BrokerConfig) -> bool:
 
 
 def _open_files(wanted: int) -> int:
-    """Segment files to keep open: what is configured, but half of the process's descriptors at most."""
+    """Limit of open segment files: the configured one, but at most half of the process's descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or wanted <= limit // 2:
         return wanted

@@ -1,6 +1,4 @@
-"""The broker's own properties while it runs: those that can be changed without a restart, and by whom they
-are kept.
-"""
+"""The broker's properties that can change without a restart."""
 
 from __future__ import annotations
 
@@ -17,15 +15,13 @@ from pyspark_kafkalog.config.definition import Property, describe, nearest
 from pyspark_kafkalog.errors import InvalidConfig, InvalidRequest
 
 _ALL, _OURS = "all.", "this."
-"""Before the names of the kept properties: those for all brokers, and those for this one."""
+"""Prefixes of stored properties: for all brokers, and for this one."""
 
 _logger = logging.getLogger(__name__)
 
 
 class Changed(NamedTuple):
-    """The properties that were changed while a broker ran, as text: for all brokers, and for this one, which
-    go before those.
-    """
+    """Properties changed while the broker ran; ``for_this`` broker overrides ``for_all``."""
 
     for_all: Mapping[str, str]
     for_this: Mapping[str, str]
@@ -34,40 +30,36 @@ class Changed(NamedTuple):
 class BrokerSettings:
     """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.*
 
-    The logs' directories keep the changes, and the logs follow them at once.
+    Changes are stored in the log directories, and the logs follow them at once.
     """
 
     def __init__(self, given: BrokerConfig, logs: LogManager) -> None:
-        """``given`` is the file's; `load` is called once ``logs`` know what they have kept."""
+        """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored."""
         self.given = given
         self.config = given
-        """What is in force."""
         self.changed = Changed(MappingProxyType({}), MappingProxyType({}))
         self._logs = logs
         self._lock = threading.Lock()
 
     def defaults(self, kept: Mapping[str, str]) -> LogConfig:
-        """Take over what the data directories have ``kept``; the defaults of topics that follow from it."""
+        """Apply the properties ``kept`` in the data directories; returns the resulting topic defaults."""
         found = Changed(_below(_ALL, kept), _below(_OURS, kept))
         self.config, self.changed = self._with(found), found
         return self.config.log_defaults()
 
     def check_name(self, name: str) -> None:
-        """Raises `InvalidRequest` unless this is the name of this broker, or the empty one of all brokers."""
+        """Raises `InvalidRequest` unless the name is this broker's id, or empty for all brokers."""
         if name not in ("", str(self.given.node_id)):
             raise InvalidRequest(f"this is broker {self.given.node_id}, not {name!r}")
 
     def own(self, name: str) -> Mapping[str, str]:
-        """What was changed for this broker, or with an empty ``name`` for all of them."""
+        """The changed properties of this broker, or of all brokers if ``name`` is empty."""
         return self.changed.for_this if name else self.changed.for_all
 
     def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Have these properties and no others be changed for this broker; for all with an empty ``name``.
-
-        Raises:
-            InvalidRequest: one can only be changed in the broker's file, or has a value that it cannot have.
-            InvalidConfig: one is unknown.
-            StorageError: the disk refused; everything is as it was.
+        """Replace the changed properties of this broker, or of all brokers if ``name`` is empty.
+        Raises `InvalidRequest`: one is not changeable while the broker runs, or has an illegal value;
+        `InvalidConfig`: one is unknown; `StorageError`: the disk failed, and nothing has changed.
         """
         with self._lock:
             wanted = self.changed._replace(**{"for_this" if name else "for_all": dict(overrides)})

@@ -1,4 +1,4 @@
-"""What one broker is doing now, from its own logs and groups, for its status page and Prometheus."""
+"""A broker's current state from its own logs and groups, for its status page and Prometheus."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ _AWAY = "ZooKeeper does not answer: this broker goes on serving its partitions, 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshots:
-    """*Thread-safe.* Asks the owners of the state; of a cluster it knows its own partitions and groups, and
-    which brokers own the others.
-    """
+    """*Thread-safe.* In a cluster it knows its own partitions and groups, and who owns the others."""
 
     node_id: int
     cluster_id: str
@@ -49,7 +47,6 @@ class BrokerSnapshots:
         return None if self.registration is None else self.registration.ownership
 
     def take(self) -> Snapshot:
-        """The present."""
         topics = tuple(self._topics())
         groups, problems = self._groups(topics)
         return Snapshot(
@@ -63,7 +60,7 @@ class BrokerSnapshots:
         )
 
     def health(self) -> str | None:
-        """What keeps it from serving, or None. It serves its partitions without ZooKeeper."""
+        """Why the broker does not serve, or None. A lost ZooKeeper does not count: it serves without."""
         return "; ".join(self._failures()) or None
 
     def _failures(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The properties of topics and of the broker: as the wire describes them, and how it changes them."""
+"""Properties of topics and of the broker, as the wire describes and changes them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,11 @@ _LONGS = frozenset(
         "queued.max.request.bytes", "retention.bytes", "retention.ms", "segment.jitter.ms", "segment.ms",
     }
 )  # fmt: skip
-"""Whole numbers that Kafka describes as LONG, whatever their default: clients may parse by the type."""
+"""Kafka describes these as LONG, whatever their default; clients may parse by the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property as it is in force."""
-
     name: str
     value: str | None
     source: ConfigSource
@@ -61,13 +59,13 @@ class ConfigEntry:
     config_type: ConfigType
     doc: str
     synonyms: tuple[DescribeConfigsSynonym, ...]
-    """The properties that the value may come from, best first."""
+    """The properties from which the value may come, highest precedence first."""
 
 
 def topic_entries(
     settings: BrokerSettings, overrides: Mapping[str, str], generation: str
 ) -> Iterator[ConfigEntry]:
-    """Every property of a topic that sets ``overrides`` for itself, with what it would be without."""
+    """Every property of a topic with these ``overrides``, with fallbacks."""
     given, from_broker = settings.given.log_defaults(), settings.config.log_defaults()
     values = from_broker.overridden(overrides)
     for item in describe(LogConfig):
@@ -83,7 +81,7 @@ def topic_entries(
 
 
 def broker_entries(settings: BrokerSettings, name: str) -> Iterator[ConfigEntry]:
-    """Every property of the broker; with an empty ``name`` only those that were changed for all brokers."""
+    """Every property of the broker; with an empty ``name`` only those changed for all brokers."""
     for item in describe(BrokerConfig):
         synonyms = _of_broker(item, item.name, getattr(settings.given, item.field), settings)
         if not name:
@@ -107,9 +105,7 @@ def _generation(value: str) -> ConfigEntry:
 def _of_broker(
     item: Property, name: str, given: Any, settings: BrokerSettings
 ) -> list[DescribeConfigsSynonym]:
-    """What the broker's own property ``name`` gives, best first: what was changed for this broker, for all,
-    its file's value where that is not the default, and the default.
-    """
+    """Values of the broker's property ``name`` by precedence: this broker's, all brokers', file, default."""
     found = []
     for source, changed in (
         (ConfigSource.DYNAMIC_BROKER_CONFIG, settings.changed.for_this),
@@ -143,14 +139,10 @@ def _text(item: Property, value: Any) -> str | None:
 # --- changes
 
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""The properties that a topic or broker sets for itself, before and after.
-Raises `KafkaError`: it cannot be done.
-"""
+"""Maps a resource's own properties to the new ones. May raise `KafkaError`."""
 
 
 class Altered(NamedTuple):
-    """What became of one resource, as the wire has it."""
-
     error_code: ErrorCode
     error_message: str | None
     resource_type: int
@@ -160,7 +152,7 @@ class Altered(NamedTuple):
 def altered(
     changes: Sequence[tuple[int, str, ConfigChange]], ctx: Context, *, validate_only: bool
 ) -> list[Altered]:
-    """Change each resource, given by its type and name; what came of it, in their order."""
+    """Change each resource, given by type and name; returns the results in their order."""
     times = Counter((kind, name) for kind, name, _ in changes)
     results = []
     for kind, name, change in changes:
@@ -189,7 +181,7 @@ def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate
 
 
 def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
-    """All of a resource's own properties are these. Raises `InvalidRequest`: one is null, or given twice."""
+    """A resource's new properties, replacing all. Raises `InvalidRequest`: one is null, or given twice."""
     _check_once(config.name for config in configs)
     return {config.name: _given(config.name, config.value) for config in configs}
 
@@ -197,11 +189,8 @@ def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[s
 def changed(
     configs: Sequence[IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """A resource's own properties after changes to some of them; ``defaults`` are in force without them.
-
-    Raises:
-        InvalidRequest: a value is null, a name is given twice, or an operation is unknown.
-        InvalidConfig: something is to be added to, or taken from, a property that is no list.
+    """A resource's own properties after changes to some of them; ``defaults`` apply without them.
+    Raises `InvalidRequest`: a null value, repeated name or unknown operation; `InvalidConfig`: not a list.
     """
     _check_once(config.name for config in configs)
     after = dict(overrides)
@@ -240,7 +229,6 @@ def _given(name: str, value: str | None) -> str:
 
 
 def _listed(name: str, defaults: Config, overrides: Mapping[str, str]) -> list[str]:
-    """The words of a property that is a list."""
     for item in describe(type(defaults)):
         if item.name == name and item.kind is tuple:
             value = item.read(overrides[name], name) if name in overrides else getattr(defaults, item.field)

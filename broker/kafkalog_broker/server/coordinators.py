@@ -1,4 +1,4 @@
-"""What a broker coordinates: groups, transactions and producer ids; in a cluster also its calls to others."""
+"""The coordinators: groups, transactions, producer ids; in a cluster also the calls to other brokers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from kafkalog_broker.logs.state_topic import Placement
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
-"""Kafka's for this topic: nothing in it may age out, only be superseded."""
+"""As in Kafka: records may be superseded, but must not age out."""
 
 _PARTITIONS_OF_A_CLUSTER = 50
-"""Of the topics of groups and transactions, where the properties do not say, as in Kafka: so that all brokers
-that may come share the work. A broker alone has one.
-"""
+"""Default for the topics of groups and transactions, as in Kafka, so that added brokers share the work."""
 
 _MINUTE_MS = 60_000
 _LOADER_STOP_SECONDS = 10.0
@@ -45,10 +43,9 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinators:
-    """*Thread-safe: `find`, `start`, `close` and `stop` are called by the broker, once each.*
+    """*Thread-safe: the broker calls `find`, `start`, `close` and `stop`, once each.*
 
-    Threads: one for the time of groups, one that ends transactions, ``transaction_work``, one that loads what
-    was stored, and one for each other broker that is called.
+    Threads: group timers, ends of transactions (``transaction_work``), loading, one per other broker called.
     """
 
     def __init__(
@@ -63,9 +60,7 @@ class Coordinators:
         take_ids: Callable[[int, int], int] | None = None,
         loaded: Callable[[], object] = lambda: None,
     ) -> None:
-        """With an ``ownership`` these are one broker's of a cluster, in which ``take_ids`` gives blocks of
-        producer ids; ``loaded`` is called when more groups are in memory.
-        """
+        """``take_ids`` reserves producer ids in a cluster; ``loaded`` is called after groups were loaded."""
         self._config = config
         self._topics = topics
         self._clock = clock
@@ -106,14 +101,13 @@ class Coordinators:
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
 
     def find(self) -> None:
-        """Once the logs are open: see what an earlier run has left."""
         self.groups.look()
         self.transactions.start()
         if self.offset_migration is not None:
             self.offset_migration.find()
 
     def start(self) -> None:
-        """Start the threads, and have read what was left; until then clients are asked to wait."""
+        """Start the threads, and load the stored state; until then clients get a retriable error."""
         config, every = self._config, self.transaction_work.every
         abort_seconds = config.transaction_abort_interval_ms / 1000
         every("abort transactions", abort_seconds, self.transactions.end_overdue)
@@ -130,7 +124,7 @@ class Coordinators:
             self._to_load.put(True)
 
     def reconciled(self) -> None:
-        """In the registration's thread: what this broker keeps for the cluster may have changed."""
+        """To call in the registration's thread: the partitions this broker coordinates may have changed."""
         self.groups.look()
         self.transactions.look()
         self.producer_ids.prepare()
@@ -139,7 +133,7 @@ class Coordinators:
             self.offset_migration.go_on()
 
     def has_loaded_offsets(self) -> bool:
-        """Whether all offsets that this broker keeps for the cluster are in memory."""
+        """Whether all group offsets that this broker coordinates are in memory."""
         ownership = self._ownership
         topic = None if ownership is None else ownership.topic(OFFSETS_TOPIC)
         if ownership is None or topic is None:
@@ -147,20 +141,17 @@ class Coordinators:
         return self.groups.offsets.has_loaded(topic.owned_by(ownership.node_id))
 
     def bring(self, name: str) -> None:
-        """The cluster has another topic of the name than this broker, which kept its own state in it: have
-        that go on there. Raises `KafkaError`.
-        """
+        """Move this broker's own state to the cluster's topic of the same name. Raises `KafkaError`."""
         if name == TRANSACTIONS_TOPIC:
             self.transactions.end_own()
         elif self.offset_migration is not None:
             self.offset_migration.bring()
 
     def close(self) -> None:
-        """Answer the members of groups that wait, and refuse those that come: the broker stops."""
+        """Answer waiting group members and refuse new ones: the broker stops."""
         self.groups.close()
 
     def stop(self) -> None:
-        """Stop the threads. May be called without `start`."""
         if self.offset_migration is not None:
             self.offset_migration.close()
         if self._peers is not None:
@@ -172,7 +163,7 @@ class Coordinators:
             self._loader.join(_LOADER_STOP_SECONDS)
 
     def _load(self) -> None:
-        # The second ends transactions in the logs of the first.
+        # Groups first: ending loaded transactions changes their logs.
         while self._to_load.get():
             if self.groups.load():
                 self._loaded()
@@ -238,7 +229,6 @@ class Coordinators:
 
 
 def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, ConsumerGroupSettings]:
-    """Those of all groups, and those of the newer protocol."""
     return (
         GroupSettings(
             min_session_timeout_ms=config.group_min_session_timeout_ms,

@@ -1,5 +1,5 @@
-"""Fetches that wait for data: parked here, not in a thread, until an append, a timeout or a hang-up; and
-where a client's next fetch begins, when its last answer had no room for all that it asked for.
+"""Fetches that wait for data, parked without a thread until an append, a timeout or a disconnect; and the
+partition with which a client's next fetch begins after an answer that had no room for all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One fetch that waits.
+    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One waiting fetch.
 
-    No two ``partitions`` are the same. ``missing_bytes`` counts down as they grow; ``complete`` reads again
-    and answers. One of ``committed`` data waits for the last stable offset.
+    The ``partitions`` are distinct. ``missing_bytes`` counts down as they grow; ``complete`` reads again and
+    answers. A ``committed`` fetch waits for the last stable offset.
     """
 
     partitions: Collection[TopicPartition]
@@ -33,10 +33,10 @@ class ParkedFetch:
 
 
 class DelayedFetches:
-    """*Thread-safe.* All parked fetches by the partitions they wait for.
+    """*Thread-safe.* All parked fetches, by the partitions they wait for.
 
-    ``_lock`` guards the watch lists and every `ParkedFetch`; a fetch is completed by the thread that unlinks
-    it, outside the lock, hence once. Appends to a partition without waiting fetches take no lock.
+    ``_lock`` guards the watch lists and every `ParkedFetch`. The thread that unlinks a fetch completes it,
+    outside the lock, so each completes once. Appends to a partition without waiting fetches take no lock.
     """
 
     def __init__(self, timer: Scheduler) -> None:
@@ -45,16 +45,14 @@ class DelayedFetches:
         self._watchers: dict[TopicPartition, set[ParkedFetch]] = {}
         self._count = 0
         self.closed = False
-        """Whether the broker stops, so that nothing is kept any more."""
+        """Set when the broker stops: every fetch completes at once."""
 
     def __len__(self) -> int:
         return self._count
 
     def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
-        """Keep ``fetch`` until its bytes have come, or for ``wait_seconds``.
-
-        An append between the caller's read and this call is not seen here: the caller looks again after it,
-        and calls `wake` where something has come.
+        """Keep ``fetch`` until its bytes have arrived, or for ``wait_seconds``.
+        The caller then reads again, and calls `wake` if an append came between its first read and this call.
         """
         with self._lock:
             for partition in fetch.partitions:
@@ -71,8 +69,8 @@ class DelayedFetches:
             self.wake(fetch)
 
     def appended(self, partition: TopicPartition, size_bytes: int, *, stable: bool = True) -> None:
-        """``size_bytes`` more can be read from ``partition``: complete the fetches that now have enough.
-        Unless they are ``stable`` readers of committed data cannot see them yet.
+        """Complete the fetches for which ``size_bytes`` more in ``partition`` are enough.
+        Fetches of committed data are skipped unless the bytes are ``stable``.
         """
         if partition not in self._watchers:
             return
@@ -88,7 +86,7 @@ class DelayedFetches:
         _complete(ready)
 
     def transaction_ended(self, partition: TopicPartition, size_bytes: int) -> None:
-        """A marker of ``size_bytes`` was appended: readers of committed data may see more than that."""
+        """Complete fetches of committed data after a marker of ``size_bytes`` was appended."""
         if partition not in self._watchers:
             return
         with self._lock:
@@ -98,7 +96,7 @@ class DelayedFetches:
         self.appended(partition, size_bytes, stable=False)
 
     def changed(self, topic: str) -> None:
-        """The topic was deleted: complete what waits for it, so that it gets its error now."""
+        """The topic was deleted: complete its fetches, so that they get their error now."""
         with self._lock:
             waiting = (found for partition, found in self._watchers.items() if partition.topic == topic)
             ready = set().union(*waiting)
@@ -106,7 +104,6 @@ class DelayedFetches:
         _complete(ready)
 
     def wake(self, fetch: ParkedFetch) -> None:
-        """Complete ``fetch`` with what there is, unless it is complete already."""
         with self._lock:
             if fetch.done:
                 return
@@ -114,7 +111,7 @@ class DelayedFetches:
         _complete((fetch,))
 
     def close(self) -> None:
-        """Complete every parked fetch now, and from now on every other at once: the broker stops."""
+        """Complete every parked fetch now, and every later one at once: the broker stops."""
         with self._lock:
             self.closed = True
             ready = set().union(*self._watchers.values())
@@ -122,7 +119,6 @@ class DelayedFetches:
         _complete(ready)
 
     def drop(self, fetch: ParkedFetch) -> None:
-        """Forget ``fetch``: its client is gone."""
         with self._lock:
             if not fetch.done:
                 self._unlink((fetch,))
@@ -141,7 +137,7 @@ class DelayedFetches:
 
 
 def _complete(fetches: Iterable[ParkedFetch]) -> None:
-    """Run the completions; one that fails concerns its own client, never the producer who woke it."""
+    """Run the completions; an error in one must not reach the producer whose append woke it."""
     for fetch in fetches:
         try:
             fetch.complete()
@@ -150,14 +146,14 @@ def _complete(fetches: Iterable[ParkedFetch]) -> None:
 
 
 _MAX_CLIENTS = 10_000
-"""Clients whose place is kept; beyond that the one not heard of for longest begins at its own first."""
+"""Clients remembered; beyond that the one unseen for longest is dropped."""
 
 
 class FetchTurns:
     """*Thread-safe: ``_lock`` guards the table.* The first partition that an answer left out, by client.
 
-    Without fetch sessions a client may name its partitions in the same order again and again, and those at
-    the end would never have their turn. A place is only a hint: it is looked for among what is asked next.
+    Without fetch sessions a client may list its partitions in the same order each time, and the last ones
+    would starve. The entry is only a hint: it is used if the next request has that partition.
     """
 
     def __init__(self, max_clients: int = _MAX_CLIENTS) -> None:
@@ -166,11 +162,11 @@ class FetchTurns:
         self._lock = threading.Lock()
 
     def first_of(self, peer: str) -> TopicPartition | None:
-        """The partition that the next answer to ``peer`` begins with; None for the one it names first."""
+        """The partition with which the next answer to ``peer`` begins, or None."""
         return self._places.get(peer)
 
     def note(self, peer: str, left_out: TopicPartition | None) -> None:
-        """An answer goes to ``peer`` that has nothing of ``left_out`` on; None when nothing was left out."""
+        """Remember the first partition that an answer to ``peer`` left out; None if it left out none."""
         if left_out is None and peer not in self._places:
             return
         with self._lock:

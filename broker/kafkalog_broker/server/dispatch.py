@@ -1,5 +1,5 @@
-"""From a request's bytes to its handler and back: what the socket server calls, what a handler gets besides
-its request, and how it is registered with the versions that it serves.
+"""From a request's bytes to its handler and back: the dispatcher that the socket server calls, the handlers'
+`Context`, and the registry of handlers with their versions.
 """
 
 from __future__ import annotations
@@ -52,20 +52,19 @@ _OLDER_CODES = {
     (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
     (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): (2, ErrorCode.INVALID_PRODUCER_EPOCH),
 }
-"""Codes younger than the API: the first version whose clients know it, and the code for those before."""
+"""Codes younger than their API: the first version that knows the code, and the code for older versions."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """*Thread-safe: every part is.* The broker's parts, as the handlers see them.
+    """*Thread-safe: every part is.* The broker's parts that handlers use.
 
-    ``endpoint`` returns the host and port that clients use; it is a call because port 0 becomes a number only
-    when the socket is bound. ``config`` is what the broker was started with, ``settings`` what is in force of
-    it now. ``transaction_work`` has a thread of its own. With a ZooKeeper there are ``zookeeper_offsets``, an
-    ``ownership`` and ``offset_migration``. ``credentials`` are the users', wherever they are kept.
-    Without an ``authorizer`` everybody may do everything.
+    ``endpoint`` returns the host and port for clients; a call, because port 0 is resolved only when the
+    socket is bound. ``config`` is the startup configuration, ``settings`` the current one.
+    ``transaction_work`` has its own thread. ``zookeeper_offsets``, ``ownership`` and ``offset_migration`` are
+    set only with ZooKeeper. Without an ``authorizer`` everything is allowed.
     """
 
     config: BrokerConfig
@@ -91,7 +90,7 @@ class Services:
 
 
 class Context:
-    """*Not thread-safe: one request's.* Its surroundings, and the way back to its client."""
+    """*Not thread-safe: one request's.* Its header, the broker's services, and its reply."""
 
     __slots__ = ("_denied", "header", "reply", "services", "version")
 
@@ -101,11 +100,10 @@ class Context:
         self.reply = reply
         self._denied: set[tuple[Operation, ResourceType, str]] | None = None
         self.version = header.api_version
-        """The version of the API that the client asked in, and is answered in."""
 
     @property
     def session(self) -> Session:
-        """Who asks, from which address and through which listener: one object for a connection's life."""
+        """The client's principal, address and listener; one object for a connection's life."""
         session: Session = self.reply.session
         return session
 
@@ -116,11 +114,11 @@ class Context:
 
     @property
     def principal(self) -> Principal:
-        """Who asks. Of a connection whose login was renewed, the same as before."""
+        """Who asks. A renewed login does not change it."""
         return self.session.principal
 
     def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raises a `KafkaError` with the code of the denial: the client may not do this, and it is logged."""
+        """Raises a `KafkaError` with the denial's code if the client may not do this, and logs it once."""
         authorizer = self.services.authorizer
         if authorizer is None:
             return
@@ -134,43 +132,40 @@ class Context:
         raise denial(resource_type)
 
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the client may do this; that it may not is no denial yet, and not logged."""
+        """Whether the client may do this; does not log a denial."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows(
             self.session, operation, resource_type, name, self.header.api_key, audited=False
         )
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the client may do this with any resource of the type."""
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows_any(self.session, operation, resource_type)
 
     def operations(self, known: int, resource_type: ResourceType, name: str) -> int:
-        """Those of the ``known`` operations that the client may do, both as bits."""
+        """The subset of the ``known`` operations that the client may do; both are bit sets."""
         authorizer = self.services.authorizer
         return (
             known if authorizer is None else authorizer.operations(self.session, known, resource_type, name)
         )
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Send the answer. For `LATER`: from any thread. Parameters and errors: `encode`."""
+        """Send the response, from any thread. Parameters and errors: `encode`."""
         self.reply.send(self.encode(response, version))
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
-        """The answer as parts, in the request's version unless another is given.
-        Raises `InvalidRequest`: the version cannot say this.
-        """
+        """The response as parts, by default in the request's version. Raises `InvalidRequest`."""
         parts = encode_response(
             response,
             version=self.version if version is None else version,
             correlation_id=self.header.correlation_id,
         )
-        # The protocol knows only a part's length; that a record set is bytes or a region is ours to know.
+        # The protocol package knows only a part's length, not whether it is bytes or a region of a file.
         return cast("Sequence[Part]", parts)
 
     def finish(self, handle: Callable[[], Any]) -> None:
-        """Answer with what ``handle`` returns: a response, None for no answer, or `LATER`; if it fails, the
-        connection is closed. For `LATER`: in any thread.
+        """Answer with what ``handle`` returns: a response, None for no answer, or `LATER`; close the
+        connection if it fails. May be called in any thread.
         """
         if self.reply.closed:
             return
@@ -188,15 +183,15 @@ class Context:
             self.reply.close()
 
     def later(self, handle: Callable[[], Any]) -> Callable[[], None]:
-        """`finish`, for a thread that calls it without an argument."""
+        """`finish` as a function without arguments."""
         return partial(self.finish, handle)
 
     def finish_in_worker(self, handle: Callable[[], Any]) -> None:
-        """`finish` in a worker's thread: what ``handle`` does takes long. For `LATER`: in any thread."""
+        """`finish` in a worker's thread, because ``handle`` takes long. May be called in any thread."""
         self.reply.work_on(partial(self.finish, handle))
 
     def refused(self, error: KafkaError) -> ErrorCode:
-        """The code that answers ``error`` in the request's version; counted, and its text logged."""
+        """The code for ``error`` in the request's version; counts the error and logs its text."""
         api = ApiKey(self.header.api_key)
         self.services.metrics.request_errors(api.name, error.code.name).inc()
         _log.debug("%s of %s (%s) refused: %s", api.name, self.header.client_id, self.reply.peer, error)
@@ -205,29 +200,29 @@ class Context:
 
 
 class CloseConnection(Exception):
-    """A handler raises this where only the end of the connection can tell the client what went wrong."""
+    """Raised by a handler when only closing the connection can tell the client about the error."""
 
 
 LATER = object()
-"""A handler returns this where it will answer through its `Context` itself, now or from another thread."""
+"""Returned by a handler that answers through its `Context` itself, now or from another thread."""
 
 Handler = Callable[[Any, "Context"], Any]
 """``(request, context) -> response``, or None for no answer, or `LATER`; may raise `CloseConnection`."""
 
 LongRule = Callable[[Any, "Context"], bool]
-"""``(request, context)``: whether a worker is to handle it, so that no other client waits for it. Cheap."""
+"""``(request, context)``: whether to handle it in a worker, so that other clients do not wait. Cheap."""
 
 MANY = 200
-"""Elements of a request that take some ms: it is for a worker from there on."""
+"""A request with more elements takes some ms, and goes to a worker."""
 
 
 def always(_request: Any, _ctx: Context) -> bool:
-    """Of requests that write to the disk or ask ZooKeeper, or whose answer has no bound."""
+    """For requests that write to the disk, ask ZooKeeper, or have an unbounded answer."""
     return True
 
 
 ShortCut = Callable[[bytearray, int, "Context"], "Sequence[Part] | None"]
-"""``(frame, position of the body, context) -> answer``, or None where the handler is to have the request."""
+"""``(frame, position of the body, context) -> answer``, or None to call the handler."""
 
 Need = tuple[Operation, ResourceType]
 
@@ -236,13 +231,12 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One API as this broker serves it, and says so in ApiVersions. The range of versions is inclusive.
+    """One API that this broker serves and lists in ApiVersions. The range of versions is inclusive.
 
-    ``needs`` are the operations that a client must be allowed, where there is an authorizer: the handler asks
-    its `Context` for them, resource by resource. A worker handles what ``takes_long``. A ``short_cut`` is
-    asked before the request is decoded, and does the same as the handler where it does it.
-    ``unknown_version`` gives the answer, in version 0, to a version that is not served; without it such a
-    request closes its connection.
+    ``needs`` are the operations for which the handler asks its `Context`, resource by resource. Requests that
+    ``takes_long`` selects run in a worker. A ``short_cut`` sees the request before it is decoded and answers
+    as the handler would. ``unknown_version`` gives the answer, in version 0, to an unserved version; without
+    it such a request closes its connection.
     """
 
     key: ApiKey
@@ -286,24 +280,21 @@ _request_log = logging.getLogger("kafkalog_broker.requests")
 
 
 class Dispatcher:
-    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
+    """*Thread-safe: it has no state of its own.* Decodes requests, calls handlers, encodes answers.
 
-    A request that cannot be read closes its connection: no layout is known in which to answer it.
-    Everything else is answered with an error code.
+    Closes the connection of a request that cannot be decoded, as its response layout is unknown; answers all
+    other errors with an error code.
     """
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        # By plain number, with the counter: this is the hot path of every request.
+        # By plain number, with the counter: every request passes here.
         self._served = {
             int(key): (entry, services.metrics.requests(key.name)) for key, entry in REGISTRY.items()
         }
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request in a processor thread; never raises for what a client sent.
-
-        Returns the answer, or None where ``reply`` gets it or there is none.
-        """
+        """Handle one request in a processor thread. None: the answer, if any, goes through ``reply``."""
         try:
             header, pos = decode_header(frame)
             return self._handle(header, frame, pos, reply)
@@ -331,7 +322,7 @@ class Dispatcher:
         context = Context(self._services, header, reply)
         low, high = entry.versions
         if not low <= header.api_version <= high:
-            if entry.unknown_version is None:  # its layout is unknown: there is no way to answer
+            if entry.unknown_version is None:
                 raise UnsupportedVersion(
                     f"{entry.key.name} version {context.version}; served are {low} to {high}"
                 )

@@ -1,9 +1,9 @@
 """The five requests of Kafka 0.7.
 
-A handler gets a request and the broker's parts. It returns an answer, or None where the protocol has none;
-what it raises closes the connection, which is all that a client of 0.7 can notice.
+A handler returns an answer, or None if the protocol has none. An exception closes the connection, the only
+error a client of 0.7 can notice.
 
-0.7 knows every legal name as a topic, whose partitions exist before their logs do.
+To 0.7 every legal name is a topic, whose partitions exist before their logs do.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _request_log = logging.getLogger("kafkalog_broker.requests")
 
 
 def partition_count(services: Services, topic: str) -> int:
-    """How many partitions the topic has, or would have. Raises `InvalidTopic`: it cannot have this name."""
+    """How many partitions the topic has, or would have. Raises `InvalidTopic`: the name is not legal."""
     check_topic(topic)
     stored = services.topics.all().get(topic)
     return services.config.num_partitions if stored is None else len(stored.partitions)
 
 
 def find_log(services: Services, topic: str, partition: int) -> Log | None:
-    """The log of a partition that may be there; None as long as its topic does not exist."""
+    """The log of a partition; None as long as its topic does not exist."""
     count = partition_count(services, topic)
     if not 0 <= partition < count:
         raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {partition}")
@@ -77,7 +77,7 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
 
 
 def append(request: ProduceRequest, services: Services, kind: RequestType) -> None:
-    """Append the messages of a request of this ``kind``, or of a part of one."""
+    """Append the messages of a request, or of a part of one, of this ``kind``."""
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
@@ -103,9 +103,9 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> No
 
 
 def multi_produce(request: MultiProduceRequest, services: Services) -> None:
-    """Append each part; one that is only too large is left out, any other error ends the request.
+    """Append each part; skips a part that is too large, while any other error ends the request.
 
-    Where it needs more new topics than one request may make, nothing is done.
+    Does nothing if the request needs more new topics than one request may create.
     """
     unknown = {part.topic for part in request.produces}.difference(services.topics.all())
     if len(unknown) > COSTLY_ELEMENTS:
@@ -117,23 +117,22 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> None:
 
 
 LONGEST_ANSWER_BYTES = (1 << 31) - 1
-"""The size before an answer has 31 bits."""
+"""The answer's size prefix has 31 bits."""
 
 _ERROR_BYTES = 2
 
 
 def fetch(request: FetchRequest, services: Services) -> FetchResponse:
-    """The answer for one partition; an error is in it."""
     return read(request, services, LONGEST_ANSWER_BYTES - _ERROR_BYTES, RequestType.FETCH)
 
 
 def read(want: FetchRequest, services: Services, limit: int, kind: RequestType) -> FetchResponse:
-    """At most ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
+    """Up to ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
     try:
         log = find_log(services, want.topic, want.partition)
         if log is None:
             return FetchResponse(ErrorCode.NONE)
-        # 0.7.2 answers a negative size with a broken frame; it can only mean nothing.
+        # 0.7.2 answers a negative size with a broken frame; we take it as 0.
         piece = log.read(want.offset, max(0, min(want.max_bytes, limit)), at_least_one=False)
     except KafkaError as e:
         code = known_error(e.code)
@@ -149,10 +148,10 @@ _PART_HEADER_BYTES = 6
 
 
 def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchResponse:
-    """What all of them ask for, as far as it fits into one answer: the last are cut, perhaps to nothing.
+    """All parts, as far as they fit into one answer; the last ones are cut, down to nothing.
 
-    Each part with messages keeps its file open until it is sent. Where there are more parts than may do so,
-    the first to be read is chosen at random: the broker does not remember which ones came empty.
+    Each part with messages keeps its file open until sent. With more parts than open files allow, reading
+    starts at a random part, as the broker does not remember which parts were left empty.
     """
     count, most_files = len(request.fetches), services.logs.files_per_answer()
     left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
@@ -170,7 +169,7 @@ def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchRes
 
 
 def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
-    """The offsets, the largest first; in a topic that does not exist yet, 0 is the first and the last."""
+    """Offsets, largest first; a topic that does not exist yet begins and ends at 0."""
     if request.max_offsets < 0:
         raise InvalidRequest(f"OFFSETS for {request.max_offsets} offsets")
     log = find_log(services, request.topic, request.partition)
@@ -184,7 +183,7 @@ def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
 
 
 def takes_long(request: Any, services: Services) -> bool:
-    """Whether a worker is to handle the request: it makes topics, or has many messages or compressed ones."""
+    """Whether a worker is to handle the request: it creates topics, or has many or compressed messages."""
     if isinstance(request, ProduceRequest):
         return request.topic not in services.topics.all() or takes_long_v07(request.messages)
     if isinstance(request, MultiProduceRequest):
@@ -212,10 +211,10 @@ HANDLERS: Mapping[type, tuple[RequestType, Handler07]] = MappingProxyType(
 def _guarded(
     handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
 ) -> Response | None:
-    """What the handler does, as far as the client may have it done.
+    """Call the handler as far as the client is authorized.
 
-    Who reads without being allowed gets 0.7's code for unknown errors, in a fetch of several parts in that
-    part. Who writes gets no answer in this protocol: the denial is raised, and closes the connection.
+    A denied read gets 0.7's code for unknown errors, in its part of a multi-fetch. Writes have no answer in
+    this protocol, so their denial is raised and closes the connection.
     """
     if isinstance(request, ProduceRequest | MultiProduceRequest):
         parts = request.produces if isinstance(request, MultiProduceRequest) else (request,)
@@ -252,10 +251,10 @@ def _guarded(
 
 
 class Dispatcher07:
-    """*Thread-safe: it changes nothing of its own.* Decodes requests, calls handlers, encodes answers.
+    """*Thread-safe: it has no state of its own.* Decodes requests, calls handlers, encodes answers.
 
-    There is no correlation id: the channel keeps answers in the order of the requests. A request that cannot
-    be read, or fails where it has no answer, closes its connection.
+    There is no correlation id: the channel keeps answers in the order of requests. A request that cannot be
+    decoded, or fails without having an answer, closes its connection.
     """
 
     def __init__(self, services: Services) -> None:
@@ -266,7 +265,6 @@ class Dispatcher07:
         }
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request; called in a processor thread. Never raises for what a client sent."""
         try:
             request = decode_request07(frame)
             handler, count = self._served[type(request)]
@@ -291,7 +289,6 @@ class Dispatcher07:
         return _encoded(response)
 
     def _work(self, handle: Callable[[], Response | None], name: str, reply: Reply) -> None:
-        """A request that takes long, in a worker."""
         try:
             response = handle()
         except KafkaError as e:
@@ -303,7 +300,6 @@ class Dispatcher07:
             reply.send(_encoded(response))
 
     def _refused(self, name: str, error: KafkaError, reply: Reply) -> None:
-        """All that can be done for a request that failed."""
         self._services.metrics.request_errors(name, error.code.name).inc()
         _log.info("closing the connection of %s: %s", reply.peer, error)
         reply.close()
@@ -314,7 +310,6 @@ def _encoded(response: Response) -> Sequence[Part]:
 
 
 def _name_of(frame: bytearray) -> str:
-    """The API that a frame asks for, as the metrics have it."""
     try:
         return f"{RequestType(int.from_bytes(frame[:2], 'big')).name} 0.7"
     except ValueError:

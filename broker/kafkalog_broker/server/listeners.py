@@ -1,4 +1,4 @@
-"""The broker's listeners: a socket server for each, with what secures it and what it serves."""
+"""The broker's listeners: a socket server each, with security and request handler."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _log = logging.getLogger(__name__)
 _CLIENT_AUTH = "ssl.client.auth"
 
 _ENTERING_BYTES = 16 << 20
-"""Memory for the requests of all clients that have not logged in, beside the 4 KiB that each has."""
+"""Memory for requests of all clients that have not logged in, beyond the 4 KiB that each has."""
 
 _SINCE_08: tuple[LogFamily, Callable[[Services], RequestHandler], Callable[[Metrics], Views]]
 _SINCE_08 = (SINCE_08, Dispatcher, lambda metrics: {V07.generation: View07(metrics)})
 _V07: tuple[LogFamily, Callable[[Services], RequestHandler], Callable[[Metrics], Views]]
 _V07 = (V07, Dispatcher07, lambda _: {})
-"""What each wire serves: a family as it is, and by views other families, whose topics can be read only."""
+"""What each wire serves: its own log family, and read-only views of others."""
 
 
 class Listeners:
-    """*Thread-safe: `start` and `stop` are called by the broker, once each.* A socket server per listener."""
+    """*Thread-safe: the broker calls `start` and `stop`, once each.* A socket server per listener."""
 
     def __init__(
         self,
@@ -69,10 +69,9 @@ class Listeners:
         advertised: Callable[[], Mapping[str, tuple[str, int]]],
         timers: Scheduler,
     ) -> None:
-        """``services`` are those of the handlers but for the logs, which each wire sees its own of, and the
-        address, which is the listener's own: clients stay with the listener that they came to. ``timers``
-        has the answers to failed logins.
-        Raises `InvalidConfig`: a listener has no certificate, or knows no way to log in.
+        """``services`` are the handlers', except for logs and address, which each listener has of its own, so
+        that clients stay with the listener they came to. ``timers`` delays the answers to failed logins.
+        Raises `InvalidConfig`: a listener has no certificate, or no login mechanism.
         """
         self._config = config
         self._services = services
@@ -104,7 +103,7 @@ class Listeners:
         memory: RequestMemory,
         addresses: AddressLimits,
     ) -> SocketServer:
-        """One listener's, with its login in front of the handler."""
+        """One listener's server, with its login in front of the handler."""
         config, name = self._config, endpoint.name
         own = config.listener_properties.of(name)
         sessions: Sessions = partial(_session, name)
@@ -133,7 +132,7 @@ class Listeners:
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
-        """Use certificates whose files were replaced, and keys of tokens that were not known."""
+        """Reload certificates whose files were replaced, and token keys if an unknown one was used."""
         for each in self._certificates:
             each.renew()
         for keys, _ in self._keys:
@@ -141,7 +140,7 @@ class Listeners:
                 keys.refresh_in_background()
 
     def refresh_keys(self, every: Callable[[str, float, Callable[[], object]], object]) -> None:
-        """Have the keys of tokens refreshed by a scheduler's ``every``."""
+        """Refresh token keys regularly, with a scheduler's ``every``."""
         for keys, refresh_ms in self._keys:
             every("keys of tokens", refresh_ms / 1000, keys.refresh_in_background)
 
@@ -161,9 +160,7 @@ class Listeners:
         )
 
     def _without_client_auth(self, name: str, own: ListenerConfig) -> ListenerConfig:
-        """As Kafka does it: clients that log in are asked for a certificate only if their own listener says
-        so, not where all listeners are told to.
-        """
+        """As in Kafka: a SASL_SSL listener asks for certificates only if its own property says so."""
         prefixed = f"{PREFIX}{name.lower()}.{_CLIENT_AUTH}"
         if prefixed in self._config.listener_properties.texts:
             return own
@@ -188,12 +185,12 @@ class Listeners:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener, in the order of the configuration; once started never 0."""
+        """The port of each listener, in configured order; never 0 once started."""
         return {name: server.port for name, server in self._servers.items()}
 
     def start(self) -> None:
-        """Listen and serve. Connections are answered when this returns.
-        Raises `InvalidConfig`: an address cannot be listened on; then none is.
+        """Listen and serve; connections are answered when this returns.
+        Raises `InvalidConfig`: one address cannot be used; then none is.
         """
         started = []
         try:
@@ -206,9 +203,7 @@ class Listeners:
             raise
 
     def stop(self, grace_seconds: float) -> None:
-        """Stop accepting, and let what is in hand be answered, each listener for up to ``grace_seconds``. A
-        request that a worker has begun is waited for: it may be writing.
-        """
+        """Stop accepting; answer pending requests for up to ``grace_seconds`` each, and await workers."""
         for server in self._servers.values():
             server.stop(grace_seconds)
         self._workers.shutdown(cancel_futures=True)
@@ -224,9 +219,8 @@ def mechanisms_of(
     lookup: Callable[[str, str], ScramCredential | None],
     keys: list[tuple[SignedTokens, int]],
 ) -> dict[str, Mechanism]:
-    """The ways to log in at a listener, in the order in which clients are told; to ``keys`` are added those
-    that are to be refreshed, every so many ms.
-    Raises `InvalidConfig`: there is none, or one lacks a property.
+    """A listener's login mechanisms, in configured order; adds the token keys to refresh, with the interval
+    in ms, to ``keys``. Raises `InvalidConfig`: there is no mechanism, or one lacks a property.
     """
     found: dict[str, Mechanism] = {}
     for mechanism in properties.of(listener).sasl_enabled_mechanisms:
@@ -250,9 +244,7 @@ def mechanisms_of(
 
 
 def limits_by_address(overrides: Mapping[str, int]) -> dict[str, int]:
-    """The limits of ``max.connections.per.ip.overrides`` by address as a socket has it, as Kafka looks names
-    up. Raises `InvalidConfig`: a name has no address.
-    """
+    """Limits by socket address; resolves names, as Kafka does. Raises `InvalidConfig`: one has none."""
     found: dict[str, int] = {}
     for host, limit in overrides.items():
         try:
@@ -268,11 +260,11 @@ def limits_by_address(overrides: Mapping[str, int]) -> dict[str, int]:
 
 _HANDLER = "sasl.server.callback.handler.class"
 _OWN_HANDLERS = {PLAIN: "PlainServerCallbackHandler"}
-"""Kafka's default, by mechanism; of all others it is SCRAM's. What they do is done here."""
+"""Kafka's default handlers by mechanism, the others being SCRAM's; their work is built in here."""
 
 
 def _check_handler(mechanism: str, handler: str | None, prefix: str) -> None:
-    """A class that decides who may log in is not ignored: others would be let in."""
+    """Refuse other classes that decide who may log in: ignoring one would let others in."""
     own = _OWN_HANDLERS.get(mechanism, "ScramServerCallbackHandler")
     if handler is not None and not handler.endswith(own):
         raise InvalidConfig(
@@ -289,5 +281,4 @@ def _secured_session(
 
 
 def _session(listener: str, address: tuple[Any, ...]) -> Session:
-    """Of a connection that was accepted: nobody has logged in yet."""
     return Session(java_address(address[0]), listener)

@@ -1,6 +1,5 @@
-"""The logs that a listener's protocol can serve: those of one family as they are, others by a view if
-there is one; whether another broker owns a partition; and how much work one request may ask of a thread that
-serves others.
+"""The logs that a listener's protocol can serve, directly or through a view of another family; ownership
+checks; and limits on the work of one request.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NOT_GIVEN = -1
 
 
 def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
-    """Refuse a client that knows of another leader than us; -1 is a client that does not say.
+    """Check a client's leader epoch; -1 means that it gives none.
     Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below.
     """
     if epoch in (_NOT_GIVEN, LEADER_EPOCH):
@@ -37,17 +36,17 @@ def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
 
 
 REQUEST_BYTES = 2 << 20
-"""Read or made in Python for one request, half of it for its first partition: with messages of 100 bytes
-some tens of ms for each MiB (benchmarks/view07.py).
+"""Bytes that one request may have read or made in Python, half of them for its first partition: each MiB of
+100-byte messages takes tens of ms (benchmarks/view07.py).
 """
 
 
 LONGEST_SECONDS = 60.0
-"""No part of a request is begun later than that: clients wait for 10 to 30 s, and then send it again."""
+"""No part of a request starts later than this: clients time out after 10 to 30 s and send it again."""
 
 
 class TimeAllowance:
-    """*Not thread-safe: one request's.* What a request of many parts may take, turns of others included."""
+    """*Not thread-safe: one request's.* Time limit of a request of many parts, including waits for others."""
 
     __slots__ = ("_clock", "_deadline")
 
@@ -56,7 +55,7 @@ class TimeAllowance:
         self._deadline = clock.monotonic() + LONGEST_SECONDS
 
     def check(self) -> None:
-        """Before a part is begun: raises `ServerError` REQUEST_TIMED_OUT where the request took too long."""
+        """Raises `ServerError` REQUEST_TIMED_OUT if it is too late to start another part."""
         if self._clock.monotonic() > self._deadline:
             raise ServerError(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -65,10 +64,10 @@ class TimeAllowance:
 
 
 class Allowance:
-    """*Not thread-safe: one request's.* What may still be read and made for it, in bytes.
+    """*Not thread-safe: one request's.* Bytes that may still be read and made for it.
 
-    What is begun is finished, so it may be overdrawn by one message set. Bytes that the kernel sends without
-    our reading them cost nothing.
+    It may be overdrawn by one message set, as a set is finished once begun. Bytes that the kernel sends
+    without our reading them cost nothing.
     """
 
     __slots__ = ("_left", "_size", "_whole", "short")
@@ -77,29 +76,28 @@ class Allowance:
         self._left = self._size = size_bytes
         self._whole = whole
         self.short = False
-        """Whether one of its parts was spent, or called `tell_of_more`: there may be more than was found."""
+        """Whether a part was spent or called `tell_of_more`, so that there may be more than was returned."""
 
     @property
     def spent(self) -> bool:
-        """Whether there is nothing left: the client is to be answered with what there is, and asks again."""
+        """Whether nothing is left: answer with what there is; the client asks again."""
         return self._left <= 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether the whole of it was overdrawn by as much as it was: nothing more is to be begun."""
+        """Whether the whole allowance was used twice: start nothing more."""
         whole = self if self._whole is None else self._whole
         return whole._left <= -whole._size
 
     def part(self) -> Allowance:
-        """Half of what is left, for one partition: so the first one does not keep all others from theirs."""
+        """Half of what is left, for one partition, so that the first leaves some to the others."""
         return Allowance(self._left // 2, self)
 
     def tell_of_more(self) -> None:
-        """There is more than this answer is given: the client is to have it now, and asks again."""
+        """Note that there is more than this answer holds: send it now; the client asks again."""
         (self if self._whole is None else self._whole).short = True
 
     def take(self, size_bytes: int) -> None:
-        """So many bytes were read or made."""
         self._left -= size_bytes
         if self._whole is not None:
             self._whole.take(size_bytes)
@@ -107,28 +105,28 @@ class Allowance:
 
 
 class Entries(Region, Protocol):
-    """What is read of a log: whole entries."""
+    """Whole entries read from a log."""
 
     @property
     def aborted(self) -> Sequence[AbortedTransaction]:
-        """Transactions whose records in them a reader of committed data must leave out."""
+        """Transactions whose records a reader of committed data must skip."""
 
     @property
     def newest_magic(self) -> int | None:
-        """None of them is of a later format than this; None where that is not known."""
+        """No entry has a later format than this magic; None if unknown."""
 
     def learn(self, magic: int, size: int) -> None:
-        """Let it be known that none in the first ``size`` bytes is of a later format than ``magic``."""
+        """Note that no entry in the first ``size`` bytes has a later format than ``magic``."""
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``position`` on, fewer at the end. Raises `OSError`."""
+        """Up to ``size`` bytes from ``position``, fewer at the end. Raises `OSError`."""
 
     def cut(self, size: int) -> None:
-        """Keep the first ``size`` bytes only; nothing has been sent yet."""
+        """Keep the first ``size`` bytes only; call it before anything is sent."""
 
 
 class ReadableLog(Protocol):
-    """What today's handlers read of a log: a `Log`, or the view of one. `Log` documents each of these."""
+    """What handlers read of a log: a `Log`, or a view of one. `Log` documents the methods."""
 
     @property
     def start_offset(self) -> int:
@@ -145,32 +143,32 @@ class ReadableLog(Protocol):
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Entries:
-        """Whole batches from the one with ``offset`` on. The caller closes the region."""
+        """Whole batches from the one that contains ``offset``. The caller closes the region."""
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """A time not before ``timestamp_ms`` and the offset from which nothing so late is missed."""
+        """A time not before ``timestamp_ms``, and an offset at or before every record from then on."""
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """The largest timestamp of all records and the offset of the first that has it."""
+        """The largest timestamp, and the offset of the first record that has it."""
 
     def facts(self) -> list[SegmentFacts]:
-        """What is known of each segment, oldest first."""
+        """Facts of each segment, oldest first."""
 
 
 View = Callable[[Log, Allowance], ReadableLog]
-"""Makes a log of another family readable, within what one request may cost."""
+"""Makes a log of another family readable, within an allowance."""
 
 Views = Mapping[str, View]
-"""By the generation of the family."""
+"""By the generation of the log's family."""
 
 NO_VIEWS: Views = MappingProxyType({})
 
 
 class LogAccess:
-    """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may see them.
+    """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may use them.
 
-    What is appended goes as it is, so a topic of another family is refused. What is read of it goes through
-    the family's view, if there is one. With an ``ownership`` partitions of another broker are refused.
+    Appends are stored as sent, so they are refused for topics of another family; reads of those go through
+    the family's view, if there is one. With an ``ownership``, partitions of other brokers are refused.
     """
 
     def __init__(
@@ -182,9 +180,8 @@ class LogAccess:
         self.family = family
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition, whose bytes are the protocol's own.
-
-        A topic of another family is UNSUPPORTED_FOR_MESSAGE_FORMAT; raises `RegisteredElsewhere` as well.
+        """The log of a partition in the listener's own format.
+        Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT for another family, and `RegisteredElsewhere`.
         """
         log = self._find(partition)
         if log.family is not self.family:
@@ -193,7 +190,7 @@ class LogAccess:
         return log
 
     def check_writable(self, partition: TopicPartition) -> None:
-        """Refuse a partition that the protocol's producers could not write to: here, or at its owner."""
+        """Refuse a partition to which the protocol's producers cannot write, here or at its owner."""
         try:
             self.log(partition)
         except RegisteredElsewhere:
@@ -201,9 +198,8 @@ class LogAccess:
                 raise
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
-        """A partition's log for readers, who may cause work up to a part of the request's ``allowance``.
-
-        A topic of another family is refused only where that has no view.
+        """A partition's log for reading, within a part of the request's ``allowance``.
+        A topic of another family is refused only if the family has no view.
         """
         log = self._find(partition)
         if log.family is self.family:
@@ -215,18 +211,18 @@ class LogAccess:
         return view(log, allowance.part())
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """As `LogManager.delete_records`, of a log that `log` gives."""
+        """`LogManager.delete_records`, with the checks of `log`."""
         self.log(partition)
         return self._logs.delete_records(partition, offset)
 
     def check_exists(self, partition: TopicPartition) -> None:
-        """Refuse a partition that is not there, or whose disk is not; any family will do, and any owner."""
+        """Refuse a partition that does not exist or is offline, whatever its family or owner."""
         topic = None if self._ownership is None else self._ownership.topic(partition.topic)
         if topic is None or partition.partition not in topic.stored.partitions:
             self._logs.log(partition)
 
     def directories(self, wanted: set[TopicPartition] | None) -> list[DirectoryContents]:
-        """The data directories with those of the partitions ``wanted`` that they have; None is all."""
+        """The data directories with the sizes of their partitions, only the ``wanted`` ones unless None."""
         found = self._logs.directories()
         if wanted is None:
             return found
@@ -235,11 +231,9 @@ class LogAccess:
         ]
 
     def files_per_answer(self) -> int:
-        """Files that one answer may keep open now: `LogManager.files_per_answer`."""
         return self._logs.files_per_answer()
 
     def _find(self, partition: TopicPartition) -> Log:
-        """The log, of any family. Raises `RegisteredElsewhere` where the partition is another broker's."""
         try:
             return self._logs.log(partition)
         except UnknownTopicOrPartition:

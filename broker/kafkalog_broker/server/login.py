@@ -1,4 +1,4 @@
-"""Between a secured listener's network and its handler: who may ask for anything yet."""
+"""Between a secured listener's network and its handler: admits clients after TLS and SASL."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _log = logging.getLogger(__name__)
 
 
 class CertificateRefused(KafkaError):
-    """The name in a client's certificate is no user's."""
+    """No rule maps the name in a client's certificate to a user."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class SecuredSession(Session):
-    """*Not thread-safe: as `Session`.* One that is admitted after its handshake, its login, or both."""
+    """*Not thread-safe: as `Session`.* Admitted after its TLS handshake, its login, or both."""
 
     __slots__ = ("_rules", "admitted", "login")
 
     def __init__(self, host: str, listener: str, login: Login | None, rules: Sequence[Rule]) -> None:
-        """Without a ``login`` the certificate says who the client is, by the ``rules``."""
+        """Without a ``login`` the ``rules`` map the certificate's name to the client's principal."""
         super().__init__(host, listener)
         self.login = login
         self._rules = rules
         self.admitted = False
 
     def secured(self, tls: ssl.SSLObject) -> None:
-        """The TLS handshake is done. Raises `CertificateRefused`."""
+        """Take the principal from the finished TLS handshake. Raises `CertificateRefused`."""
         if self.login is not None:
             return
         name = subject_of(tls.getpeercert(binary_form=True))
@@ -53,9 +53,9 @@ class SecuredSession(Session):
 
 
 class LoginGate:
-    """*Thread-safe: it changes nothing of its own but sessions, each in its processor's thread.*
+    """*Thread-safe: its only state is in sessions, each in its processor's thread.*
 
-    The handler of a SASL listener: requests go on to the ``handler`` once their client has logged in.
+    The handler of a SASL listener: passes requests to the ``handler`` once their client has logged in.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LoginGate:
         after: Callable[[float, Callable[[], object]], object],
         delay_seconds: float,
     ) -> None:
-        """``after`` runs something in another thread so many seconds later: answers to failed logins."""
+        """``after`` runs a function in another thread after some seconds: for answers to failed logins."""
         self._handler = handler
         self._mechanisms = mechanisms
         self._clock = clock
@@ -81,7 +81,7 @@ class LoginGate:
         return Login(self._mechanisms)
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request in a processor's thread; never raises for what a client sent."""
+        """Handle one request in a processor's thread; never raises for a client's input."""
         session: SecuredSession = reply.session
         login = session.login
         if login is None:

@@ -1,4 +1,4 @@
-"""Topics as Metadata describes them, written once for many answers."""
+"""Cache of topics encoded for Metadata responses."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.types import TopicPartition
 
 KEPT_BYTES = 16 << 20
-"""A partition takes 20 to 40 bytes in each version that is asked for."""
+"""A partition takes 20 to 40 bytes per requested version."""
 
 _ENTRY_BYTES = 200
-"""What it costs to keep one at all, about."""
+"""Approximate overhead of an entry."""
 
 
 class _Owners(NamedTuple):
-    """What the leaders of a topic follow from, all taken before they are written: what comes in between is
-    seen the next time. ``owners`` is None where broker ``me`` has all partitions.
-    """
+    """Snapshot from which a topic's leaders are computed; ``owners`` None: broker ``me`` has all."""
 
     me: int
     brokers: frozenset[int]
@@ -40,21 +38,19 @@ class _Owners(NamedTuple):
     we_serve: bool = True
 
     def owner(self, number: int) -> int:
-        """Of a partition; -1 where that is not known."""
         if self.owners is None:
             return self.me
         return self.owners[number] if number < len(self.owners) else -1
 
     def leads(self, owner: int, partition: TopicPartition) -> bool:
-        """Whether the ``owner`` of a partition serves it, as far as we know."""
         if owner not in self.brokers or partition.partition in self.pending:
             return False
         return owner != self.me or (self.we_serve and partition not in self.offline)
 
 
 class MetadataCache:
-    """*Thread-safe: ``_lock`` guards it.* Topics as this broker describes them: without an ``ownership`` it
-    leads every partition, else those of today's wire are led by their owners, if they are there.
+    """*Thread-safe: ``_lock`` guards it.* Without an ``ownership`` this broker leads every partition; else
+    live owners lead the partitions of 0.8 and later.
     """
 
     def __init__(
@@ -72,9 +68,7 @@ class MetadataCache:
     def of(
         self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
     ) -> CachedTopic:
-        """``topic``, called ``name``, in a version of Metadata; ``operations`` are those that are allowed,
-        and ``brokers`` those that the answer names.
-        """
+        """The encoded ``topic`` in a Metadata version; ``operations`` are the allowed ones, as bits."""
         key = name, version, operations
         owners = self._owners(name, topic, brokers)
         with self._lock:
@@ -133,7 +127,7 @@ def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[Meta
                 replica_nodes=(owner,),
                 isr_nodes=(owner,),
             )
-        else:  # its owner is not among the brokers of this answer, or cannot serve it
+        else:  # the owner is not in this response, or cannot serve the partition
             yield MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,

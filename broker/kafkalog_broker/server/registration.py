@@ -1,4 +1,4 @@
-"""This broker in ZooKeeper, in each listener's layout: its id, topics, cluster id, and groups' offsets."""
+"""Registers this broker in ZooKeeper, in each listener's layout: id, topics, cluster id, group offsets."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from pyspark_kafkalog.zookeeper.registries import (
 from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, ZooKeeperSession, session_of
 
 _AGAIN_SECONDS = 2.0
-"""Pause before what could not be registered is tried again."""
+"""Pause before a failed registration is tried again."""
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 
 _LATE_SHARE = 1 / 2
-"""Of the session timeout: a process that was stopped for less knows that its session lives, as the last ping
-before is at most a third of it old.
+"""Share of the session timeout. A process stopped for less than this still has its session: its last ping
+was at most a third of the timeout earlier.
 """
 _BEATS = 4
-"""In that time."""
+"""Calls of `Registration.beat` in that time."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +63,9 @@ class Presence:
     node: BrokerNode
 
     def nodes(self, topics: Mapping[str, StoredTopic]) -> dict[str, bytes]:
-        """The znodes of the topics, with their data."""
         found: dict[str, bytes] = {}
         for name, topic in topics.items():
-            # Every broker has topics of its own use; they are none of the cluster's.
+            # Every broker has internal topics of its own; they do not belong to the cluster.
             if topic.generation != self.generation or name in INTERNAL_TOPICS:
                 continue
             try:
@@ -77,17 +76,15 @@ class Presence:
 
 
 class Registration:
-    """*Thread-safe.* Keeps this broker's ephemeral nodes as its topics are, through expired sessions.
+    """*Thread-safe.* Keeps this broker's ephemeral nodes in line with its topics, through expired sessions.
 
-    `connect`, `agree_on_cluster`, `look`, `start` and `stop` are called by the broker's owner, in this order.
-    `start` registers in the caller's thread, so that an id in use ends the start. From then on one thread,
-    ``registration``, compares what is wanted with what it made and does the difference: after `changed`,
-    after a session was renewed, and again after a pause if something failed. Owns ``_made``, which only the
-    registering thread touches.
+    The owner calls `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start`
+    registers in the caller's thread, so that startup fails if the id is in use. From then on the thread
+    ``registration`` writes the differences: after `changed`, after a session was renewed, and after a pause
+    if something failed. Only the registering thread touches ``_made``.
 
-    With a listener of today's wire there is an ``ownership``, which learns from it which brokers are live,
-    and a ``registry`` of the cluster's topics. The work of a `Membership` is done by the same thread, which
-    a watch wakes.
+    With a listener of Kafka 0.8 or later there are an ``ownership``, updated with the live brokers, and a
+    ``registry`` of the cluster's topics; the same thread runs `Membership.reconcile`.
     """
 
     def __init__(
@@ -97,9 +94,8 @@ class Registration:
         clock: Clock,
         session: ZooKeeperSession | None = None,
     ) -> None:
-        """``protocols`` are the wires of the listeners: PLAINTEXT is today's, whatever secures it; the
-        ``session`` is that of the configuration unless given.
-        Raises `InvalidConfig`: two layouts would use the same znodes.
+        """``protocols`` are the listeners' wires: PLAINTEXT is that of 0.8 and later, secured or not.
+        ``session`` defaults to one made from ``config``. Raises `InvalidConfig`: two layouts share znodes.
         """
         self._config = config
         self._clock = clock
@@ -130,25 +126,21 @@ class Registration:
             self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id)
         self._membership: Membership | None = None
         self.problem: KafkaError | None = None
-        """What keeps this broker from being registered as it should be, since the last try; only the
-        registering thread sets it.
-        """
+        """Why the last registration failed, or None; set by the registering thread only."""
         self._reconciled: Callable[[], object] = lambda: None
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
     @property
     def id_in_use(self) -> BrokerIdInUse | None:
-        """Set while another broker has our id."""
         return self.problem if isinstance(self.problem, BrokerIdInUse) else None
 
     def connect(self) -> None:
-        """Open the session. Raises `ConnectionLost`."""
         self._session.start()
         self._session.listen(self._heard)
 
     def agree_on_cluster(self, known: str | None) -> str:
-        """The id of the cluster in this ZooKeeper; ``known`` is what our data says, None where it is new.
+        """The id of the cluster in this ZooKeeper; ``known`` is the id in our data, None if the data is new.
         Raises `KafkaError`: our data belongs to another cluster, or ZooKeeper does not answer.
         """
         fresh = new_cluster_id()
@@ -158,8 +150,8 @@ class Registration:
         return self._cluster
 
     def look(self) -> None:
-        """Know the cluster's topics and brokers, before clients ask for them: one that is told that a topic
-        does not exist may give up its records. Raises `ConnectionLost`.
+        """Read the cluster's topics and brokers before clients ask: a client that hears that its topic does
+        not exist may drop its records. Raises `ConnectionLost`.
         """
         if self.registry is not None:
             self._see_brokers()
@@ -168,11 +160,10 @@ class Registration:
 
     @property
     def beat_seconds(self) -> float:
-        """How often `beat` is to be called."""
         return self._config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE / _BEATS
 
     def beat(self) -> None:
-        """The process is running. After it was stopped, what it owns is looked up again."""
+        """Note that the process is running; after a pause of the process, check again what it owns."""
         stops = self._pulse.beat()
         if stops != self._stops_seen and self.ownership is not None:
             _log.warning("this process was stopped for a while: looking again what it owns")
@@ -181,14 +172,10 @@ class Registration:
 
     @property
     def session(self) -> ZooKeeperSession:
-        """The one that `connect` opens and `stop` closes."""
         return self._session
 
     def group_offsets(self) -> ZooKeeperOffsets | None:
-        """The offsets that groups keep here, in the layout of today's wire; None without a listener of it.
-
-        Of the session that `connect` opens and `stop` closes.
-        """
+        """Group offsets in ZooKeeper; None without a listener of 0.8 or later. Uses the `session`."""
         spelled = self._spelled.get(PLAINTEXT)
         return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
 
@@ -200,11 +187,11 @@ class Registration:
         membership: Membership | None = None,
         reconciled: Callable[[], object] = lambda: None,
     ) -> None:
-        """Know what is to be registered: the address of each wire, and the topics there are at any time.
+        """Set what to register: the address of each protocol, and the topics, which are read each time.
 
-        ``listeners`` are those of today's wire, of which perhaps none is PLAINTEXT: then there is no address.
-        ``membership`` keeps what is on the disk as the cluster's registry says. ``reconciled`` is called by
-        the registering thread whenever that is done, and where somebody else has our id.
+        ``listeners`` are those of 0.8 and later; without a PLAINTEXT one there is no address for it.
+        ``membership`` keeps the disk as the registry says. The registering thread calls ``reconciled`` after
+        each reconciliation, and when another broker has our id.
         """
         since_ms = self._clock.time_ms()
         self._topics = topics
@@ -217,12 +204,8 @@ class Registration:
             self._presences.append(Presence(layout, generation, node))
 
     def start(self) -> None:
-        """Register what was prepared, and keep it so from then on.
-
-        Raises:
-            BrokerIdInUse: another broker has our id.
-            InvalidConfig: an address cannot be written in its layout.
-            ConnectionLost: ZooKeeper does not answer.
+        """Register what was prepared, and keep it registered. Raises `BrokerIdInUse`, `InvalidConfig`: an
+        address does not fit its layout, and `ConnectionLost`.
         """
         self._await_predecessor()
         if self.ownership is not None:
@@ -234,11 +217,11 @@ class Registration:
         self._thread.start()
 
     def changed(self) -> None:
-        """Topics were created, deleted or widened. Returns at once."""
+        """Wake the registering thread: topics were created, deleted or widened. Returns at once."""
         self._wakes.put(True)
 
     def stop(self) -> None:
-        """Withdraw: everything of ours goes with the session. May be called again, and before `start`."""
+        """Close the session, which removes our nodes. May be called again, and before `start`."""
         if self._thread.is_alive():
             self._wakes.put(False)
             self._thread.join(_STOP_SECONDS)
@@ -267,10 +250,10 @@ class Registration:
                 _log.exception("registering in ZooKeeper failed")
 
     def _await_predecessor(self) -> None:
-        """Wait for the nodes of a broker that died at our own address to expire; no other can be there."""
+        """Wait until the nodes of a broker that died at our own address have expired."""
         deadline = self._clock.monotonic() + self._config.zookeeper_session_timeout_ms / 1000 + _AGAIN_SECONDS
         for presence in self._presences:
-            # As it is read: the address of a broker without PLAINTEXT is that of its first listener.
+            # Read back from the node: without PLAINTEXT the address is that of the first listener.
             ours = presence.layout.read_broker(presence.node.id, presence.layout.write_broker(presence.node))
             logged = False
             while self._clock.monotonic() < deadline:
@@ -283,8 +266,8 @@ class Registration:
                 self._clock.sleep(_LOOK_SECONDS)
 
     def register(self) -> bool:
-        """Make what is wanted, remove what is not; False where others' nodes are in the way, or the session
-        has ended meanwhile. What `start` does first, and its thread when something has changed.
+        """Create missing nodes and remove stale ones; called by `start`, then by the thread on each change.
+        False to try again: another broker's nodes are in the way, or the session has ended meanwhile.
         """
         stops = self._pulse.beat()
         session = self._session.credentials[0]
@@ -321,14 +304,14 @@ class Registration:
         return done and not refused
 
     def _reconcile(self) -> bool:
-        """Know who is there, and have on the disk what the cluster's registry says; False to try again."""
+        """Update the live brokers and reconcile the disk with the registry; False to try again."""
         if self.ownership is None:
             return True
         self._see_brokers()
         return self._membership is None or self._membership.reconcile()
 
     def _was_emptied(self) -> bool:
-        """Whether somebody has removed our own nodes, though our session lives, or the cluster's id."""
+        """Whether our nodes or the cluster id were removed although our session lives."""
         for presence in self._presences:
             path = presence.layout.broker(presence.node.id)
             if path in self._made and self._session.read(path) is None:
@@ -349,7 +332,7 @@ class Registration:
             )
 
     def _make(self, path: str, data: bytes) -> bool:
-        """Have a node of ours hold ``data``; False while another's is there."""
+        """Write ``data`` to a node of ours; False while another broker's node is there."""
         if self._made.get(path) == data:
             return True
         there = self._session.read(path) if path in self._made else None
@@ -365,7 +348,6 @@ class Registration:
         return True
 
     def _remove(self, path: str) -> None:
-        """Remove a node, and the parents that it leaves empty: of a deleted topic nothing stays."""
         roots = {presence.layout.topics for presence in self._presences}
         there = self._session.read(path)
         self._made.pop(path)
@@ -373,17 +355,17 @@ class Registration:
             return
         while (path := path.rpartition("/")[0]) not in roots:
             there = self._session.read(path)
-            # The record of a topic is the cluster's.
+            # A node with data is the topic's record, which belongs to the cluster.
             if there is None or there.data or not self._session.delete(path, there.version):
                 return
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* The ``offsets`` znodes of groups, which consumers that know ZooKeeper themselves share.
+    """*Thread-safe.* The ``offsets`` znodes of groups, shared with consumers that use ZooKeeper directly.
 
-    ZooKeeper may take seconds, and a processor thread must serve others: so `in_turn` does the work of a
-    request on a thread of its own, ``zookeeper-offsets``, one request after the other.
-    Each connection has one request in hand, so no more of them wait than there are connections.
+    ZooKeeper may take seconds to answer, so `in_turn` runs the work of each request on the thread
+    ``zookeeper-offsets``, one after the other, instead of a processor thread. A connection has one request
+    at a time, so the queue is no longer than the number of connections.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout) -> None:
@@ -392,16 +374,12 @@ class ZooKeeperOffsets:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-offsets")
 
     def in_turn(self, work: Callable[[], None]) -> None:
-        """Do the work of one request when its turn comes. Returns at once."""
+        """Queue the work of one request. Returns at once."""
         self._worker.submit(work)
 
     def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
-        """The group's next offset; None where there is none. Blocks.
-
-        Raises:
-            ServerError: ZooKeeper does not answer (a code after which clients ask again), or the group has a
-                name that no znode can have.
-            MalformedNode: the znode has no offset in it.
+        """The group's next offset, or None. Blocks. Raises `ServerError`: ZooKeeper does not answer
+        (retriable), or the group's name is not legal for a znode; `MalformedNode`: the znode holds no offset.
         """
         try:
             offset = read_group_offset(
@@ -412,11 +390,8 @@ class ZooKeeperOffsets:
         return None if offset is None else CommittedOffset(offset)
 
     def write(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Store the group's next offset. Blocks.
-
-        Raises:
-            InvalidRequest: the offset is negative.
-            ServerError: as `read`.
+        """Store the group's next offset. Blocks. Raises `InvalidRequest` if negative, and `ServerError` as
+        `read`.
         """
         if offset < 0:
             raise InvalidRequest(f"{partition}: offset {offset}")
@@ -428,7 +403,6 @@ class ZooKeeperOffsets:
             raise _as_server_error(e) from e
 
     def close(self) -> None:
-        """Take no more work; what waits is dropped."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _name(self, partition: TopicPartition) -> str:
@@ -436,6 +410,5 @@ class ZooKeeperOffsets:
 
 
 def _as_server_error(error: ConnectionLost | InvalidConfig) -> ServerError:
-    """The error with a code that clients of Kafka 0.8 know."""
     lost = isinstance(error, ConnectionLost)
     return ServerError(ErrorCode.REQUEST_TIMED_OUT if lost else ErrorCode.INVALID_GROUP_ID, str(error))

@@ -1,7 +1,7 @@
-"""How many elements a request may unfold to: checked on its bytes, before anything is made of them.
+"""Limits on the size of requests and on their elements; Produce is checked before it is decoded.
 
-A frame may be large because of its records, which are never unfolded. Everything else in it becomes objects
-many times larger than its bytes, so that has limits of its own, far above what a client of one broker needs.
+Records are never decoded, so a frame may be large because of them. Everything else becomes objects many times
+larger than its bytes, and has limits of its own, far above what clients of one broker need.
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
 
 MAX_REQUEST_BYTES = 1 << 20
-"""Largest request of any API but Produce."""
 
 MAX_PARTITIONS = 20_000
 """Most topics and partitions, together, in a produce request above `NARROW_BYTES`."""
 
 NARROW_BYTES = 256 << 10
-"""A smaller produce request cannot hold enough of anything to matter: it need not be checked."""
+"""A smaller produce request needs no check: it cannot hold enough elements to matter."""
 
 MAX_ELEMENTS = 20_000
-"""Most elements of a request's arrays, nested ones included: each costs its handler up to 0.1 ms."""
+"""Elements of a request's arrays, including nested ones; each costs its handler up to 0.1 ms."""
 
 COSTLY_ELEMENTS = 1_000
-"""The same for the APIs whose elements cost much more: a topic is made, a resource described, an assignment
-strategy compared with those of all members, an ACL looked for among all.
-"""
+"""Limit for APIs with costly elements: topics, resources, assignment strategies, ACLs."""
 
 _COSTLY = frozenset(
     {
@@ -47,7 +44,7 @@ _COSTLY = frozenset(
     }
 )
 FEW_BYTES = 4 << 10
-"""In a request of so few bytes there are never too many elements."""
+"""Requests up to this size cannot have too many elements."""
 
 _TRANSACTIONAL_ID_SINCE = 3
 _ACKS_AND_TIMEOUT_BYTES = 6
@@ -56,9 +53,7 @@ _INT32 = struct.Struct(">i")
 
 
 def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
-    """Refuse a request whose fields, apart from records, could fill the memory.
-    Raises `InvalidRequest`: the request is wider than the limits above.
-    """
+    """Raises `InvalidRequest` for a request whose fields, apart from records, could fill the memory."""
     if key is not ApiKey.PRODUCE:
         if len(frame) > MAX_REQUEST_BYTES:
             raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
@@ -68,14 +63,12 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
     try:
         _check_produce(memoryview(frame), pos, header.api_version)
     except (struct.error, IndexError):
-        return  # cut short: the decoder says so, in its own words
+        return  # cut short: the decoder reports it
 
 
 def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
-    """Refuse a decoded request that asks for more than a handler may do in one go: others wait meanwhile.
-    Raises `InvalidRequest`: it has more elements than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`.
-    """
-    if frame_bytes <= FEW_BYTES or key is ApiKey.PRODUCE:  # which is counted before it is decoded
+    """Raises `InvalidRequest` for a decoded request with more than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`."""
+    if frame_bytes <= FEW_BYTES or key is ApiKey.PRODUCE:  # `check_width` has counted a produce request
         return
     most = COSTLY_ELEMENTS if key in _COSTLY else MAX_ELEMENTS
     count = _elements(request)
@@ -84,7 +77,7 @@ def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
 
 
 def _elements(message: object) -> int:
-    """Elements of all arrays in ``message``; of structs without arrays only the number is looked at."""
+    """The number of elements in all arrays of ``message``; structs without arrays are not entered."""
     count = 0
     for name in _nesting(type(message)):
         value = getattr(message, name)
@@ -101,7 +94,6 @@ _nesting_of: dict[type, tuple[str, ...]] = {}
 
 
 def _nesting(cls: type) -> tuple[str, ...]:
-    """The fields of a message's class that are arrays or structs."""
     if cls not in _nesting_of:
         nesting = [name for name, spec, _ in specs(cls) if isinstance(spec.type, Array | type)]
         _nesting_of[cls] = tuple(nesting)
@@ -109,7 +101,7 @@ def _nesting(cls: type) -> tuple[str, ...]:
 
 
 def _check_produce(buf: memoryview, pos: int, version: int) -> None:
-    """Walk from partition to partition. Fields: `pyspark_kafkalog.protocol.api.produce`."""
+    """Walk over the partitions. Fields: `pyspark_kafkalog.protocol.api.produce`."""
     left, flexible = MAX_PARTITIONS, APIS[ApiKey.PRODUCE].flexible(version)
     if version >= _TRANSACTIONAL_ID_SINCE:
         pos = _skip_string(buf, pos, flexible)
@@ -131,7 +123,7 @@ def _check_produce(buf: memoryview, pos: int, version: int) -> None:
 
 
 def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
-    """Tagged fields count like partitions: what is left of the count, and the position after them."""
+    """Tagged fields count like partitions; returns the remaining count and the position after them."""
     count, _ = read_length(buf, pos)
     if count > left:
         raise InvalidRequest(
@@ -141,7 +133,7 @@ def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
 
 
 def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
-    """A length or a count, -1 for null, and the position after it."""
+    """A length or count, -1 for null, and the position after it."""
     if flexible:
         size, pos = read_length(buf, pos)
         return size - 1, pos

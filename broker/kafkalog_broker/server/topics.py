@@ -1,4 +1,4 @@
-"""The topics of this broker: names, ids, creation and deletion; and what Metadata says of each, in bytes."""
+"""Topics: names, ids, creation, changes and deletion, for this broker and for a cluster."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from kafkalog_broker.cluster.membership import Membership
 
 MAX_PARTITIONS = 10_000
-"""Partitions of one topic: each is a directory with open files, so a request must not ask for any number."""
+"""Of one topic. Each partition is a directory with open files, so requests need a limit."""
 
 GENERATION_PROPERTY = "generation"
-"""Given to a new topic among its properties; kept apart from them, as it can never change."""
+"""Given among a new topic's properties, but kept apart from them, as it can never change."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +44,11 @@ _T = TypeVar("_T")
 class Topics:
     """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
 
-    Reading takes no lock: the manager hands out snapshots, and sees to it that two requests cannot make one
-    topic twice. ``_changing`` is held while `watch`'s callback runs.
+    Readers take no lock: the manager returns snapshots, and does not let two requests create one topic.
+    ``_changing`` is held while `watch`'s callback runs.
 
-    With a ``membership`` the topics of today's wire are the cluster's, with the partitions of all brokers:
-    what is to change of them is registered in ZooKeeper first.
+    With a ``membership`` the topics of 0.8 and later are the cluster's, with the partitions of all brokers,
+    and changes are registered in ZooKeeper first.
     """
 
     def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
@@ -57,19 +57,17 @@ class Topics:
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
-        # By id, with the snapshot that they were taken from; replaced as one, so that no lock is needed.
+        # By id, with the snapshot they come from; replaced together, so that no lock is needed.
         self._names: tuple[Mapping[str, StoredTopic], dict[UUID, str]] = ({}, {})
         self._merged: tuple[object, object, Mapping[str, StoredTopic]] = (None, None, {})
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Have ``changed`` called after a topic was made, widened or deleted, in the thread that did it.
-
-        It must be quick: no other topic can be changed meanwhile.
+        """Call ``changed`` after each creation, widening or deletion of a topic, in the thread that did it.
+        It must be quick, as it blocks other changes of topics.
         """
         self._changed = changed
 
     def all(self) -> Mapping[str, StoredTopic]:
-        """Every topic by name."""
         here = self._logs.topics()
         member = self._membership
         view = None if member is None else member.ownership.view
@@ -80,20 +78,18 @@ class Topics:
         if known is not here or seen != (view, registered):
             of_all = {name: topic.stored for name, topic in view.topics.items()}
             own = {name: topic for name, topic in here.items() if not member.ownership.shares(topic)}
-            # What we bring to the cluster is there before it is registered.
+            # Before this broker is registered, it still has topics that it is about to register.
             merged = {**of_all, **own} if registered else {**here, **of_all, **own}
             self._merged = here, (view, registered), merged
         return merged
 
     def get(self, name: str) -> StoredTopic:
-        """The topic of this name. Raises `UnknownTopicOrPartition`."""
         try:
             return self.all()[name]
         except KeyError:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
 
     def name_of(self, topic_id: UUID) -> str:
-        """The name of the topic with this id. Raises `UnknownTopicId`."""
         topics = self.all()
         known, names = self._names
         if known is not topics:
@@ -105,14 +101,11 @@ class Topics:
             raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """All that `create` checks, without making anything.
+        """The checks of `create`.
 
-        Raises:
-            InvalidTopic: the name is not allowed, or not next to another's.
-            TopicAlreadyExists: there is such a topic.
-            InvalidPartitions: not at least one partition.
-            ServerError: POLICY_VIOLATION above `MAX_PARTITIONS`.
-            InvalidConfig: an override is unknown or has a value it cannot have.
+        Raises `InvalidTopic`: the name is illegal or collides with another; `TopicAlreadyExists`;
+        `InvalidPartitions`: below 1; `ServerError`: POLICY_VIOLATION above `MAX_PARTITIONS`; `InvalidConfig`:
+        a property is unknown or has an illegal value.
         """
         family, properties = family_and_properties(overrides)
         topics = self.all()
@@ -129,11 +122,11 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         owners: Sequence[int] | None = None,
     ) -> StoredTopic:
-        """Make a topic with a new random id; ``partition_count`` None means ``num.partitions``.
+        """Create a topic with a random id; ``partition_count`` defaults to ``num.partitions``.
 
-        Among its properties `GENERATION_PROPERTY` says which messages it will hold, once and for all.
-        ``owners`` are the brokers of its partitions; without, those that are there have them in turn.
-        Raises `ServerError` REQUEST_TIMED_OUT if ZooKeeper cannot be asked.
+        `GENERATION_PROPERTY` in ``overrides`` fixes the generation of its messages. ``owners`` are its
+        partitions' brokers, by default the live ones in turn. Raises as `check_new`, and `ServerError`
+        REQUEST_TIMED_OUT: ZooKeeper does not answer.
         """
         overrides = overrides or {}
         count = self._config.num_partitions if partition_count is None else partition_count
@@ -160,7 +153,6 @@ class Topics:
     def _create_here(
         self, name: str, count: int, properties: Mapping[str, str], family: LogFamily
     ) -> StoredTopic | None:
-        """A topic of this broker's own."""
         self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
         return self._logs.topics().get(name)
 
@@ -172,7 +164,6 @@ class Topics:
         properties: Mapping[str, str],
         owners: Sequence[int] | None,
     ) -> StoredTopic:
-        """A topic of the cluster: it is registered first, then each owner makes its partitions."""
         member.ownership.check_known()
         topic = member.registry.create(
             name,
@@ -186,10 +177,7 @@ class Topics:
         return stored
 
     def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
-        """The topic, made with the defaults and for this ``generation`` where it does not exist yet.
-
-        Raises as `create`.
-        """
+        """The topic, created with defaults for this ``generation`` if it is missing. Raises as `create`."""
         existing = self.all().get(name)
         if existing is not None:
             return existing
@@ -197,18 +185,18 @@ class Topics:
             return self.create(name, overrides={GENERATION_PROPERTY: generation})
         except TopicAlreadyExists:
             made_by_another = self.all().get(name)
-            if made_by_another is None:  # not whole yet: clients ask again
+            if made_by_another is None:  # not complete yet: clients ask again
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made") from None
             return made_by_another
         except ServerError as e:
-            if e.code is ErrorCode.REQUEST_TIMED_OUT:  # who only asks for a topic asks again after this code
+            if e.code is ErrorCode.REQUEST_TIMED_OUT:  # Metadata clients retry LEADER_NOT_AVAILABLE
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
             raise
 
     def add_partitions(
         self, name: str, total: int, owners: Sequence[int] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Widen the topic to ``total`` partitions; those that are new have the ``owners``, as in `create`."""
+        """Widen the topic to ``total`` partitions; ``owners`` of the new ones as in `create`."""
         topic = self.get(name)
         present = len(topic.partitions)
         if total <= present:
@@ -241,12 +229,8 @@ class Topics:
     def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
     ) -> None:
-        """Have the topic set for itself what ``change`` makes of the properties that it sets now, and no
-        others; its logs follow at once.
-
-        Raises:
-            UnknownTopicOrPartition: there is no such topic.
-            InvalidConfig: a property is unknown, has a value it cannot have, or can never change.
+        """Replace the topic's own properties by ``change`` of them; its logs follow at once.
+        Raises `UnknownTopicOrPartition`; `InvalidConfig`: a property is unknown, illegal or fixed.
         """
         topic = self.get(name)
         overrides = self._changed_overrides(change, topic.overrides)
@@ -271,9 +255,8 @@ class Topics:
         return after
 
     def delete(self, name: str, goes_too: Callable[[], object]) -> None:
-        """Delete the topic and its logs. Once it is not visible any more, ``goes_too`` deletes what others
-        have of it.
-        Raises `UnknownTopicOrPartition`, `InvalidTopic` for our own, and what `Ownership.check_known` raises.
+        """Delete the topic and its logs; ``goes_too`` deletes what others keep of it, after it is hidden.
+        Raises `UnknownTopicOrPartition`, `InvalidTopic` for internal topics, and as `Ownership.check_known`.
         """
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
@@ -281,7 +264,7 @@ class Topics:
         if member is None or not member.ownership.shares(topic):
             self._logs.delete_topic(name, goes_too)
         else:
-            # Before it is registered a broker would delete its own part alone.
+            # An unregistered broker would delete only its own part.
             member.ownership.check_known()
             shared = member.ownership.topic(name)
             if shared is None:
@@ -297,7 +280,7 @@ class Topics:
 
 
 def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict[str, str]]:
-    """The family that a new topic's properties ask for, and the other ones. Raises `InvalidConfig`."""
+    """A new topic's family, and its properties without `GENERATION_PROPERTY`. Raises `InvalidConfig`."""
     rest = dict(overrides)
     return family_of(rest.pop(GENERATION_PROPERTY, SINCE_08.generation)), rest
 

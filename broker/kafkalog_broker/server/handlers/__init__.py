@@ -1,4 +1,7 @@
-"""The answers to requests, one file for each theme, as in `pyspark_kafkalog.protocol.api`.
+"""Handlers of requests, one file per theme, as in `pyspark_kafkalog.protocol.api`.
+
+Unless a handler says otherwise, an error in one topic, partition or group does not fail the others, and
+results are in the order of the request.
 
 Importing this package fills `dispatch.REGISTRY`: each handler registers itself with its API and versions.
 """
@@ -55,4 +58,4 @@ NOT_SERVED: Mapping[str, str] = {
     "GetTelemetrySubscriptions, PushTelemetry, ListConfigResources": "clients send no metrics",
     "share groups, streams groups": "of Kafka 4.1 and later",
 }  # fmt: skip
-"""What Kafka has besides, and why it is not served: for docs/compatibility.md."""
+"""APIs of Kafka that are not served, and why, for docs/compatibility.md."""

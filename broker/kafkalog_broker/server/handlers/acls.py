@@ -52,10 +52,7 @@ from pyspark_kafkalog.security.acls import (
     takes_long=always,
 )
 def describe_acls(request: DescribeAclsRequest, ctx: Context) -> DescribeAclsResponse:
-    """List the ACLs that a filter matches, together for each pattern of resources.
-
-    Answered from memory.
-    """
+    """List the ACLs that a filter matches, together for each pattern of resources."""
     try:
         authorizer = _authorizer_of(ctx)
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -84,7 +81,6 @@ def describe_acls(request: DescribeAclsRequest, ctx: Context) -> DescribeAclsRes
 
 
 def _authorizer_of(ctx: Context) -> Authorizer:
-    """Raises `ServerError`: this broker has none."""
     authorizer = ctx.services.authorizer
     if authorizer is None:
         raise ServerError(
@@ -94,7 +90,6 @@ def _authorizer_of(ctx: Context) -> Authorizer:
 
 
 def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Raises `InvalidRequest`: one of its numbers is none that Kafka has."""
     try:
         return AclFilter(
             ResourceType(request.resource_type_filter),
@@ -116,10 +111,7 @@ def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     ApiKey.CREATE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
 )
 def create_acls(request: CreateAclsRequest, ctx: Context) -> CreateAclsResponse:
-    """Add ACLs, which are in force, and on the disk, before the response is sent.
-
-    One that can mean nothing is refused, and does not fail the others.
-    """
+    """Add ACLs, which are in force, and on the disk, before the response is sent."""
     results = [AclCreationResult(ErrorCode.NONE, None)] * len(request.creations)
     wanted: dict[int, Acl] = {}
     failed = partial(_creation_failed, ctx=ctx)
@@ -134,8 +126,7 @@ def create_acls(request: CreateAclsRequest, ctx: Context) -> CreateAclsResponse:
         except InvalidRequest as e:
             results[number] = failed(e)
     try:
-        # It waits for the disk, or for ZooKeeper.
-        authorizer.add(tuple(wanted.values()))
+        authorizer.add(tuple(wanted.values()))  # waits for the disk or ZooKeeper
     except KafkaError as e:
         for number in wanted:
             results[number] = failed(e)
@@ -170,10 +161,7 @@ def _creation_failed(error: KafkaError, ctx: Context) -> AclCreationResult:
     ApiKey.DELETE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
 )
 def delete_acls(request: DeleteAclsRequest, ctx: Context) -> DeleteAclsResponse:
-    """Delete what filters match, on the disk too, before the response is sent.
-
-    A filter that cannot be read does not fail the others.
-    """
+    """Delete what filters match, on the disk too, before the response is sent."""
     results = [DeleteAclsFilterResult(ErrorCode.NONE, None)] * len(request.filters)
     failed = partial(_deletion_failed, ctx=ctx)
     try:
@@ -188,8 +176,7 @@ def delete_acls(request: DeleteAclsRequest, ctx: Context) -> DeleteAclsResponse:
         except KafkaError as e:
             results[number] = failed(e)
     try:
-        # It waits for the disk, or for ZooKeeper.
-        found: list[list[Acl]] = authorizer.remove(tuple(wanted.values()))
+        found: list[list[Acl]] = authorizer.remove(tuple(wanted.values()))  # waits for the disk or ZooKeeper
     except KafkaError as e:
         for number in wanted:
             results[number] = failed(e)

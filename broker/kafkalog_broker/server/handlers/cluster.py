@@ -45,10 +45,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
 def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeClusterResponse:
-    """Describe the cluster's id and its brokers; the one with the smallest id is its controller.
-
-    As Metadata does, without topics.
-    """
+    """Describe the cluster's id and its brokers; the one with the smallest id is its controller."""
     services = ctx.services
     try:
         if request.endpoint_type != BROKERS:
@@ -155,7 +152,6 @@ def describe_client_quotas(
 
 
 def _check_filter(components: tuple[ComponentData, ...]) -> None:
-    """Raises `InvalidRequest`, and `UnsupportedVersion` for what has no quotas in Kafka."""
     seen: set[str] = set()
     for each in components:
         kind = each.entity_type

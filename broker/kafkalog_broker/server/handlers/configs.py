@@ -88,7 +88,7 @@ def _entries_of(resource: DescribeConfigsResource, ctx: Context) -> Iterator[Con
     services, name = ctx.services, resource.resource_name
     if resource.resource_type == ConfigResource.TOPIC:
         ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-        # A topic of another generation may have a name that is none here.
+        # A name may be legal only in another generation.
         if name not in services.topics.all():
             check_name(name)
         topic = services.topics.get(name)

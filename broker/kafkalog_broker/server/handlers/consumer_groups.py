@@ -78,7 +78,6 @@ def consumer_group_heartbeat(
 # --- ConsumerGroupDescribe
 
 _NEWER_PROTOCOL = 1
-"""The type of a member."""
 
 
 @handles(
@@ -92,8 +91,7 @@ def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """Describe states, members and assignments of groups of the newer protocol.
 
-    Answered from memory. An error of one group does not fail the others; a group that is named twice is
-    described once.
+    Answered from memory; a group that is named twice is described once.
     """
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
     groups = []
@@ -129,7 +127,6 @@ def _describe_group(group_id: str, names: Mapping[UUID, str], asked: bool, ctx: 
 
 
 def _topics_of(group: ConsumerGroup, names: Mapping[UUID, str]) -> set[str]:
-    """Those that its description names."""
     found: set[str] = set()
     for member_id, member in group.members.items():
         found.update(member.names)
@@ -156,7 +153,7 @@ def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, 
 
 
 def _describe_assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> DescribedAssignment:
-    """Topics that were deleted meanwhile are left out: they have no name any more."""
+    """Skips deleted topics, which have no name any more."""
     return DescribedAssignment(
         tuple(
             DescribedTopicPartitions(topic_id, names[topic_id], partitions)

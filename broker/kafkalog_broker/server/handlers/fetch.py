@@ -42,23 +42,21 @@ from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
 _BATCHES_SINCE = 4
 _WHOLE_FIRST_SINCE = 3
-"""Before that a first entry that is larger than the partition's limit comes cut, which is how a client learns
-that its limit is too small for it.
-"""
+"""Before, a first entry above the partition's limit is cut, so that the client learns to raise the limit."""
 _IDS_SINCE = 13
 _LONGEST_WAIT_MS = 60_000
-"""A client may ask to wait for weeks, but each wait keeps a timer: it gets an empty answer and asks again."""
+"""Clients may ask to wait for weeks, but each wait keeps a timer: answer empty, and they ask again."""
 
 _LOOKING_MS = 500
-"""A search that takes longer is answered empty; the next request goes on with it."""
+"""A search that takes longer gets an empty answer; the next request continues it."""
 _SOON_SECONDS = 0.001
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one pass over the partitions found. ``ends`` are the ends seen, before reading.
+    """The result of one pass over the partitions. ``ends`` are the log ends seen before reading.
 
-    ``files_left`` more partitions may give data; ``left_out`` is the first that gave none for want of room.
+    ``files_left`` more partitions may return data; ``left_out`` is the first that had no room.
     """
 
     files_left: int
@@ -72,23 +70,22 @@ class _Answer:
 
     @property
     def unfinished(self) -> bool:
-        """Whether nothing was found yet with the work that one request may cause at a time."""
+        """Whether one request's work was used up without finding anything."""
         return self.allowance.short and not self.size_bytes and not self.failed
 
     def suffices(self, min_bytes: int) -> bool:
-        """Whether it has enough, an error, or what could be made with the work of one request."""
+        """Whether it can be sent: enough data, an error, or one request's work used up after some data."""
         if self.unfinished:
             return False
         return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
 
     def drop(self) -> None:
-        """Let go of the slices: this answer is not sent."""
         for piece in self.slices:
             piece.close()
 
 
 def _takes_long(request: FetchRequest, ctx: Context) -> bool:
-    """There are many partitions, or entries must be converted: for a client before v2, or from 0.7."""
+    """Whether there are many partitions, or entries to convert: for a client before v2, or from 0.7."""
     if ctx.version < _BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
         return True
     topics = ctx.services.topics.all()
@@ -119,9 +116,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Any:
 
 
 def _each_once(request: FetchRequest) -> FetchRequest:
-    """The request without partitions that it names again, as Kafka takes it: an answer has all aborted
-    transactions of each.
-    """
+    """The request without repeated partitions, as in Kafka; each would list all aborted transactions."""
     named = [(t.topic, t.topic_id, p.partition) for t in request.topics for p in t.partitions]
     if len(named) <= 1 or len(set(named)) == len(named):
         return request
@@ -144,9 +139,9 @@ def _response(answer: _Answer, ctx: Context) -> FetchResponse:
 
 
 def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
-    """Wait for what is missing. The read is repeated on waking, so a parked fetch holds no slice.
+    """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice.
 
-    One that is unfinished comes back as soon as others have had their turn, again and again.
+    An unfinished answer is continued as soon as other requests have had their turn.
     """
     fetches, clock = ctx.services.fetches, ctx.services.clock
 
@@ -154,7 +149,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
 
     def again() -> Any:
         answer = _read(request, ctx)
-        # The end of a transaction says nothing of how many bytes others keep from being read.
+        # At the end of a transaction it is unknown how many bytes are still hidden by others.
         waits_on = answer.unfinished or (committed and not answer.suffices(request.min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
             if not answer.unfinished:
@@ -174,7 +169,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
-    # What was appended between the read and the parking has not woken it.
+    # Appends between the read and the parking did not wake it.
     if any(_end_of(log, committed=committed) != end for log, end in seen.ends):
         fetches.wake(parked)
 
@@ -188,9 +183,9 @@ def _end_of(log: ReadableLog, *, committed: bool) -> int:
 
 
 def _read(request: FetchRequest, ctx: Context) -> _Answer:
-    """Slice every partition within the limits of KIP-74: only the first that has data may exceed them.
+    """Slice every partition within the limits of KIP-74: only the first with data may exceed them.
 
-    They are read from the one on that the last answer left out, and answered in the order of the request.
+    Begins with the partition that the last answer left out; answers in the order of the request.
     """
     wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
     answer = _Answer(ctx.services.logs.files_per_answer())
@@ -223,7 +218,6 @@ def _read(request: FetchRequest, ctx: Context) -> _Answer:
 
 
 def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchTopic]]:
-    """The topics asked for with their names, None where an id is none of ours."""
     if ctx.version < _IDS_SINCE:
         return [(topic.topic, topic) for topic in request.topics]
     topics, found = ctx.services.topics, []
@@ -239,7 +233,7 @@ def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchT
 def _in_turn(
     wanted: Sequence[tuple[str | None, FetchPartition]], first: TopicPartition | None
 ) -> Iterable[int]:
-    """The numbers of what is wanted, from ``first`` on if it is among them, wrapping around."""
+    """Indexes into ``wanted``, starting at ``first`` if it is there, and wrapping around."""
     numbers = range(len(wanted))
     if first is None:
         return numbers
@@ -287,7 +281,7 @@ def _read_partition(
         elif not at_least_one and want.fetch_offset < _end_of(log, committed=committed):
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
-        # Kafka leaves the range out; with it a client can say what there is.
+        # Kafka sends no range; with it a client can tell the user.
         return _failed(partition.partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition.partition, ctx.refused(e))
@@ -297,7 +291,7 @@ def _read_partition(
 def _without_room(
     partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
 ) -> PartitionData:
-    """No data, as other partitions have filled the answer; no file is opened. Raises as a read would."""
+    """No data, as other partitions have filled the answer; opens no file. Raises as a read would."""
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:
         raise OffsetOutOfRange(str(partition), offset, start, end)
@@ -319,7 +313,7 @@ def _partition_data(
         high_watermark=log.readable_end,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        # librdkafka complains of a list where no isolation was asked for.
+        # librdkafka complains about a list if no isolation was requested.
         aborted_transactions=(
             tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
             if committed

@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from kafkalog_broker.server.registration import ZooKeeperOffsets
 
 ENCODED_BEFORE = 100
-"""So many offsets and more are encoded before the group is locked."""
+"""More offsets than this are encoded before the group is locked."""
 
 # --- OffsetCommit
 
 _NO_GROUP_SINCE = 9
-"""Before, a member of a group that does not exist is told that its generation does not."""
+"""Before, a member of an unknown group gets ILLEGAL_GENERATION."""
 
 
 @handles(
@@ -66,13 +66,10 @@ _NO_GROUP_SINCE = 9
     takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
 )
 def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
-    """Store what a group has read: its members may, or anybody while it has none.
-
-    Partitions that do not exist get error 3.
-    """
+    """Store what a group has read: its members may, or anybody while it has none."""
     now = ctx.services.clock.time_ms()
     retention_ms = request.retention_time_ms
-    # Clients ask for 2**63 - 1 if they mean "forever"; the sum must fit its field.
+    # Clients send 2**63 - 1 for "forever"; the sum must fit its field.
     expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
     try:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -121,7 +118,7 @@ def _commit_to_zookeeper(
     zookeeper: ZooKeeperOffsets,
     ctx: Context,
 ) -> OffsetCommitResponse:
-    """Metadata have no place there. Once ZooKeeper does not answer, nothing further is tried."""
+    """ZooKeeper stores no metadata. Stops trying once it does not answer."""
     lost: ErrorCode | None = None
     for partition, value in accepted.items():
         if lost is None:
@@ -160,7 +157,7 @@ def check_offsets(
     value: Callable[[Any], CommittedOffset],
     ctx: Context,
 ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
-    """What may be stored: the ``value`` of each partition's commit; and the codes of all partitions."""
+    """The offsets to store, each the ``value`` of a commit, and the codes of all partitions."""
     accepted: dict[TopicPartition, CommittedOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
@@ -198,15 +195,13 @@ _Fetch = Callable[..., Mapping[TopicPartition, CommittedOffset]]
 
 
 class _Found(NamedTuple):
-    """One group's answer, before it takes the form of a version."""
-
     error: ErrorCode
     wanted: _Wanted
     stored: Mapping[TopicPartition, CommittedOffset]
     unstable: Collection[TopicPartition] = ()
-    """Offsets of open transactions, which the client wants to wait for."""
+    """Offsets of open transactions, for which the client wants to wait."""
     denied: Mapping[str, ErrorCode] = MappingProxyType({})
-    """Topics that the client may not see."""
+    """Codes of topics that the client may not see."""
 
 
 def _offset_fetch_takes_long(request: OffsetFetchRequest, ctx: Context) -> bool:
@@ -257,21 +252,21 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
 
 
 def _fetch_version_0(request: OffsetFetchRequest, ctx: Context) -> Any:
-    """Version 0: from ZooKeeper, later, or from where the others are."""
+    """Version 0: from ZooKeeper, in its thread, or from where the other versions are."""
     group, zookeeper = request.group_id, ctx.services.zookeeper_offsets
     if zookeeper is not None:
         zookeeper.in_turn(
             ctx.later(lambda: _fetch_each(request, ctx, lambda partition: zookeeper.read(group, partition)))
         )
         return LATER
-    stored = cache(lambda: ctx.services.groups.offsets.fetch(group))  # once: it is all that the group has
+    stored = cache(lambda: ctx.services.groups.offsets.fetch(group))  # once, as it returns all of the group's
     return _fetch_each(request, ctx, lambda partition: stored().get(partition))
 
 
 def _fetch_each(
     request: OffsetFetchRequest, ctx: Context, find: Callable[[TopicPartition], CommittedOffset | None]
 ) -> OffsetFetchResponse:
-    """One offset after the other. Once ZooKeeper does not answer, nothing further is tried."""
+    """Look up one offset after the other. Stops trying once ZooKeeper does not answer."""
     topics, lost = [], ErrorCode.NONE
     for topic in request.topics or ():
         partitions = []
@@ -304,7 +299,7 @@ def _fetch_each(
 def _topics(
     found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
 ) -> tuple[Any, ...]:
-    """The topics in the types of a version; ``code`` goes into each partition."""
+    """The topics in a version's types; ``code`` goes into each partition."""
     topics, done = [], 0
     for name, indexes in found.wanted:
         partitions = []
@@ -385,10 +380,7 @@ def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
     takes_long=always,
 )
 def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteResponse:
-    """Delete a group's offsets, except of topics that a member reads.
-
-    Partitions that do not exist get error 3.
-    """
+    """Delete a group's offsets, except of topics that a member reads."""
     codes: dict[TopicPartition, ErrorCode] = {}
     present: list[TopicPartition] = []
     try:

@@ -199,12 +199,12 @@ def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
 # --- DescribeGroups
 
 _DEAD = "Dead"
-"""The state of an unknown group, with an error only in the newest version."""
+"""State of an unknown group; only the newest version adds an error."""
 
 _UNKNOWN_GROUP_ERROR_SINCE = 6
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
-"""Kafka's ``AclOperation`` numbers as bits: to read, to delete and to describe a group."""
+"""Kafka's ``AclOperation`` numbers as bits: read, delete and describe a group."""
 
 
 @handles(
@@ -216,8 +216,7 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
     """Describe states and members of classic groups. An unknown group is "Dead".
 
-    Answered from memory. An error of one group does not fail the others; a group that is named twice is
-    described once.
+    Answered from memory; a group that is named twice is described once.
     """
     groups = []
     for name in dict.fromkeys(request.groups):
@@ -279,7 +278,7 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
     Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read.
     """
     states = {word.lower() for word in request.states_filter}
-    kinds = {word.lower() for word in request.types_filter}  # unknown words are no error: they match nothing
+    kinds = {word.lower() for word in request.types_filter}  # an unknown word matches nothing, without error
     try:
         groups = ctx.services.groups.groups()
     except KafkaError as e:
@@ -303,10 +302,7 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
     ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),), takes_long=always
 )
 def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> DeleteGroupsResponse:
-    """Delete groups without members, with their offsets.
-
-    The results are in the order of the request.
-    """
+    """Delete groups without members, with their offsets."""
     results = []
     for name in request.groups_names:
         results.append(_delete_group(name, ctx))

@@ -60,11 +60,11 @@ from pyspark_kafkalog.types import (
 _ONE_OFFSET_SINCE = 1
 _MAX_TIMESTAMP_SINCE = 7
 _NO_OFFSET = (-1, -1)
-"""Timestamp and offset where no record qualifies."""
+"""Timestamp and offset if no record qualifies."""
 
 
 def _list_offsets_takes_long(request: ListOffsetsRequest, _ctx: Context) -> bool:
-    """Look-ups by time may have to decompress a batch."""
+    """Lookups by time may have to decompress a batch."""
     wanted = [partition for topic in request.topics for partition in topic.partitions]
     return len(wanted) > MANY or any(
         each.timestamp >= 0 or each.timestamp == MAX_TIMESTAMP for each in wanted
@@ -78,10 +78,7 @@ def _list_offsets_takes_long(request: ListOffsetsRequest, _ctx: Context) -> bool
     takes_long=_list_offsets_takes_long,
 )
 def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
-    """Return where a partition begins, ends, or stood at a time.
-
-    An error in one partition does not fail the others.
-    """
+    """Return where a partition begins, ends, or stood at a time."""
     topics = []
     time = TimeAllowance(ctx.services.clock)
     for topic in request.topics:
@@ -154,7 +151,7 @@ def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx
         raise InvalidRequest(f"{partition}: timestamp {timestamp} is neither a time nor a name for an offset")
     else:
         found = log.offset_for_timestamp(timestamp)
-    # A record that read_committed cannot see yet counts as none.
+    # Records that read_committed cannot see yet do not count.
     return found if found is not None and found[1] < end else _NO_OFFSET
 
 
@@ -172,7 +169,7 @@ def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """Return where a leader's epoch ends: the only one is 0, and it ends where the log does.
 
-    For any other epoch the answer is -1 and -1. An error in one partition does not fail the others.
+    For any other epoch the answer is -1 and -1.
     """
     topics, done = [], 0
     for topic in request.topics:
@@ -207,10 +204,7 @@ _END_OF_LOG = -1
     ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),), takes_long=always
 )
 def delete_records(request: DeleteRecordsRequest, ctx: Context) -> DeleteRecordsResponse:
-    """Have logs begin at an offset, durably; -1 is the end of the log.
-
-    An error in one partition does not fail the others.
-    """
+    """Have logs begin at an offset, durably; -1 is the end of the log."""
     time = TimeAllowance(ctx.services.clock)
     topics = []
     for topic in request.topics:
@@ -240,8 +234,7 @@ def _delete_records(
         offset = log.readable_end if want.offset == _END_OF_LOG else want.offset
         if offset < 0:
             raise OffsetOutOfRange(str(partition), offset, log.start_offset, log.readable_end)
-        # It waits for the disk.
-        start_offset: int = logs.delete_records(partition, offset)
+        start_offset: int = logs.delete_records(partition, offset)  # waits for the disk
     except KafkaError as e:
         return DeleteRecordsPartitionResult(
             partition_index=want.partition_index, low_watermark=-1, error_code=ctx.refused(e)

@@ -66,7 +66,6 @@ def sasl_authenticate(request: SaslAuthenticateRequest, ctx: Context) -> SaslAut
 # --- DescribeUserScramCredentials
 
 _MECHANISM_NUMBERS = {name: number for number, name in enumerate(MECHANISMS, 1)}
-"""The mechanisms as the wire numbers them."""
 
 
 @handles(
@@ -131,8 +130,6 @@ _MAX_SALT_BYTES = 1024
 
 
 class _RefusedChange(KafkaError):
-    """A change that is not made, in Kafka's words."""
-
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
@@ -147,10 +144,7 @@ class _RefusedChange(KafkaError):
 def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, ctx: Context
 ) -> AlterUserScramCredentialsResponse:
-    """Set and remove SCRAM credentials, durably before the response is sent.
-
-    One result for each user. Another thread waits for the disk.
-    """
+    """Set and remove SCRAM credentials, durably before the response is sent."""
     wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion]
     wanted = [*request.deletions, *request.upsertions]
     times = Counter((each.name, each.mechanism) for each in wanted)
@@ -187,7 +181,6 @@ def alter_user_scram_credentials(
 def _scram_change(
     wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ctx: Context
 ) -> CredentialChange:
-    """Raises `_RefusedChange`, with Kafka's codes and words."""
     user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
     if not user:
         raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")

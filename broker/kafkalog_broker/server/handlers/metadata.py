@@ -60,7 +60,6 @@ _TRANSACTION_VERSION = "transaction.version"
 
 
 def _unknown_version() -> ApiVersionsResponse:
-    """The answer, to be encoded as version 0, for a version of ApiVersions that we do not know."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions())
 
 
@@ -93,18 +92,18 @@ def _served_versions() -> tuple[ApiVersion, ...]:
 _FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Kafka's ``AclOperation`` numbers as bits: all that can be done, and without an authorizer may be done."""
+"""Kafka's ``AclOperation`` numbers as bits: all operations, allowed without an authorizer."""
 
 
 def cluster_operations(ctx: Context) -> int:
-    """What the client may do with the cluster, as bits; nothing is shown to who may not describe it."""
+    """The client's permitted operations on the cluster, as bits; 0 if it may not describe it."""
     if not ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return ctx.operations(_CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
-    """The brokers that clients of this listener can reach, ascending, with the addresses for them."""
+    """The brokers that clients of this listener can reach, in ascending order, with their addresses."""
     services = ctx.services
     found = {services.config.node_id: services.endpoint()}
     if services.ownership is not None:
@@ -113,7 +112,6 @@ def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
 
 
 def _metadata_takes_long(request: MetadataRequest, ctx: Context) -> bool:
-    """There are many topics, or some may have to be created."""
     known, wanted = ctx.services.topics.all(), request.topics or ()
     return len(wanted or known) > _FEW or any(
         topic.name is not None and topic.name not in known for topic in wanted
@@ -135,8 +133,6 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
     partition is led by its owner, with leader epoch 0, and has no leader while the owner is away.
-
-    One bad topic does not fail the others.
     """
     services = ctx.services
     brokers = live_brokers(ctx)
@@ -149,7 +145,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
                 operations = _topic_operations(name, request, ctx)
                 topics.append(services.metadata_cache.of(name, topic, ctx.version, operations, ids))
     else:
-        for wanted in dict.fromkeys(request.topics):  # a set, as in Kafka: an answer may be long
+        for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka: an answer may be long
             topics.append(_describe_topic(wanted, request, ctx, ids))
     return MetadataResponse(
         brokers=tuple(
@@ -158,7 +154,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
         ),
         cluster_id=services.cluster_id,
         controller_id=min(brokers),
-        topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # written ones are as good
+        topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # cached ones encode the same
         cluster_authorized_operations=(
             cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
@@ -220,7 +216,6 @@ _SEVERAL_KEYS_SINCE = 4
 
 
 def _find_coordinator_takes_long(request: FindCoordinatorRequest, ctx: Context) -> bool:
-    """In a cluster the first asks ZooKeeper."""
     services = ctx.services
     keeper = services.groups if request.key_type == CoordinatorType.GROUP else services.transactions
     return not keeper.opened or len(request.coordinator_keys) > MANY
@@ -235,8 +230,6 @@ def _find_coordinator_takes_long(request: FindCoordinatorRequest, ctx: Context) 
 def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
     """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
     of ``__transaction_state`` that keeps the transactional id.
-
-    One coordinator before version 4, one for each key from then on.
     """
     if ctx.version >= _SEVERAL_KEYS_SINCE:
         found = []
@@ -275,7 +268,7 @@ def _find_coordinator(key: str, key_type: int, ctx: Context) -> Coordinator:
                 if number == services.config.node_id:
                     services.ownership.check(partition)
         except (StorageError, CoordinatorLoading, RegisteredElsewhere) as e:
-            # Clients ask again after this code; a storage error they take for final.
+            # Clients retry after this code, but not after a storage error.
             raise ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
         if number not in brokers:
             raise ServerError(

@@ -68,16 +68,16 @@ _AS_PRODUCE_ERROR = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
-"""The transaction coordinator's, as in Kafka: all producers send again after it."""
+"""Codes for the transaction coordinator's errors, as in Kafka: all producers retry after them."""
 _BATCH_START = struct.Struct(">8xi4xb4xh")
-"""Of a batch's header its length, magic and attributes."""
+"""Length, magic and attributes in a batch's header."""
 
 
 def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] | None:
-    """`produce` for the usual request: one batch for one partition, and an answer.
+    """`produce` for the usual request: one batch for one partition, with an answer.
 
-    Worth a way of its own: it halves what Python does on a request, which is most of what the broker
-    costs beyond the system calls (benchmarks/broker.py).
+    It halves the Python work per request, which is most of the broker's cost beyond system calls
+    (benchmarks/broker.py).
     """
     version = ctx.version
     if version < _BATCHES_SINCE:
@@ -89,7 +89,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     try:
         log = _log_of(partition, request.acks, ctx)
         records = check_batch(partition, request.records, version)
-        guard = _guard(partition, records, None, ctx)  # refuses: such a request has no transactional id
+        guard = _guard(partition, records, None, ctx)  # refuses if transactional: there is no id here
         result = _counted(log, log.append(records, guard=guard, at_once=True), len(records), ctx)
     except TakesLong:
         return None
@@ -109,7 +109,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
 
 
 def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
-    """There are many partitions, or messages that must be looked at one by one."""
+    """Whether there are many partitions, or messages to check one by one."""
     wanted = [(topic.name, data) for topic in request.topic_data for data in topic.partition_data]
     if len(wanted) > MANY:
         return True
@@ -117,7 +117,7 @@ def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
         try:
             log = ctx.services.logs.log(TopicPartition(topic, data.index))
         except KafkaError:
-            continue  # which is refused when its turn comes
+            continue  # `_produce` refuses it
         if data.records is not None and log.takes_long(data.records):
             return True
     return False
@@ -133,8 +133,6 @@ def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
 def produce(request: ProduceRequest, ctx: Context) -> Any:
     """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
     version 3 on.
-
-    A partition that is refused does not fail the others.
     """
     asked = _to_verify(request, ctx)
     if asked is None:
@@ -153,7 +151,7 @@ def produce(request: ProduceRequest, ctx: Context) -> Any:
 
 
 def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, list[TopicPartition]] | None:
-    """Of a transaction id, producer and epoch, and the partitions that another broker must be asked about."""
+    """Transactional id, producer id, epoch, and the partitions to ask another broker about."""
     transactional_id, services = request.transactional_id, ctx.services
     if transactional_id is None or not services.transactions.is_elsewhere(transactional_id):
         return None
@@ -167,7 +165,7 @@ def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, li
                 log = _log_of(partition, request.acks, ctx)
                 batch = check_batch(log.topic_partition, data.records, ctx.version)
             except KafkaError:
-                continue  # which is refused when its turn comes
+                continue  # `_produce` refuses it
             if batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
                 header = read_header(batch)
                 producer = producer or (header.producer_id, header.producer_epoch)
@@ -214,7 +212,7 @@ def _append(
         whole = check_batch(partition, records, ctx.version)
         guard = _guard(partition, whole, request.transactional_id, ctx)
     elif records is None or not len(records):
-        return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # clients of that time sent such
+        return AppendResult(-1, -1, NO_TIMESTAMP, log.start_offset, 0)  # old clients may send no records
     else:
         whole = check_set(partition, records, ctx.version)
     result = log.append(whole, guard=guard)
@@ -222,8 +220,7 @@ def _append(
 
 
 def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
-    """The log to append to, if the client may."""
-    if ctx.services.authorizer is not None:  # without one the usual request is not to pay for a call
+    if ctx.services.authorizer is not None:  # saves a call for the usual request
         ctx.demand(Operation.WRITE, ResourceType.TOPIC, partition.topic)
     if acks not in (-1, 0, 1):
         raise ServerError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks}; can be -1, 0, 1")
@@ -235,12 +232,12 @@ def _log_of(partition: TopicPartition, acks: int, ctx: Context) -> Log:
 def _guard(
     partition: TopicPartition, batch: memoryview, transactional_id: str | None, ctx: Context
 ) -> Guard | None:
-    """What must be held while a transactional batch is appended; None for any other."""
+    """Held while a transactional batch is appended; None for other batches."""
     if not batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
         return None
     header = read_header(batch)
     if header.is_control:
-        return None  # which the log refuses
+        return None  # the log refuses it
     if transactional_id is None:
         raise ServerError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -257,7 +254,6 @@ def _guard(
 
 
 def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendResult:
-    """Count what was appended, and wake who waits for it."""
     if not result.duplicate:
         services = ctx.services
         metrics = services.metrics
@@ -292,17 +288,14 @@ def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> Part
 
 
 def check_set(partition: TopicPartition, records: memoryview, version: int) -> memoryview:
-    """What versions 0 to 2 demand of their records: no batch v2. The log checks the set itself."""
+    """Check that versions 0 to 2 get no batch v2. The log checks the set itself."""
     if magic_at(records, 0) == MAGIC:
         raise InvalidRecord(f"{partition}: Produce {version} takes message sets only, not record batches v2")
     return records
 
 
 def check_batch(partition: TopicPartition, records: memoryview | None, version: int) -> memoryview:
-    """What the request's version demands of its records: one whole batch, in a codec that it may carry.
-
-    The log checks the batch itself.
-    """
+    """Check for one whole batch, in a codec that the version may carry. The log checks the batch itself."""
     if records is None or len(records) == 0:
         raise InvalidRecord(f"{partition}: the request has no record batch")
     if len(records) < HEADER_SIZE:

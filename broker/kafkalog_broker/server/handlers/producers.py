@@ -50,8 +50,7 @@ _NOT_GIVEN = -1
 def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Any:
     """Assign a producer id and epoch.
 
-    CONCURRENT_TRANSACTIONS asks the client to try again. If no id is at hand, the request waits for the next
-    block of them, and other requests do not.
+    CONCURRENT_TRANSACTIONS asks the client to try again. Without an id at hand the request waits for a block.
     """
     services = ctx.services
     transactional_id = request.transactional_id
@@ -94,7 +93,7 @@ def _init_or_fail(request: InitProducerIdRequest, ctx: Context) -> InitProducerI
 
 
 def _demand_idempotent_write(ctx: Context) -> None:
-    """Who may write to any topic at all may do it with a producer id."""
+    """A client that may write to any topic may do it with a producer id."""
     if not (
         ctx.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
         or ctx.allows_any(Operation.WRITE, ResourceType.TOPIC)
@@ -109,7 +108,7 @@ def _init_failed(code: ErrorCode) -> InitProducerIdResponse:
 # --- DescribeProducers
 
 _COORDINATOR_EPOCH = 0
-"""There is one coordinator, and it never moves."""
+"""Coordinators never move."""
 
 
 @handles(
@@ -121,7 +120,7 @@ _COORDINATOR_EPOCH = 0
 def describe_producers(request: DescribeProducersRequest, ctx: Context) -> DescribeProducersResponse:
     """List who writes to a partition, and since which offset a transaction is open there.
 
-    An error in one partition does not fail the others; a partition that is named twice is described once.
+    A partition that is named twice is described once.
     """
     topics, described = [], set[TopicPartition]()
     for topic in request.topics:

@@ -137,7 +137,6 @@ def _create_topic(
 
 
 def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
-    """How many partitions the topic gets, and the brokers they are assigned to, if the client says so."""
     if wanted.assignments:
         if wanted.num_partitions != _BROKERS_DEFAULT or wanted.replication_factor != _BROKERS_DEFAULT:
             raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
@@ -156,7 +155,7 @@ def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ..
 def _assigned_owners(
     assignments: tuple[CreatableReplicaAssignment, ...], brokers: Collection[int]
 ) -> tuple[int, ...]:
-    """The brokers of partitions 0 to n-1, each of which is on one of ``brokers``."""
+    """The brokers of partitions 0 to n-1."""
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
         raise ServerError(
@@ -194,10 +193,7 @@ _DISABLED_SINCE = 3
     takes_long=always,
 )
 def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
-    """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them.
-
-    The results are in the order of the request.
-    """
+    """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them."""
     if ctx.version >= _BY_ID_SINCE:
         wanted = request.topics
     else:
@@ -222,7 +218,7 @@ def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResul
             raise InvalidRequest("a topic is deleted by its name or by its id, not by both")
         if name is None:
             name = services.topics.name_of(topic_id)
-            # The name of a topic that it knows by its id only is for those who may see it.
+            # Show the name only to clients that may describe the topic.
             answered = name if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name) else None
         if not everything:
             ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
@@ -270,7 +266,7 @@ def _add_partitions(
             raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
         ctx.demand(Operation.ALTER, ResourceType.TOPIC, wanted.name)
         if wanted.name in INTERNAL_TOPICS:
-            # A group's partition follows from their number: with another one its offsets could not be found.
+            # A group's partition depends on the count: with another one its offsets could not be found.
             raise InvalidTopic(f"topic {wanted.name!r} is internal: its partitions cannot be changed")
         present = len(topics.get(wanted.name).partitions)
         owners = _added_owners(wanted, wanted.count - present, ctx)
@@ -281,7 +277,6 @@ def _add_partitions(
 
 
 def _added_owners(wanted: CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
-    """The brokers of the added partitions, if the client says so."""
     if wanted.assignments is None or added <= 0:
         return None
     if len(wanted.assignments) != added:
@@ -293,9 +288,7 @@ def _added_owners(wanted: CreatePartitionsTopic, added: int, ctx: Context) -> tu
 
 
 def _owners_of(assignments: Sequence[Sequence[int]], brokers: Collection[int]) -> tuple[int, ...]:
-    """The one broker that each assignment names, of those that are there.
-    Raises `ServerError`: one names another, or several.
-    """
+    """The broker in each assignment. Raises `ServerError`: one is not of ``brokers``, or has several."""
     if any(len(each) != 1 or each[0] not in brokers for each in assignments):
         names = ", ".join(map(str, sorted(brokers)))
         raise ServerError(

@@ -238,8 +238,7 @@ _OWN_EPOCHS_SINCE = 5
 def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
     """Commit or abort a transaction.
 
-    The decision is made here. Another thread writes the markers if there are many, or if partitions belong to
-    other brokers.
+    It decides here; another thread writes many markers, or those of other brokers' partitions.
     """
     services = ctx.services
     try:
@@ -287,8 +286,7 @@ _OFFSETS_ADD_GROUP_SINCE = 5
 def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read, if the transaction is committed.
 
-    Partitions that do not exist get error 3. If another broker coordinates the transaction, it is asked
-    first.
+    If another broker coordinates the transaction, it is asked first.
     """
     services = ctx.services
     now = services.clock.time_ms()
@@ -334,14 +332,14 @@ def _finish_offsets(
     ctx: Context,
     refusal: KafkaError | None,
 ) -> TxnOffsetCommitResponse:
-    """The answer, once the offsets are stored; ``refusal`` is another coordinator's."""
+    """Store the offsets and answer; ``refusal`` is another coordinator's."""
     try:
         if refusal is not None:
             raise refusal
         _store_offsets(request, accepted, encoded, ctx)
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
-        if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # clients ask again after this one
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # not retried by clients, unlike the next
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         codes.update(dict.fromkeys(accepted, code))
     return _offsets_response(request, codes)
@@ -407,10 +405,7 @@ def _store_offsets(
     takes_long=always,
 )
 def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> WriteTxnMarkersResponse:
-    """End a transaction in partitions of this broker, for another broker or an administrator.
-
-    An error in one partition does not fail the others.
-    """
+    """End a transaction in partitions of this broker, for another broker or an administrator."""
     results = []
     for marker in request.markers:
         topics = []

@@ -1,1 +1,1 @@
-"""Logs as clients of another generation can read them."""
+"""Logs converted for clients of another generation."""

@@ -1,8 +1,8 @@
-"""Logs for clients that do not know all of their formats: messages v1, record batches v2, zstd.
+"""Logs for clients that do not know messages v1, record batches v2, or zstd.
 
-What they know is sent from the file; headers are read only where the segment may have other formats.
-Where the answer would begin with an entry of a newer format, entries are converted, in Python and in memory,
-within the request's `Allowance`.
+Entries they can read are sent from the file; headers are read only where a segment may have other formats.
+If the answer would begin with a newer entry, entries are converted in Python and in memory, within the
+request's `Allowance`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from pyspark_kafkalog.formats.message_set import ENTRIES
 from pyspark_kafkalog.types import TopicPartition
 
 _WALK_BYTES = 16 << 10
-"""One read of the heads of entries."""
 
 _READ_BYTES = 128 << 10
-"""One read of what is to be converted; more where a batch is larger."""
 
 _PIECE_BYTES, _SMALL_PIECE_BYTES = 64 << 10, 4 << 10
-"""What is made at a time. The small one is for partitions to which others have left nothing: clients of that
-time ask for their partitions in the same order again and again, and none is to starve.
+"""Converted at a time. The small size is for partitions whose allowance the others have used up: these
+clients list their partitions in the same order each time, and the last ones must not starve.
 """
 
 _MESSAGE_COST_BYTES = 128
-"""What a message costs at least: it takes some us, however short it is (benchmarks/old_fetch.py)."""
+"""Least cost of a message: it takes some us, however short it is (benchmarks/old_fetch.py)."""
 
 _V1_SINCE, _V2_SINCE, ZSTD_SINCE = 2, 4, 10
 
@@ -39,13 +37,13 @@ _LIMITS = (
     *(ReaderLimits(1, zstd=False) for _ in range(_V1_SINCE, _V2_SINCE)),
     *(ReaderLimits(2, zstd=False) for _ in range(_V2_SINCE, ZSTD_SINCE)),
 )
-"""What those know who fetch in a version before `ZSTD_SINCE`, by that version."""
+"""What a client can read, by the Fetch version below `ZSTD_SINCE`."""
 
 
 class OlderReader:
     """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
 
-    What is sent is either a part of the file, up to what the client cannot read, or all converted.
+    An answer is either a part of the file, up to the first entry the client cannot read, or all converted.
     """
 
     def __init__(
@@ -65,10 +63,8 @@ class OlderReader:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Entries:
-        """Entries from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
-        ``at_least_one``.
-
-        What was made may end within an entry, as answers to such clients may.
+        """Entries from the one that contains ``offset``, up to ``max_bytes``; the first may exceed it if
+        ``at_least_one``. Converted data may end within an entry, as is usual for these clients.
         """
         piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
         if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
@@ -108,8 +104,8 @@ class OlderReader:
                 if piece.message_count:
                     self._metrics.converted_messages.inc(piece.message_count)
                     self._metrics.converted_bytes.inc(len(piece.data))
-                # Until something is found, whatever it costs: what a client is not given at all it would only
-                # ask for again, and that is passed over in no time.
+                # Continue until something is found, whatever it costs: with nothing, the client would just
+                # ask again. Pieces without data are skipped quickly.
                 if piece.data:
                     found.append(bytes(piece.data))
                     size += len(piece.data)
@@ -118,7 +114,7 @@ class OlderReader:
         except KafkaError:
             if not found:
                 raise
-            # What comes before it goes out first: the client gets the error when it asks for the rest.
+            # Return the entries before it; the client gets the error with its next request.
         made = b"".join(found)
         if size <= max_bytes:
             return made
@@ -128,7 +124,6 @@ class OlderReader:
         return made[:max_bytes]
 
     def _pieces(self, offset: int, piece_bytes: int) -> Iterator[Piece]:
-        """What the log has from ``offset`` on, as the client understands it."""
         while data := self._read_from(offset):
             for piece in for_reader(
                 data,
@@ -141,7 +136,7 @@ class OlderReader:
                 yield piece
 
     def _read_from(self, offset: int) -> bytes:
-        """Whole entries from the one with ``offset`` on; empty at the end."""
+        """Whole entries from the one that contains ``offset``; empty at the end."""
         region = self._log.read(offset, _READ_BYTES, at_least_one=True)
         try:
             return region.read()
@@ -150,13 +145,13 @@ class OlderReader:
 
 
 def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:
-    """How much of ``piece`` can be read, and whether an entry follows that cannot."""
+    """How much of ``piece`` the client can read, and whether an entry follows that it cannot."""
     position = 0
     while position < len(piece):
         passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, limits)
         if ends_there:
             return position + passed, True
         if not passed:
-            break  # what cannot be an entry is the client's to find, as everywhere
+            break  # not an entry: the client finds that out itself, as everywhere
         position += passed
     return len(piece), False

@@ -1,7 +1,7 @@
-"""Logs of 0.7 as today's clients can read them: each entry as a record batch v2, offsets counting bytes.
+"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes.
 
-Converted for every fetch, in Python and in memory: there is no zero copy here. What one fetch may cost is
-bounded by its `Allowance`, and an entry without an equivalent batch is refused with a reason.
+Each fetch converts in Python and in memory, without zero copy, within its `Allowance`. An entry without an
+equivalent batch is refused with a reason.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from pyspark_kafkalog.formats.convert import ConvertedEntry, batch_of_entry
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES, entry_at_byte, entry_header
 
 _READ_BYTES = 64 << 10
-"""One read of the log; more where an entry is longer."""
 
 _UNTELLABLE = (CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompression)
-"""What an entry may have about it that no batch can say."""
 
 _MOST_NOTES = 1000
 _STEP_ENTRIES = 16
@@ -47,10 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class View07:
-    """*Thread-safe.* Makes the views of a listener: called with a log and a request's allowance.
-
-    It has what they share: where entries begin, the metrics, and which refused entries were logged.
-    """
+    """*Thread-safe.* Makes a listener's views; shares entry boundaries, metrics and the logged refusals."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.boundaries = Boundaries()
@@ -61,10 +56,9 @@ class View07:
         return LogAsBatches(log, allowance, self)
 
     def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
-        """The error for an entry without an equivalent; logged as a warning the first time.
+        """The error for an entry without an equivalent batch; logs it the first time.
 
-        CORRUPT_MESSAGE would be truer of some, but kafka-python takes it for one that passes, and asks again
-        without a word to its user.
+        Not CORRUPT_MESSAGE, which kafka-python takes for transient and retries without telling its user.
         """
         partition = log.topic_partition
         text = f"{partition}: the entry at offset {offset} cannot be given as a record batch: {reason}"
@@ -78,7 +72,7 @@ class View07:
 
 
 class LogAsBatches:
-    """*Not thread-safe: one request's.* A log of 0.7 as a `ReadableLog` of today's."""
+    """*Not thread-safe: one request's.* A log of 0.7 as a `ReadableLog`."""
 
     def __init__(self, log: Log, allowance: Allowance, shared: View07) -> None:
         self._log = log
@@ -87,17 +81,16 @@ class LogAsBatches:
 
     @property
     def start_offset(self) -> int:
-        """The byte at which the oldest segment begins."""
         return self._log.start_offset
 
     @property
     def readable_end(self) -> int:
-        """The end of what is on the disk, as for readers of 0.7."""
+        """The end of flushed data, as for readers of 0.7."""
         return self._log.readable_end
 
     @property
     def last_stable_offset(self) -> int:
-        """The same: 0.7 has no transactions."""
+        """`readable_end`: 0.7 has no transactions."""
         return self._log.readable_end
 
     def read(
@@ -108,17 +101,13 @@ class LogAsBatches:
         at_least_one: bool,
         committed_only: bool = False,  # noqa: ARG002 - all is committed
     ) -> MemorySlice:
-        """Batches from the one with ``offset`` on, at most ``max_bytes``; the first may exceed that if
-        ``at_least_one``. Empty where the request's allowance is spent: the client is to ask again.
-
-        Raises:
-            OffsetOutOfRange: not within ``[start_offset, readable_end]``.
-            ServerError: UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
-            StorageError: the disk failed.
+        """Batches from the one that contains ``offset``, up to ``max_bytes``; the first may exceed it if
+        ``at_least_one``. Empty if the request's allowance is spent. Raises as `Log.read`, and `ServerError`
+        UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
         """
         log, allowance, boundaries = self._log, self._allowance, self._shared.boundaries
         end = log.readable_end
-        log.read(offset, 0, at_least_one=False).close()  # whether it can be read there at all
+        log.read(offset, 0, at_least_one=False).close()  # checks the offset
         boundaries.note(log, end)
         if offset >= end or not (max_bytes > 0 or at_least_one):
             return _made([])
@@ -131,20 +120,16 @@ class LogAsBatches:
         return _made(self._batches(position, end, max_bytes, at_least_one))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """When the first segment that was changed at the time or later was last changed, and its start: what
-        was appended since then comes after it.
-        """
+        """Time and start of the first segment modified at or after the time; later appends follow it."""
         for segment in self._log.facts():
             if segment.age_timestamp >= timestamp_ms:
                 return segment.age_timestamp, segment.base_offset
         return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """None: no record has a time."""
         return None
 
     def facts(self) -> list[SegmentFacts]:
-        """Its segments'."""
         return self._log.facts()
 
     def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
@@ -164,7 +149,7 @@ class LogAsBatches:
         except _UNTELLABLE as e:
             if not found:
                 raise self._shared.refused(self._log, position, e) from None
-            # What comes before it goes out first: the client gets the error when it asks for the rest.
+            # Return the entries before it; the client gets the error with its next request.
         self._shared.boundaries.note(self._log, position)
         self._shared.metrics.converted_messages.inc(count)
         self._shared.metrics.converted_bytes.inc(size)
@@ -176,7 +161,7 @@ class LogAsBatches:
         return converted
 
     def _entries(self, position: int, end: int) -> Iterator[memoryview]:
-        """The entries from ``position`` on, where one begins, each whole; more is read as needed."""
+        """Whole entries from ``position``, where one begins; reads more as needed."""
         wanted = _READ_BYTES
         while position < end:
             data = memoryview(read_bytes(self._log, position, wanted))
@@ -199,23 +184,23 @@ def _made(batches: list[bytes]) -> MemorySlice:
 
 
 SPACING_BYTES = 64 << 10
-"""The least distance of two rows of the table, and the size of one read of a walk."""
+"""Least distance between two rows of a table, and the size of one read of a walk."""
 
 MAX_ROWS = 1 << 20
-"""Rows of all tables together, 8 bytes each: 64 GiB of logs."""
+"""Of all tables together, 8 bytes each; enough for 64 GiB of logs."""
 
 _CHEAPER = 8
-"""A byte walked over costs so much less than one made into a record, or less still (benchmarks/view07.py)."""
+"""Walking over a byte costs at most this fraction of converting one (benchmarks/view07.py)."""
 
 _HEAD_BYTES = 4 << 10
-"""One read of a walk over entries that are longer than `SPACING_BYTES`."""
+"""Size of one read when walking over entries longer than `SPACING_BYTES`."""
 
 
 class Boundaries:
-    """*Thread-safe: ``_lock`` guards the tables.* Offsets at which entries begin, sorted, by log.
+    """*Thread-safe: ``_lock`` guards the tables.* Sorted offsets at which entries begin, by log.
 
-    A log's table goes with the log that was asked about longest ago when there are too many rows; of the only
-    log the older half goes. Rows of segments that retention has removed go when the log is next asked about.
+    With too many rows, the table of the least recently used log is dropped; of a single log, its older half.
+    Rows of segments removed by retention are dropped when the log is next used.
     """
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
@@ -228,7 +213,7 @@ class Boundaries:
         return self._rows
 
     def note(self, log: Log, offset: int) -> None:
-        """An entry begins at ``offset``, or the next one will."""
+        """Note that an entry begins at ``offset``, or will."""
         key = ref(log)
         with self._lock:
             table = self._tables.setdefault(key, array("q"))
@@ -244,9 +229,8 @@ class Boundaries:
                 self._make_room()
 
     def find(self, log: Log, offset: int, allowance: Allowance) -> int | None:
-        """Offset of the entry with the byte ``offset``, which is below the readable end.
-
-        None when the allowance is spent before; the next call goes on from where this one came to.
+        """Offset of the entry that contains the byte ``offset``, which is below the readable end.
+        None if the allowance is spent first; the next call continues from there.
         """
         position = self._nearest(log, offset)
         if position == offset and not allowance.spent:
@@ -269,7 +253,7 @@ class Boundaries:
         return None
 
     def _nearest(self, log: Log, offset: int) -> int:
-        """The last known beginning of an entry at or before ``offset``."""
+        """The last known entry boundary at or before ``offset``."""
         key, start = ref(log), log.start_offset
         if offset < start:
             raise OffsetOutOfRange(str(log.topic_partition), offset, start, log.readable_end)
@@ -301,9 +285,7 @@ class Boundaries:
 
 
 def read_bytes(log: Log, offset: int, size: int) -> bytes:
-    """At most ``size`` bytes from ``offset`` on, to the end of the segment and of what can be read.
-    Raises `OffsetOutOfRange`, `CorruptMessage`, `StorageError`: as `Log.read`.
-    """
+    """Bytes from ``offset``, to the end of the segment or of readable data at most. Raises as `Log.read`."""
     piece = log.read(offset, size, at_least_one=False)
     try:
         return piece.read()
