@@ -159,7 +159,10 @@ MAX_RELATIVE = 2**31 - 1
 
 
 class ReadWindow(NamedTuple):
-    """Read of offsets up to ``end_offset`` in a segment of ``size`` bytes, ending at ``next_offset``."""
+    """A read of offsets ``[offset, end_offset)``, at most ``max_bytes``, in a segment of ``size`` bytes that
+    ends at ``next_offset``. ``at_least_one``: the first batch may exceed ``max_bytes``. ``gaps_allowed``: the
+    cleaner may have removed offsets.
+    """
 
     offset: int
     end_offset: int

@@ -78,9 +78,10 @@ class LogManager:
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
     ) -> None:
-        """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``flushed``
-        gets the seconds of each flush, ``grown`` the bytes it made readable (0.7). ``truncate_missing``: a
-        log with missing segments starts after them instead of being offline.
+        """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``retention``
+        makes the policy of a topic. ``flushed`` gets the seconds of each flush, ``grown`` the bytes it made
+        readable (0.7). ``truncate_missing``: a log with missing segments starts after them instead of being
+        offline.
         """
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]

@@ -221,7 +221,7 @@ def check_v07(
     now_ms: int,  # noqa: ARG001 - these messages have no time
     *,
     internal: bool,
-    at_once: bool = False,  # noqa: ARG001 - a short set takes no time
+    at_once: bool = False,  # noqa: ARG001 - only the listener of 0.7 appends here, and never at once
 ) -> Checked:
     """The whole entries of ``data`` as one batch, possibly empty. ``internal`` lifts the size limit."""
     found = check_produced(

@@ -7,7 +7,8 @@ OffsetFetch   0-9       nothing
 OffsetDelete  0         nothing
 
 Version 0 of OffsetCommit and OffsetFetch uses ZooKeeper if this broker has one, otherwise the same place as
-the other versions. A partition without an offset has offset -1 and no error, in version 0 error 3.
+the other versions. A partition without an offset has offset -1 and no error, in version 0 error 3. A
+partition that does not exist gets error 3.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _create_topic(
             topics.check_new(wanted.name, count, overrides)
             topic_id = None
         else:
-            topic_id = (topics.create(wanted.name, count, overrides, owners)).topic_id
+            topic_id = topics.create(wanted.name, count, overrides, owners).topic_id
     except KafkaError as e:
         return CreatableTopicResult(
             name=wanted.name,
