@@ -30,7 +30,7 @@ from kafkalog_broker.security.authority import make
 from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
 from pyspark_kafkalog.security.scram import ScramCredential
 

@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.harness import Row, table
 from benchmarks.raw_client import RawClient, encode, produce_request
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import start_broker
 from kafkalog_broker.logs.cleaner import CHECKPOINT_NAME, LogCleaner

@@ -24,7 +24,7 @@ from kafkalog_broker.security.authority import make
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.tls_transport import TlsTransport
 from pyspark_kafkalog.client.transport import Transport
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.security.contexts import client_context
 
 TOTAL_BYTES = 192 << 20

@@ -32,9 +32,9 @@ from benchmarks.broker import scratch
 from benchmarks.broker_and_kafka import KAFKA, OURS, PEER, both
 from benchmarks.harness import Row
 from benchmarks.raw_client import RawClient, encode
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import (
     OFFSETS_TOPIC,

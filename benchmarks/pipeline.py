@@ -25,7 +25,7 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import PartitionFetcher
 from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder, arrow_schema
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import TopicPartition
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from docs.command_line import command_line
 from docs.compatibility import compatibility
 from docs.property_tables import configuration
-from kafkalog_broker.config.broker import BrokerConfig
-from pyspark_kafkalog.config.consumer07 import ConnectorConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
+from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
 from pyspark_kafkalog.config.definition import Property, describe
-from pyspark_kafkalog.config.mirror import (
+from pyspark_kafkalog.config.mirror_config import (
     SOURCE,
     SOURCE_LEFT_OUT,
     TARGET,
@@ -20,10 +20,10 @@ from pyspark_kafkalog.config.mirror import (
     SourceConfig,
     Target07Config,
 )
-from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.config.producer07 import ClassicProducerConfig
+from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.properties import properties_file
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,22 +31,22 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVER_HEADING = """\
 The broker's properties, each with its default. Start it with:
   python -m kafkalog_broker start conf/server.properties
-Written by `make docs` from the definitions in broker/kafkalog_broker/config/broker.py.
+Written by `make docs` from the definitions in broker/kafkalog_broker/config/broker_config.py.
 """
 
 ZOOKEEPER_HEADING = """\
 The properties of the bundled ZooKeeper server, each with its default. Start it with:
   kafkalog zookeeper start conf/zookeeper.properties
-Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper.py.
+Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper_config.py.
 """
 
 PRODUCER_HEADING = """\
 The properties of ClassicProducer, each with its default, and a ZooKeeper on this machine.
-Written by `make docs` from pyspark_kafkalog/config/producer07.py.
+Written by `make docs` from pyspark_kafkalog/config/producer07_config.py.
 """
 CONSUMER_HEADING = """\
 The properties of ConsumerConnector, each with its default, and a ZooKeeper on this machine.
-Written by `make docs` from pyspark_kafkalog/config/consumer07.py.
+Written by `make docs` from pyspark_kafkalog/config/consumer07_config.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 
@@ -54,7 +54,7 @@ MIRROR_HEADING = """\
 Mirrors one source, a cluster of Kafka 0.7 with its ZooKeeper on this machine, into a broker of
 today's wire. Each property has its default. Start it with:
   kafkalog mirror conf/mirror.properties
-Written by `make docs` from pyspark_kafkalog/config/mirror.py.
+Written by `make docs` from pyspark_kafkalog/config/mirror_config.py.
 """
 MIRROR_SOURCE_HEADING = """\
 The source: properties of ConsumerConnector. groupid is required, a different one for each target.

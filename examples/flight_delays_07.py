@@ -28,7 +28,7 @@ from telling import arguments, console, say, say_commit, step, verdict
 
 import kafkalog_broker
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
         list_transactions,
     )
     from pyspark_kafkalog.client.transactions import end_transaction
-    from pyspark_kafkalog.config.client import ClientConfig
-    from pyspark_kafkalog.config.mirror import mirror_config
+    from pyspark_kafkalog.config.client_config import ClientConfig
+    from pyspark_kafkalog.config.mirror_config import mirror_config
     from pyspark_kafkalog.config.properties import load_properties
     from pyspark_kafkalog.consumer.consumer import Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
@@ -224,8 +224,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "client.transaction_admin": ("abort_transaction", "describe_transaction", "list_transactions"),
     "client.transactions": ("end_transaction",),
-    "config.client": ("ClientConfig",),
-    "config.mirror": ("mirror_config",),
+    "config.client_config": ("ClientConfig",),
+    "config.mirror_config": ("mirror_config",),
     "config.properties": ("load_properties",),
     "consumer.consumer": ("Consumer",),
     "consumer.record_fetcher": ("ConsumerRecord",),

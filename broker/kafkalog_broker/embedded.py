@@ -296,7 +296,7 @@ def start_cluster(
         BrokerNotStarted, ZooKeeperNotStarted: the message says why; nothing keeps running.
         InvalidConfig: a property is unknown, or can only be set per broker.
     """
-    from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+    from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
     from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 
     merged = {**(properties or {}), **overrides}
@@ -330,7 +330,7 @@ def run_child() -> None:
     """Main function of the child: read configuration, report ports, serve until stopped or orphaned."""
     import logging  # imports here: the parent needs none of them
 
-    from kafkalog_broker.config.broker import BrokerConfig
+    from kafkalog_broker.config.broker_config import BrokerConfig
     from kafkalog_broker.garbage import starting
     from kafkalog_broker.network.socket_server import share_the_interpreter
     from kafkalog_broker.scheduler import next_of
@@ -383,8 +383,8 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 def _check_known(names: Iterable[str]) -> None:
     """Raise `InvalidConfig` for an unknown property, suggesting the nearest."""
-    from kafkalog_broker.config.broker import BrokerConfig
-    from kafkalog_broker.config.listener import known_name
+    from kafkalog_broker.config.broker_config import BrokerConfig
+    from kafkalog_broker.config.listener_config import known_name
 
     known = {name for item in describe(BrokerConfig) for name in (item.name, *item.aliases)}
     for name in names:

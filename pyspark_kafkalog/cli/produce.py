@@ -104,7 +104,7 @@ def produce(
     common = Draft(None, None if key is None else key.encode(), partition, None, extra)
     read = _reader(as_json, whole, key_separator, repartition)
     # Slow to import; --help does not need it.
-    from pyspark_kafkalog.config.producer import ProducerConfig
+    from pyspark_kafkalog.config.producer_config import ProducerConfig
     from pyspark_kafkalog.producer.producer import Producer
 
     with Producer(client_config(ProducerConfig, server, given, "produce")) as producer:

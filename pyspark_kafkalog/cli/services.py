@@ -15,9 +15,9 @@ import typer
 
 from pyspark_kafkalog.cli.arguments import Quiet
 from pyspark_kafkalog.cli.terminal_output import counted, size, status_line
-from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress

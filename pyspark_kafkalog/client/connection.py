@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import (
     AuthenticationFailed,
     ConnectionClosed,
@@ -31,7 +31,7 @@ from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, d
 from pyspark_kafkalog.security.references import resolved
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.client.login.exchange import LoginExchange
+    from pyspark_kafkalog.client.login.sasl_exchange import LoginExchange
 
 logger = logging.getLogger(__name__)
 
@@ -480,8 +480,8 @@ def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] 
     """Makes a login for a peer, host and seconds; None without SASL, whose modules then stay unloaded."""
     if not config.security_protocol.startswith("SASL_"):
         return None
-    from pyspark_kafkalog.client.login.exchange import LoginExchange
     from pyspark_kafkalog.client.login.mechanisms import login_of
+    from pyspark_kafkalog.client.login.sasl_exchange import LoginExchange
 
     return partial(LoginExchange, login_of(config))
 

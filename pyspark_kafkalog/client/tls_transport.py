@@ -6,7 +6,7 @@ import ssl
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, lost_or_closed, reason_of
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import (
     AuthenticationFailed,
     CannotConnect,

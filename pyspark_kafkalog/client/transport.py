@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 

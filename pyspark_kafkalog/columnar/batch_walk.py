@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
-from pyspark_kafkalog.columnar.message_walk import records as message_records
-from pyspark_kafkalog.columnar.types import (
+from pyspark_kafkalog.columnar.column_types import (
     Answer,
     BatchRun,
     Block,
@@ -25,6 +23,8 @@ from pyspark_kafkalog.columnar.types import (
     WalkPosition,
     Walks,
 )
+from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,

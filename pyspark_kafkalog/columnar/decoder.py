@@ -25,10 +25,7 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     arrow_schema,
 )
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.entry_walk import EntryWalk
-from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
-from pyspark_kafkalog.columnar.python_engine import PlainEngine
-from pyspark_kafkalog.columnar.types import (
+from pyspark_kafkalog.columnar.column_types import (
     ANY_OFFSETS,
     Aborted,
     Answer,
@@ -41,6 +38,9 @@ from pyspark_kafkalog.columnar.types import (
     Walker,
     WantedColumns,
 )
+from pyspark_kafkalog.columnar.entry_walk import EntryWalk
+from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
+from pyspark_kafkalog.columnar.python_engine import PlainEngine
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition

@@ -11,7 +11,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.columnar.types import Answer, Block, ColumnLimits, Cursor, Engine, Kind, Status, Stopped
+from pyspark_kafkalog.columnar.column_types import (
+    Answer,
+    Block,
+    ColumnLimits,
+    Cursor,
+    Engine,
+    Kind,
+    Status,
+    Stopped,
+)
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from pyspark_kafkalog.columnar.column_types import MAX_TIMESTAMP_MS, Status
 from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put8, put32, put64
-from pyspark_kafkalog.columnar.types import MAX_TIMESTAMP_MS, Status
 
 # The table: fields of `types.Block` after its buffer.
 BLOCK_FIELDS = 9

@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar.column_types import NO_KIND, OWN_KIND, Status
 from pyspark_kafkalog.columnar.intrinsics import (
     CRC32_TABLES,
     address,
@@ -41,7 +42,6 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
-from pyspark_kafkalog.columnar.types import NO_KIND, OWN_KIND, Status
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 

@@ -29,8 +29,7 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     header_names,
     headers,
 )
-from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
-from pyspark_kafkalog.columnar.types import (
+from pyspark_kafkalog.columnar.column_types import (
     BatchRun,
     Block,
     BlockTable,
@@ -45,6 +44,7 @@ from pyspark_kafkalog.columnar.types import (
     WalkPosition,
     WantedColumns,
 )
+from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
 from pyspark_kafkalog.formats.batch import HEADER_SIZE
 
 ALIGNMENT = 64

@@ -26,7 +26,7 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     numbers,
 )
 from pyspark_kafkalog.columnar.batch_walk import PlainWalks
-from pyspark_kafkalog.columnar.types import (
+from pyspark_kafkalog.columnar.column_types import (
     MAX_TIMESTAMP_MS,
     NO_KIND,
     OWN_KIND,

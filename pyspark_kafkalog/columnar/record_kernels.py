@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.intrinsics import (
     CRC32C_TABLES,
     FOLDS,
@@ -38,7 +39,6 @@ from pyspark_kafkalog.columnar.kernel_columns import (
     write_no_headers,
     write_row,
 )
-from pyspark_kafkalog.columnar.types import Status
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,

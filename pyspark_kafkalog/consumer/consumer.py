@@ -22,7 +22,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.group_consumer import (
+from pyspark_kafkalog.config.group_consumer_config import (
     CLASSIC,
     COOPERATIVE,
     EARLIEST,

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_schema
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_planning import asked_ranges, bounds_now
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
 from pyspark_kafkalog.producer.columns import ArrowRows, Rows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.config.producer import MAGICS, ProducerConfig
+from pyspark_kafkalog.config.producer_config import MAGICS, ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, UnsupportedCompression, UnsupportedVersion
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, TRANSACTIONAL_BIT, seal_batch
 from pyspark_kafkalog.formats.compression import Codec, compress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from pyspark_kafkalog.client.retry import RetryPolicy
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRequest,

@@ -15,7 +15,7 @@ from pyspark_kafkalog.client.transactions import Offsets, PreparedTransaction
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.definition import checked_properties, parse
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue

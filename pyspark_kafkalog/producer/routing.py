@@ -13,7 +13,7 @@ from pyspark_kafkalog.client.connection import Address, Connection
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
 from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Rows

@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     KafkaError,

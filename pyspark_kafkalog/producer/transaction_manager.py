@@ -30,7 +30,7 @@ from pyspark_kafkalog.client.transactions import (
     committable,
 )
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRequest,

@@ -25,8 +25,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.status.exposition import SnapshotCollector
-from pyspark_kafkalog.status.history import History
 from pyspark_kafkalog.status.page_data import partitions_data, status_data
+from pyspark_kafkalog.status.rate_history import History
 from pyspark_kafkalog.status.snapshot import Rates, Snapshot, rates_between
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pyspark_kafkalog.config.zookeeper import znode_name
+from pyspark_kafkalog.config.zookeeper_config import znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import decode_id, encode_id
 from pyspark_kafkalog.zookeeper.paths import (

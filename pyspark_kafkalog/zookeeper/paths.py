@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.client07 import PROTOCOL_07
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
+from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from pyspark_kafkalog.config.zookeeper import znode_name
+from pyspark_kafkalog.config.zookeeper_config import znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.acls import (
     Acl,

@@ -14,7 +14,7 @@ from typing import IO
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.properties import format_properties
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
 

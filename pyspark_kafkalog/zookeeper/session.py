@@ -34,7 +34,7 @@ from kazoo.exceptions import (
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.zookeeper import (
+from pyspark_kafkalog.config.zookeeper_config import (
     CONNECTION_TIMEOUT_MS,
     SESSION_TIMEOUT_MS,
     ZooKeeperConfig,

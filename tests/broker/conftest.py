@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.log.data_directories import write_log
 from tests.support.log.logs import crash_all

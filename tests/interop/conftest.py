@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import WAIT_SECONDS

@@ -14,7 +14,7 @@ import kafkalog_broker
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from tests.support.datasource.both_connectors import BROKERS, Both
 from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
 from tests.support.foreign.clients07 import Driver

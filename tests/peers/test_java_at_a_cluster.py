@@ -13,7 +13,7 @@ from kafkalog_broker.embedded import EmbeddedCluster, start_cluster
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 from tests.peers.test_transactions import READ_UNCOMMITTED, ours

@@ -12,7 +12,7 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import NewTopic, create_topics, delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files

@@ -14,8 +14,8 @@ from pyspark_kafkalog.classic.mirror.mirror import Mirror
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ConsumerConfig
-from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer

@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.formats.message_set import frames, magic_at
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition

@@ -7,7 +7,7 @@ import pytest
 from pyspark_kafkalog import NewTopic, Producer, create_partitions, create_topics, delete_topics
 from pyspark_kafkalog.client.admin import describe_configs
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidConfig, TopicAlreadyExists, UnknownTopicOrPartition
 from tests.support.foreign.foreign_clients import CLIENTS
 from tests.support.foreign.foreign_face import CODECS, messages

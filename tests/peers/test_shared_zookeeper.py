@@ -30,7 +30,7 @@ from kazoo.client import KazooClient
 from kafkalog_broker.security.credentials import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.paths import JsonLayout

@@ -17,7 +17,7 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transactions import end_transaction
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.sink.sink_rows import TaskWritten
 from pyspark_kafkalog.datasource.sink.sink_transactions import WrittenOtherwise
 from pyspark_kafkalog.datasource.source import DefaultSource

@@ -22,7 +22,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset, committed_offsets
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transaction
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import InvalidTxnState, ProducerFenced, TransactionAbortable
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
 from tests.support.foreign.apache_kafka import run_tool

@@ -14,7 +14,7 @@ import pytest
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset, committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import KafkaError, RequestTimedOut, TransactionAbortable
 from pyspark_kafkalog.types import TopicPartition
 from tests.peers.test_transactions import ours, theirs

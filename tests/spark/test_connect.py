@@ -15,7 +15,7 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.foreign.clients07 import ClientError

@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.until import until

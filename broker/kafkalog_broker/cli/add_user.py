@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.commands import DONE, add_command, zookeeper_session
-from kafkalog_broker.config.broker import BrokerConfig
-from kafkalog_broker.config.listener import SCRAM_SHA_256, SCRAM_SHA_512
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.security.credentials import CredentialChange, FileCredentials

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.commands import DONE
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.config.properties import properties_file
 
 if TYPE_CHECKING:

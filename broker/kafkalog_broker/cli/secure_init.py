@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.add_user import add_user
 from kafkalog_broker.cli.commands import DONE, add_command, say
-from kafkalog_broker.config.listener import SCRAM_SHA_256, SCRAM_SHA_512
+from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.security.authority import make
 from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.errors import InvalidConfig

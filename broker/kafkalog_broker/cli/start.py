@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.commands import DONE, FAILED, add_command, fail
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.garbage import starting
 from kafkalog_broker.scheduler import next_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller, Transport
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
 

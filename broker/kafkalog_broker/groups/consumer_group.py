@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from kafkalog_broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, Subscriber
+from kafkalog_broker.groups.server_assignors import ASSIGNORS, EMPTY, Subscriber, TargetAssignment
 from kafkalog_broker.groups.topic_patterns import check_pattern
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -74,8 +74,8 @@ class MemberProgress:
     epoch: int
     previous_epoch: int
     state: MemberState
-    assigned: Assignment
-    revoking: Assignment
+    assigned: TargetAssignment
+    revoking: TargetAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class ConsumerGroup:
     topics: Mapping[str, SubscribedTopic] = field(default_factory=dict)
     members: Mapping[str, MemberSubscription] = field(default_factory=dict)
     target_epoch: int = 0
-    target: Mapping[str, Assignment] = field(default_factory=dict)
+    target: Mapping[str, TargetAssignment] = field(default_factory=dict)
     progress: Mapping[str, MemberProgress] = field(default_factory=dict)
     patterns: Mapping[str, MatchedTopics] = field(default_factory=dict)
     sessions: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -220,7 +220,7 @@ def heartbeat(
     topics: TopicSnapshot,
     settings: ConsumerGroupSettings,
     now_ms: int,
-) -> tuple[ConsumerGroup, Assignment | None]:
+) -> tuple[ConsumerGroup, TargetAssignment | None]:
     """The next state, and the assignment if it must be sent. Call `check_request` first.
 
     Raises `ServerError`: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
@@ -384,7 +384,9 @@ def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None)
         raise _unknown(group, member_id)
 
 
-def _check_epoch(progress: MemberProgress, epoch: int, owned: Assignment | None, member_id: str) -> None:
+def _check_epoch(
+    progress: MemberProgress, epoch: int, owned: TargetAssignment | None, member_id: str
+) -> None:
     if epoch == progress.epoch:
         return
     # The answer with the new epoch may have been lost; a member that owns no more than it may continues.
@@ -465,7 +467,9 @@ def _retargeted(group: ConsumerGroup, settings: ConsumerGroupSettings) -> Consum
     return replace(group, target=target, target_epoch=group.epoch)
 
 
-def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, now_ms: int) -> ConsumerGroup:
+def _reconciled(
+    group: ConsumerGroup, member_id: str, owned: TargetAssignment | None, now_ms: int
+) -> ConsumerGroup:
     before = group.progress[member_id]
     if _is_reconciled(before, group.target_epoch):
         return group
@@ -481,7 +485,7 @@ def _reconciled(group: ConsumerGroup, member_id: str, owned: Assignment | None, 
 
 
 def _next_progress(
-    group: ConsumerGroup, member_id: str, now: MemberProgress, owned: Assignment | None
+    group: ConsumerGroup, member_id: str, now: MemberProgress, owned: TargetAssignment | None
 ) -> MemberProgress:
     epoch = now.epoch
     if now.state is MemberState.UNREVOKED:
@@ -501,7 +505,11 @@ def _next_progress(
 
 
 def _moved(
-    before: MemberProgress, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment
+    before: MemberProgress,
+    epoch: int,
+    state: MemberState,
+    assigned: TargetAssignment,
+    revoking: TargetAssignment,
 ) -> MemberProgress:
     previous = before.previous_epoch if epoch == before.epoch else before.epoch
     return MemberProgress(epoch, previous, state, assigned, revoking)
@@ -554,7 +562,7 @@ def _omitting(by_id: Mapping[str, _T], gone: frozenset[str]) -> dict[str, _T]:
     return {m: value for m, value in by_id.items() if m not in gone}
 
 
-def _owned(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
+def _owned(request: ConsumerGroupHeartbeatRequest) -> TargetAssignment | None:
     if request.topic_partitions is None:
         return None
     return frozenset((t.topic_id, p) for t in request.topic_partitions for p in t.partitions)

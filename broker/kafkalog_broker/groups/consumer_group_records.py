@@ -14,7 +14,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.groups.assignors import Assignment, by_topic
 from kafkalog_broker.groups.consumer_group import (
     ConsumerGroup,
     MatchedTopics,
@@ -23,6 +22,7 @@ from kafkalog_broker.groups.consumer_group import (
     MemberSubscription,
     SubscribedTopic,
 )
+from kafkalog_broker.groups.server_assignors import TargetAssignment, by_topic
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.protocol.codec import INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
 from pyspark_kafkalog.protocol.primitives import Output
@@ -310,9 +310,9 @@ def _progress_of(value: _Progress) -> MemberProgress:
     )
 
 
-def _by_topic(assignment: Assignment) -> tuple[_Partitions, ...]:
+def _by_topic(assignment: TargetAssignment) -> tuple[_Partitions, ...]:
     return tuple(_Partitions(topic, partitions) for topic, partitions in by_topic(assignment))
 
 
-def _flat(topics: Iterable[_Partitions]) -> Assignment:
+def _flat(topics: Iterable[_Partitions]) -> TargetAssignment:
     return frozenset((t.topic_id, p) for t in topics for p in t.partitions)

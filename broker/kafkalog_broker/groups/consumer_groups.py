@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from kafkalog_broker.groups.assignors import Assignment
 from kafkalog_broker.groups.classic_records import encode_group_key
 from kafkalog_broker.groups.classic_rules import Phase
 from kafkalog_broker.groups.consumer_group import (
@@ -26,6 +25,7 @@ from kafkalog_broker.groups.consumer_group import (
 )
 from kafkalog_broker.groups.consumer_group_records import RecordKey, build, changes, decode_key, records_of
 from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
+from kafkalog_broker.groups.server_assignors import TargetAssignment
 from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.state_topic import Shard, Stored
 from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
@@ -45,7 +45,7 @@ class Heartbeat(NamedTuple):
 
     member_id: str
     epoch: int
-    assignment: Assignment | None
+    assignment: TargetAssignment | None
 
 
 _Shard = Shard[GroupShard]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kafkalog_broker.disk.filesystem import File, FileSystem
 from kafkalog_broker.inspect.inspection import Inspection, SegmentPlace
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
-from kafkalog_broker.log.append.producers import ProducerState
+from kafkalog_broker.log.append.producer_states import ProducerState
 from kafkalog_broker.log.scan import FoundBatch
 from kafkalog_broker.log.walk import CandidateEntry, Damage
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, marker_type

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.batch_times import BatchTimes

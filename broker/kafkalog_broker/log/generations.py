@@ -18,7 +18,7 @@ from kafkalog_broker.log.append.message_sets import (
     leave_as_they_are,
     takes_long_v07,
 )
-from kafkalog_broker.log.append.producers import GuardedProducers, NoProducers
+from kafkalog_broker.log.append.producer_states import GuardedProducers, NoProducers
 from kafkalog_broker.log.append.validation import (
     check_entries,
     number_entries,

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from pathlib import Path
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction, aborted_in
 from kafkalog_broker.log.cleaning.swap import Swap

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import DirectoryEntry
 from kafkalog_broker.log.cleaning.swap import decided_in, finish_decided, leftovers_in, with_decided
 from kafkalog_broker.log.family import LogTools

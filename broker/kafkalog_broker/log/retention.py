@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from importlib import import_module
 from typing import Protocol, TypeAlias
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 

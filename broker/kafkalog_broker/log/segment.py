@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedIndex
 from kafkalog_broker.log.batch_times import Rises, rises_of

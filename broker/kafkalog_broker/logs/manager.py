@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID, uuid4
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem
 from kafkalog_broker.log.family import Grown, KnownProducer

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree, replace_file
 from kafkalog_broker.log.family import LogTools

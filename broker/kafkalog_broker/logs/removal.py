@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX
-from kafkalog_broker.log.append.producers import SNAPSHOT_NAME
+from kafkalog_broker.log.append.producer_states import SNAPSHOT_NAME
 from kafkalog_broker.log.segment import base_offset_of
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME
 from kafkalog_broker.logs.topic_store import PARTITION_METADATA

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
 from kafkalog_broker.log.family import LogTools

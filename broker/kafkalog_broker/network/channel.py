@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kafkalog_broker.network.reply import BUFFERS, Part, Transmission
-from kafkalog_broker.network.tls import ServerTls
+from kafkalog_broker.network.tls_channel import ServerTls
 from pyspark_kafkalog.errors import FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kafkalog_broker.network.channel import Channel, RequestMemory
 from kafkalog_broker.network.reply import Reply
-from kafkalog_broker.network.tls import ServerTls
+from kafkalog_broker.network.tls_channel import ServerTls
 
 
 class Guarded(Protocol):

@@ -16,7 +16,7 @@ from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import Channel, RequestMemory
 from kafkalog_broker.network.connection import Connection, Entrance
 from kafkalog_broker.network.reply import Outcome, Part, Reply
-from kafkalog_broker.network.tls import STAGE_BYTES, HandshakeFailed, ServerTls
+from kafkalog_broker.network.tls_channel import STAGE_BYTES, HandshakeFailed, ServerTls
 from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge

@@ -6,7 +6,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from kafkalog_broker.config.listener import ListenerConfig
+from kafkalog_broker.config.listener_config import ListenerConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.security.contexts import server_context
 

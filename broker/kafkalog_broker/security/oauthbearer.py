@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from kafkalog_broker.config.listener import ListenerConfig
+from kafkalog_broker.config.listener_config import ListenerConfig
 from kafkalog_broker.security.authentication import Accepted, Challenge, Exchange, LoginRefused
 from kafkalog_broker.security.principal import USER, Principal
 from pyspark_kafkalog.errors import InvalidConfig

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
-from kafkalog_broker.config.listener import SCRAM_SHA_256, SCRAM_SHA_512
+from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import keep_or_make
 from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
 from kafkalog_broker.log.generations import SINCE_08

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kafkalog_broker.config.broker import DYNAMIC, BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.config.definition import Property, describe, nearest
 from pyspark_kafkalog.errors import InvalidConfig, InvalidRequest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.groups.coordinator import GroupCoordinator
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError

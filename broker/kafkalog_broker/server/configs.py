@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kafkalog_broker.config.broker import DYNAMIC, BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.dispatch import Context

@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.server.delayed_fetch import DelayedFetches
 from kafkalog_broker.server.topics import Topics
-from kafkalog_broker.transactions.coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.producer_ids import ProducerIds
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition

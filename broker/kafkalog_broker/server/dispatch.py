@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.config.broker import BrokerConfig
-from kafkalog_broker.groups.coordinator import GroupCoordinator
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.scheduler import Scheduler
@@ -26,8 +26,8 @@ from kafkalog_broker.server.log_access import LogAccess
 from kafkalog_broker.server.metadata_cache import MetadataCache
 from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
 from kafkalog_broker.server.topics import Topics
-from kafkalog_broker.transactions.coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.producer_ids import ProducerIds
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.exchange import (

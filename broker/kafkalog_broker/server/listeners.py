@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
-from kafkalog_broker.config.listener import (
+from kafkalog_broker.config.listener_config import (
     MECHANISMS,
     OAUTHBEARER,
     PLAIN,

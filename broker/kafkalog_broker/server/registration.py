@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kafkalog_broker.cluster.membership import Membership
 from kafkalog_broker.cluster.ownership import LiveBroker, Ownership, Pulse
 from kafkalog_broker.cluster.registry import TopicRegistry
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
 from kafkalog_broker.disk.data_directory import new_cluster_id
 from kafkalog_broker.logs.topic_store import StoredTopic

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
 from kafkalog_broker.cluster.ownership import spread
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.log.family import LogFamily
 from kafkalog_broker.log.generations import SINCE_08, family_of
 from kafkalog_broker.logs.manager import LogManager

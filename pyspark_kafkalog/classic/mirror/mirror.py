@@ -10,7 +10,7 @@ from pyspark_kafkalog.classic.consumer.stream import Blacklist, MessageMetadata,
 from pyspark_kafkalog.classic.mirror.mirror_source import LAG_SECONDS, MirrorSource, source_of
 from pyspark_kafkalog.classic.mirror.mirror_target import MirrorTarget, target_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.mirror import Mirroring
+from pyspark_kafkalog.config.mirror_config import Mirroring
 from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.types import INTERNAL_TOPICS
 

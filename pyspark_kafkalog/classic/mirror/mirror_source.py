@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.classic.consumer.stream import MessageMetadata, MessageStream, TopicFilter
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.mirror import BrokersSourceConfig, SourceConfig
+from pyspark_kafkalog.config.mirror_config import BrokersSourceConfig, SourceConfig
 from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
 from pyspark_kafkalog.errors import KafkaError

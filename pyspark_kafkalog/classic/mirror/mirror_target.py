@@ -15,8 +15,8 @@ from pyspark_kafkalog.classic.producer.router import Destination, router_of
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.mirror import AS_SOURCE, Mirroring, Target07Config
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.mirror_config import AS_SOURCE, Mirroring, Target07Config
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.client.login import kerberos, msk, tokens
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.sasl import MECHANISMS
-from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.sasl_config import MECHANISMS
+from pyspark_kafkalog.config.tls_config import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
 from pyspark_kafkalog.security.jaas import JaasEntry, parse_jaas
 from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.tls_config import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
 from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.files import found_file

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.client import ConsumerConfig
-from pyspark_kafkalog.config.client07 import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.consumer07 import KAFKA, ZOOKEEPER, Source07Config
+from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.consumer07_config import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,
@@ -30,8 +30,8 @@ from pyspark_kafkalog.config.definition import (
     prop_of,
     unlisted,
 )
-from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.datasource.options.row_schema import parse_columns
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,

@@ -15,8 +15,8 @@ from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
-from pyspark_kafkalog.config.client07 import PROTOCOL_08
+from pyspark_kafkalog.config.client07_config import PROTOCOL_08
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
-    from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+    from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
     from pyspark_kafkalog.formats.transactions import AbortedTransactions
     from pyspark_kafkalog.ledger.plan import PartitionFacts
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import CommittedOffset, committed_offsets
 from pyspark_kafkalog.client.transactions import PreparedTransaction, end_transaction
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import Unit
 from pyspark_kafkalog.datasource.sink.sink_rows import Rows, TaskWritten, write_rows
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for

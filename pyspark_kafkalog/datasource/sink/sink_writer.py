@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.config.producer import ProducerConfig
+    from pyspark_kafkalog.config.producer_config import ProducerConfig
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.mirror.mirror import Mirror, NotMirrored
-from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at

@@ -14,8 +14,8 @@ from pyspark_kafkalog.classic.mirror.mirror import Mirror
 from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.config.client_config import ClientConfig
+from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import KafkaError
 from tests.support.classic.mirroring import Side
 from tests.support.two_brokers import await_all

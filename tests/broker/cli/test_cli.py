@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.properties import parse_properties

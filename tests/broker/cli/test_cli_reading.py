@@ -10,7 +10,7 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_log import ScriptedLog, batches, serving

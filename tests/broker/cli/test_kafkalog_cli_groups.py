@@ -11,7 +11,7 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli import offsets
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import UnsupportedVersion
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchResponse, OffsetFetchResponseGroup

@@ -14,7 +14,7 @@ from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

@@ -17,7 +17,7 @@ from pyspark_kafkalog.client.groups import (
     describe_group,
     list_groups,
 )
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError, UnknownTopicOrPartition
 from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitResponse,

@@ -14,7 +14,7 @@ from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import NewTopic, create_topics
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig, KafkaError

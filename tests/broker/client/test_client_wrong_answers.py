@@ -17,7 +17,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol.api.configs import DescribeConfigsResponse
 from pyspark_kafkalog.protocol.api.log_offsets import (

@@ -19,8 +19,8 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, describe_group
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ConsumerConfig
-from pyspark_kafkalog.config.mirror import mirror_config
+from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.errors import (

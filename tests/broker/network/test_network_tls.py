@@ -21,7 +21,7 @@ from kafkalog_broker.network.channel import RequestMemory
 from kafkalog_broker.network.connection import Entrance
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.network.socket_server import AddressLimits
-from kafkalog_broker.network.tls import HANDSHAKE_BYTES
+from kafkalog_broker.network.tls_channel import HANDSHAKE_BYTES
 from pyspark_kafkalog.errors import InvalidRequest
 from tests.support.manual_clock import ManualClock
 from tests.support.network.sockets import Client, Rounds, frame, serving

@@ -15,7 +15,7 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.formats.message_set import records
 from pyspark_kafkalog.producer.columns import Kernels
 from pyspark_kafkalog.producer.producer import Producer

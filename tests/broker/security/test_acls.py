@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.acl_rules import AclRules
 from kafkalog_broker.security.principal import ANONYMOUS as NOBODY

@@ -16,7 +16,7 @@ from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, IllegalSaslState, UnsupportedSaslMechanism
 from pyspark_kafkalog.security.scram import ScramCredential

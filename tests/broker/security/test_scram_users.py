@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, ErrorCode
 from pyspark_kafkalog.protocol.api.logins import (

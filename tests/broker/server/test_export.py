@@ -144,7 +144,7 @@ def test_topics_are_chosen_by_name(tmp_path: Path, target: Path, capsys: pytest.
 
 def test_several_directories_make_one_export(tmp_path: Path, target: Path) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
-    from kafkalog_broker.config.broker import BrokerConfig
+    from kafkalog_broker.config.broker_config import BrokerConfig
     from kafkalog_broker.server.broker import Broker
 
     directories = ",".join(map(str, places))

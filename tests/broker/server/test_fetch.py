@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.broker import Broker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig

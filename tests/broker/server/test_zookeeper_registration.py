@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.server.registration import Registration
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

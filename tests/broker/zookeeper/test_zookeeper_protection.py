@@ -20,7 +20,7 @@ from kafkalog_broker.security.credentials import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperUsers
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.zookeeper.connector import Connector

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pyspark_kafkalog.config.zookeeper import ZooKeeperServerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer
 from tests.support.stopping import still_there
 from tests.support.until import until

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kafkalog_broker.cluster.membership import Membership
 from kafkalog_broker.cluster.ownership import ClusterView, Ownership
 from kafkalog_broker.cluster.registry import TopicRegistry
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.endpoint import PLAINTEXT
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.log_access import LogAccess

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import kernel_columns as k
+from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
-from pyspark_kafkalog.columnar.types import Status
 from pyspark_kafkalog.formats.record import encode_record
 from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord

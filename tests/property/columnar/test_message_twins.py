@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.columnar import column_types as m
 from pyspark_kafkalog.columnar import decoder, message_walk
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar import types as m
+from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.columnar.message_walk import walk_messages
-from pyspark_kafkalog.columnar.types import Status
 from pyspark_kafkalog.formats import legacy, message_set
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07
+from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
-from pyspark_kafkalog.columnar.types import Status
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries

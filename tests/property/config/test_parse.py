@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import parse_endpoint
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX, Config, describe, parse
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 CONFIGS: list[type[Config]] = [BrokerConfig, LogConfig, ProducerConfig, ConsumerConfig]

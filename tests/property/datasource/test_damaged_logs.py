@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set

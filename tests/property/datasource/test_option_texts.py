@@ -7,11 +7,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.config.client import ConsumerConfig
-from pyspark_kafkalog.config.consumer07 import Source07Config
+from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.config.definition import describe
-from pyspark_kafkalog.config.producer import ProducerConfig
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS, SINK_OPTIONS
 from pyspark_kafkalog.datasource.options.read_options import (
     parse_batch_options,

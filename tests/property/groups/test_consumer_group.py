@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from kafkalog_broker.groups.assignors import EMPTY, Assignment, by_topic
 from kafkalog_broker.groups.consumer_group import (
     BACK_SOON,
     JOINING,
@@ -42,6 +41,7 @@ from kafkalog_broker.groups.consumer_group_records import (
     decode_key,
     encode_key,
 )
+from kafkalog_broker.groups.server_assignors import EMPTY, Assignment, by_topic
 from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError

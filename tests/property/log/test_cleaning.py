@@ -12,7 +12,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafkalog_broker.log.append.producers import SNAPSHOT_NAME
+from kafkalog_broker.log.append.producer_states import SNAPSHOT_NAME
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.formats.compression import Codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
 from pyspark_kafkalog.producer.encoder import record_size_bound

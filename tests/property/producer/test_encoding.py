@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.config.producer import MAGICS, ProducerConfig
+from pyspark_kafkalog.config.producer_config import MAGICS, ProducerConfig
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import frames, magic_at, records
 from pyspark_kafkalog.producer.encoder import encoding_of

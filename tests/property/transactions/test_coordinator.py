@@ -20,14 +20,14 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.transactions.coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Transaction
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import seeds

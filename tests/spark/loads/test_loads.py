@@ -18,7 +18,7 @@ import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import errors
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.records import encode

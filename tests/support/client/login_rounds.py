@@ -14,7 +14,7 @@ from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client import connection
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition

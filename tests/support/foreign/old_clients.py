@@ -11,7 +11,7 @@ from pyspark_kafkalog import Producer
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

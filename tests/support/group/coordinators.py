@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import Placement
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.family import Grown
 from kafkalog_broker.log.file_slice import FileSlice

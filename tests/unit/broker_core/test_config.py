@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import Endpoint, parse_endpoint
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, parse
 from pyspark_kafkalog.errors import InvalidConfig

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 TEXTS = {

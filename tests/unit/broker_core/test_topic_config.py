@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import InvalidConfig
 

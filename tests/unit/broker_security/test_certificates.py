@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificates
 
-from kafkalog_broker.config.listener import ListenerConfig
+from kafkalog_broker.config.listener_config import ListenerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.contexts import openssl_cipher, server_context
 from tests.support.network.certificates import Authority

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config.listener import ListenerConfig
+from kafkalog_broker.config.listener_config import ListenerConfig
 from kafkalog_broker.security.authentication import Accepted, Challenge, LoginRefused
 from kafkalog_broker.security.oauthbearer import OAuthBearer, SignedTokens, oauth_bearer, unsigned
 from kafkalog_broker.security.principal import Principal

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.cli.arguments import client_config
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog.client.login import tokens
 from pyspark_kafkalog.client.login.mechanisms import login_of
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
 

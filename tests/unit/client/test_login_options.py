@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.client.login.mechanisms import login_of
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.cluster import peers as peers_module
 from kafkalog_broker.cluster.peers import Peers, peer_config
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.columnar import message_walk, numba_engine
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.types import Answer
+from pyspark_kafkalog.columnar.column_types import Answer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidTimestamp,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.classic.mirror.mirror import topics_of
-from pyspark_kafkalog.config.mirror import (
+from pyspark_kafkalog.config.mirror_config import (
     BrokersSourceConfig,
     MirrorConfig,
     Mirroring,
@@ -16,7 +16,7 @@ from pyspark_kafkalog.config.mirror import (
     Target07Config,
     mirror_config,
 )
-from pyspark_kafkalog.config.producer import ProducerConfig
+from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.errors import InvalidConfig
 

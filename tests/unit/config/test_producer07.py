@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.client07 import BrokerAddress, parse_broker_list
-from pyspark_kafkalog.config.producer07 import (
+from pyspark_kafkalog.config.client07_config import BrokerAddress, parse_broker_list
+from pyspark_kafkalog.config.producer07_config import (
     AsyncProducerConfig,
     ClassicProducerConfig,
     SyncProducerConfig,

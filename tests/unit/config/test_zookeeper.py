@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, parse_connect
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, parse_connect
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.zookeeper.paths import JSON_PREFIX, V07_PREFIX
 

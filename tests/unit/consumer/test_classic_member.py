@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.client.discovery import PartitionMetadata, TopicMetadata
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.group_consumer import GroupConsumerConfig
+from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
 from pyspark_kafkalog.consumer.member import PartitionChange
 from pyspark_kafkalog.errors import ErrorCode

@@ -8,7 +8,7 @@ import pytest
 from pyspark import SparkFiles
 
 import pyspark_kafkalog.datasource.batch.batch_reader  # noqa: F401  (what a task imports)
-from pyspark_kafkalog.config.client import ClientConfig
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.files import found_file
 from pyspark_kafkalog.security.references import resolved

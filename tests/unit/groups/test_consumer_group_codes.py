@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.groups.assignors import EMPTY, Subscriber, by_topic, range_, uniform
 from kafkalog_broker.groups.consumer_group import (
     Client,
     ConsumerGroup,
@@ -28,6 +27,7 @@ from kafkalog_broker.groups.consumer_group_records import (
     decode_key,
     encode_key,
 )
+from kafkalog_broker.groups.server_assignors import EMPTY, Subscriber, by_topic, range_, uniform
 from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, ServerError

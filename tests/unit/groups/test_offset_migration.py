@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.groups import offset_migration
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.coordinator import GroupCoordinator, GroupSettings
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.groups.offset_migration import FILE_NAME, OffsetMigration
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import partition_for

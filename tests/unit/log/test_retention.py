@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import (
     ByAge,

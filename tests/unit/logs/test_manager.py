@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import SETTINGS_NAME
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.topic_store import StoredTopic

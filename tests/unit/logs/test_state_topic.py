@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import Placement, Shard, StateTopic, Stored, partition_for
 from pyspark_kafkalog.errors import (

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.client import ClientConfig
-from pyspark_kafkalog.config.client07 import Client07Config
+from pyspark_kafkalog.config.client07_config import Client07Config
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.mirror import mirror_config
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.mirror_config import mirror_config
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.datasource.options.client_options import client_properties
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.references import resolved

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, LiveBroker, Ownership, Pulse
-from kafkalog_broker.groups.coordinator import Description
+from kafkalog_broker.groups.group_coordinator import Description
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.offsets.offset_records import CommittedOffset

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.broker import DYNAMIC, BrokerConfig, LogConfig
+from kafkalog_broker.config.broker_config import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.configs import broker_entries, topic_entries

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.topics import Topics
 from pyspark_kafkalog.errors import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from kafkalog_broker.groups.coordinator import Description
+from kafkalog_broker.groups.group_coordinator import Description
 from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.handlers.group_offsets import offset_fetch
 from kafkalog_broker.server.handlers.groups import describe_groups, list_groups

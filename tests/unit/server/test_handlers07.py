@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.config.broker import BrokerConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.generations import V07
 from kafkalog_broker.metrics import Metrics

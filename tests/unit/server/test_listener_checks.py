@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.listener import ListenerProperties
+from kafkalog_broker.config.listener_config import ListenerProperties
 from kafkalog_broker.server.listeners import limits_by_address, mechanisms_of
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafkalog.status.history import MOMENTS, MOST_NAMES, History
+from pyspark_kafkalog.status.rate_history import MOMENTS, MOST_NAMES, History
 from pyspark_kafkalog.status.snapshot import GroupStatus, Rates, Snapshot
 
 

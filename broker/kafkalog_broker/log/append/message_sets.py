@@ -7,7 +7,7 @@ too: old producers do not number them, and compressed sets contain the offsets.
 
 from __future__ import annotations
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, Unnumbered
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from pyspark_kafkalog.formats.compression import Codec

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.log.append.message_sets import SHORT_SET_BYTES, check_count, check_sets, number_sets
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, TakesLong
 from pyspark_kafkalog.errors import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.config.broker import LogConfig
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
 from pyspark_kafkalog.types import NO_TIMESTAMP
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
-from kafkalog_broker.log.cleaning.batches import AbortedRanges, BatchFilter
+from kafkalog_broker.log.cleaning.cleaned_batches import AbortedRanges, BatchFilter
 from kafkalog_broker.log.cleaning.keys import KeyOffsets
 from kafkalog_broker.log.cleaning.plan import SourceSegment, groups_of
 from kafkalog_broker.log.family import NewestBatch

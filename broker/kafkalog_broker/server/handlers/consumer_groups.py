@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from kafkalog_broker.groups import assignors
-from kafkalog_broker.groups.assignors import EMPTY, by_topic
 from kafkalog_broker.groups.classic_rules import CONSUMER
 from kafkalog_broker.groups.consumer_group import Client, ConsumerGroup
+from kafkalog_broker.groups.server_assignors import EMPTY, TargetAssignment, by_topic
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.groups import GROUP_OPERATIONS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
@@ -152,7 +151,7 @@ def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, 
     )
 
 
-def _describe_assignment(assignment: assignors.Assignment, names: Mapping[UUID, str]) -> DescribedAssignment:
+def _describe_assignment(assignment: TargetAssignment, names: Mapping[UUID, str]) -> DescribedAssignment:
     """Skips deleted topics, which have no name any more."""
     return DescribedAssignment(
         tuple(

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.cli.consume import read_ranges
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.batch.load_reader import LoadReader
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

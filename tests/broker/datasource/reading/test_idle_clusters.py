@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client import ClientConfig, ConsumerConfig
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.reading.kafka import CAPACITY, KEPT_SECONDS, IdleClusters
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.manual_clock import ManualClock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kafkalog_broker.log.append.producers import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerState
+from kafkalog_broker.log.append.producer_states import MAX_SEQUENCE, REMEMBERED_BATCHES, ProducerState
 from pyspark_kafkalog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from pyspark_kafkalog.formats.batch import BatchHeader
 from tests.support.examples import examples

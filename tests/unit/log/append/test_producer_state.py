@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalog_broker.log.append.producers import MAX_SEQUENCE, ProducerState
+from kafkalog_broker.log.append.producer_states import MAX_SEQUENCE, ProducerState
 from kafkalog_broker.log.family import KnownProducer
 from pyspark_kafkalog.errors import (
     CorruptMessage,

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog

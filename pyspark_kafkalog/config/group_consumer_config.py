@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark_kafkalog.config.client import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import INT_MAX, Check, between, not_empty, one_of, positive_int, prop
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -14,9 +14,9 @@ from uuid import UUID
 
 TopicIdPartition = tuple[UUID, int]
 
-Assignment = frozenset[TopicIdPartition]
+TargetAssignment = frozenset[TopicIdPartition]
 
-EMPTY: Assignment = frozenset()
+EMPTY: TargetAssignment = frozenset()
 
 _BALANCE_ROUNDS = 16
 """Limit of rounds over all topics to even out unequal subscriptions; one or two usually suffice."""
@@ -28,7 +28,7 @@ class Subscriber:
 
     instance_id: str | None
     topic_ids: frozenset[UUID]
-    previous: Assignment
+    previous: TargetAssignment
 
 
 Subscribers = Mapping[str, Subscriber]
@@ -37,11 +37,11 @@ Subscribers = Mapping[str, Subscriber]
 PartitionCounts = Mapping[UUID, int]
 """By topic id: the topics that exist and have a subscriber."""
 
-Assignor = Callable[[Subscribers, PartitionCounts], dict[str, Assignment]]
+Assignor = Callable[[Subscribers, PartitionCounts], dict[str, TargetAssignment]]
 """Assigns each partition that has a subscriber to exactly one member."""
 
 
-def by_topic(assignment: Assignment) -> list[tuple[UUID, tuple[int, ...]]]:
+def by_topic(assignment: TargetAssignment) -> list[tuple[UUID, tuple[int, ...]]]:
     """The assignment by topic; topics and partitions are sorted."""
     return [
         (topic, tuple(partition for _, partition in found))
@@ -49,7 +49,7 @@ def by_topic(assignment: Assignment) -> list[tuple[UUID, tuple[int, ...]]]:
     ]
 
 
-def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
     """Balances partition counts and moves as few partitions as possible.
 
     With equal subscriptions, counts differ by at most one. Otherwise partitions move from the fullest to the
@@ -65,7 +65,9 @@ def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assi
     return _uniform_unequal(subscribers, topics)
 
 
-def _uniform_equal(subscribers: Subscribers, partitions: list[TopicIdPartition]) -> dict[str, Assignment]:
+def _uniform_equal(
+    subscribers: Subscribers, partitions: list[TopicIdPartition]
+) -> dict[str, TargetAssignment]:
     order = sorted(subscribers)
     least, extra = divmod(len(partitions), len(order))
     free = set(partitions)
@@ -86,7 +88,7 @@ def _uniform_equal(subscribers: Subscribers, partitions: list[TopicIdPartition])
     return {member: frozenset(found) for member, found in kept.items()}
 
 
-def _uniform_unequal(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+def _uniform_unequal(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
     by_topic = {
         topic: [m for m in sorted(subscribers) if topic in subscribers[m].topic_ids]
         for topic in sorted(topics)
@@ -146,7 +148,7 @@ def _even_out(
     return moved
 
 
-def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Assignment]:
+def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
     """Gives each subscriber a contiguous range of each topic; the first ranges are one partition longer.
 
     Members are sorted as in Kafka: static ones first by instance id, then the others by member id. A member

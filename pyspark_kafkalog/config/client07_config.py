@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.config.client import ClientConfig, check_release, parse_address
+from pyspark_kafkalog.config.client_config import ClientConfig, check_release, parse_address
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,
@@ -19,8 +19,8 @@ from pyspark_kafkalog.config.definition import (
     system_or_positive_int,
 )
 from pyspark_kafkalog.config.providers import ProvidersConfig
-from pyspark_kafkalog.config.sasl import SaslConfig
-from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.sasl_config import SaslConfig
+from pyspark_kafkalog.config.tls_config import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark_kafkalog.config.client07 import (
+from pyspark_kafkalog.config.client07_config import (
     PROTOCOL_07,
     BrokerAddress,
     Client07Config,
@@ -24,7 +24,7 @@ from pyspark_kafkalog.config.definition import (
     positive_int,
     prop,
 )
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CODECS as CODECS_07

@@ -20,8 +20,8 @@ from kafkalog_broker.config.endpoint import (
     protocol_map,
     reachable_endpoints,
 )
-from kafkalog_broker.config.listener import MECHANISMS, ListenerProperties
-from kafkalog_broker.config.topic import (
+from kafkalog_broker.config.listener_config import MECHANISMS, ListenerProperties
+from kafkalog_broker.config.topic_config import (
     AS_PRODUCED,
     LogConfig,
     compression_types,
@@ -49,7 +49,7 @@ from pyspark_kafkalog.config.definition import (
     unlisted,
 )
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 
 __all__ = ["DYNAMIC", "BrokerConfig", "LogConfig"]

@@ -21,8 +21,8 @@ from pyspark_kafkalog.config.definition import (
     unlisted,
 )
 from pyspark_kafkalog.config.providers import ProvidersConfig
-from pyspark_kafkalog.config.sasl import MECHANISMS, SaslConfig
-from pyspark_kafkalog.config.tls import TlsConfig
+from pyspark_kafkalog.config.sasl_config import MECHANISMS, SaslConfig
+from pyspark_kafkalog.config.tls_config import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.exchange import RELEASES, release_of
 from pyspark_kafkalog.types import IsolationLevel

@@ -25,6 +25,7 @@ from kafkalog_broker.groups.classic_rules import (
     SyncRequest,
     Waiter,
 )
+from kafkalog_broker.groups.committed_offsets import GroupOffsets
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings, TopicSnapshot
 from kafkalog_broker.groups.consumer_groups import ConsumerGroups
 from kafkalog_broker.groups.group import (
@@ -35,7 +36,6 @@ from kafkalog_broker.groups.group import (
     as_coordinator,
     known_group,
 )
-from kafkalog_broker.groups.group_offsets import GroupOffsets
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, Stored
 from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_kafkalog.config.client import parse_addresses
+from pyspark_kafkalog.config.client_config import parse_addresses
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,
@@ -19,7 +19,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.providers import ProvidersConfig
-from pyspark_kafkalog.config.tls import TLS_VERSIONS, tls_versions
+from pyspark_kafkalog.config.tls_config import TLS_VERSIONS, tls_versions
 from pyspark_kafkalog.errors import InvalidConfig
 
 SESSION_TIMEOUT_MS = 6_000

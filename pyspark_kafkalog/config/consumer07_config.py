@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark_kafkalog.config.client import ConsumerConfig
-from pyspark_kafkalog.config.client07 import (
+from pyspark_kafkalog.config.client07_config import (
     PROTOCOL_07,
     PROTOCOL_08,
     BrokerAddress,
@@ -13,6 +12,7 @@ from pyspark_kafkalog.config.client07 import (
     numbered_broker_list,
     parse_broker_list,
 )
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,
@@ -22,7 +22,7 @@ from pyspark_kafkalog.config.definition import (
     prop,
     prop_of,
 )
-from pyspark_kafkalog.config.zookeeper import ZooKeeperConfig, znode_name
+from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import IsolationLevel
 
