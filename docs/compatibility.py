@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 
 from kafkalog_broker.server.dispatch import REGISTRY, Registration
 from kafkalog_broker.server.handlers import NOT_SERVED
-from pyspark_kafkalog.protocol.exchange import APIS
+from pyspark_kafkalog.protocol.exchange import APIS, NEVER_FLEXIBLE
 from tests.peers.scripted.allowed import ALLOWED
 
 INTRODUCTION = """\
@@ -30,7 +30,7 @@ DIFFERENCES = """
 compares the answers field by field in the versions that both serve. They are the same but for this:
 """
 
-LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka (confluent-kafka)", "kafka-python", "aiokafka"
+LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "librdkafka", "kafka-python", "aiokafka"
 OLD_PYTHON, OLD_JAVA = "kafka-python 1.4 as Kafka 0.8 to 0.10", "Java 0.9 to 0.11"
 JAVA = "Java 4.1"
 KAFKAJS, FRANZ_GO, JAVA_2 = "kafkajs", "franz-go", "Java 2.8"
@@ -126,16 +126,17 @@ def compatibility() -> str:
         [
             INTRODUCTION,
             "## APIs\n",
-            "| Key | API | Versions | What it does | Left out |",
-            "| --- | --- | --- | --- | --- |",
+            "From the *flexible* version on, lengths are compact and structures have tagged fields.\n",
+            "| Key | API | Versions | Flexible from | What it does | Left out |",
+            "| --- | --- | --- | --- | --- | --- |",
             *(_row(REGISTRY[key]) for key in sorted(REGISTRY)),
             "\nNot served: a request closes the connection. Clients see it in ApiVersions before.\n",
             "| API | Why |",
             "| --- | --- |",
             *(f"| {names} | {why} |" for names, why in NOT_SERVED.items()),
             "\n## Clients\n",
-            "*yes* is a link to the test that tries it; an empty field was not tried.\n",
-            *_matrix(),
+            "Each link is the test that tries it (librdkafka through confluent-kafka); clients not named were not tried.\n",
+            *_tried(),
             DIFFERENCES,
             *(f"* {each.why}" for each in ALLOWED),
             "",
@@ -146,7 +147,10 @@ def compatibility() -> str:
 def _row(entry: Registration) -> str:
     row = table_row(entry)
     what = " ".join((entry.handler.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
-    cells = row["API"], row["Versions"], _text(what), _text(row["Left out"])
+    flexible = APIS[entry.key].first_flexible
+    since = "never" if flexible == NEVER_FLEXIBLE else str(flexible)
+    left_out = "" if row["Left out"] == "nothing" else row["Left out"]
+    cells = row["API"], row["Versions"], since, _text(what), _text(left_out)
     return f"| {int(entry.key)} | {' | '.join(cells)} |"
 
 
@@ -179,13 +183,15 @@ def docstring_table(docstring: str) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _matrix() -> list[str]:
-    clients = list(dict.fromkeys(client for row in MATRIX.values() for client in row))
-    rows = [f"| Feature | {' | '.join(clients)} |", f"| --- |{' --- |' * len(clients)}"]
-    for feature, tried in MATRIX.items():
-        cells = (f"[yes](../{tried[each].partition('::')[0]})" if each in tried else "" for each in clients)
-        rows.append(f"| {feature} | {' | '.join(cells)} |")
-    return rows
+def _tried() -> Iterator[str]:
+    """A row for each feature: its clients, those with the same test in one link."""
+    yield from ("| Feature | Works with |", "| --- | --- |")
+    for feature, tests in MATRIX.items():
+        clients: dict[str, list[str]] = {}
+        for client, test in tests.items():
+            clients.setdefault(test.partition("::")[0], []).append(client)
+        links = (f"[{', '.join(names)}](../{path})" for path, names in clients.items())
+        yield f"| {feature} | {'; '.join(links)} |"
 
 
 def _text(text: str) -> str:

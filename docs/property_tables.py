@@ -39,7 +39,7 @@ Names and defaults are Apache Kafka's unless the meaning says otherwise. Each pr
 *Also* at the head of a chapter links to the others that the component takes.
 
 * An empty default is not set. Where no allowed values are given, they are true and false for a default of
-  true or false, otherwise any text.
+  true or false, otherwise any text. `≥ 1`: up to the largest int or, as in Kafka, long.
 * A unit that ends the name (`.ms`, `.bytes`) is not repeated.
 * A file is Java's `.properties` text: `name=value`, `#` for comments.
 * Aliases, mostly older names, are read too; if both are given, the property's own name counts.
@@ -273,6 +273,7 @@ def _default(item: Property) -> str:
 
 def _allowed(item: Property) -> str:
     text = re.sub(", $", " or empty", item.allowed.removeprefix("one of "))
+    text = re.sub(r"(-?\d+) to (2147483647|9223372036854775807)", r"≥ \1", text)  # Kafka's int and long
     shows_itself = text == "text" or (text == "true or false" and item.default is not None)
     return "" if shows_itself else text
 

@@ -1,4 +1,4 @@
-"""The list of APIs and versions, and that docs/protocol.md says the same."""
+"""The list of APIs and versions, and that docs/compatibility.md says the same."""
 
 from __future__ import annotations
 
@@ -26,10 +26,14 @@ def test_a_version_range_holds_both_of_its_ends() -> None:
 
 def documented() -> dict[int, tuple[str, tuple[int, int], int]]:
     """Key to name, versions, and first flexible version."""
-    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \| (\d+|never) \|", text, re.MULTILINE)
+    text = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \| (\d+|never) \|", text, re.MULTILINE)
     return {
-        int(key): (name, (int(low), int(high)), NEVER_FLEXIBLE if flexible == "never" else int(flexible))
+        int(key): (
+            name,
+            (int(low), int(high or low)),
+            NEVER_FLEXIBLE if flexible == "never" else int(flexible),
+        )
         for key, name, low, high, flexible in rows
     }
 
