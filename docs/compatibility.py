@@ -135,7 +135,7 @@ def compatibility() -> str:
             "| --- | --- |",
             *(f"| {names} | {why} |" for names, why in NOT_SERVED.items()),
             "\n## Clients\n",
-            "Each link is the test that tries it (librdkafka through confluent-kafka); clients not named were not tried.\n",
+            "Each link is the test that tries it (librdkafka by confluent-kafka). Others were not tried.\n",
             *_tried(),
             DIFFERENCES,
             *(f"* {each.why}" for each in ALLOWED),
