@@ -211,4 +211,8 @@ def shown_default(item: Property) -> str:
 def shown_allowed(item: Property) -> str:
     if item.allowed == "text" or (item.allowed == "true or false" and item.default is not None):
         return ""
+    low, _, high = item.allowed.partition(" to ")
+    for largest in (str(2**31 - 1), str(2**63 - 1)):
+        if high.startswith(largest):
+            return f"≥ {low}{high.removeprefix(largest)}"
     return re.sub(", $", " or empty", item.allowed.removeprefix("one of "))
