@@ -11,6 +11,7 @@ import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tokenize
@@ -20,6 +21,9 @@ from pathlib import Path
 
 FOLDERS = ("pyspark_kafkalog", "broker")
 MANY_FILES = 15
+THEMES = ("protocol/api", "server/handlers", "client", "client/login", "cli", "security")
+"""Rooms with a file for each theme, whose names say the same in all of them."""
+_GENERATION = re.compile(r"v\d\d")
 JOURNEYS = {
     "produce": "a produced request, on the broker",
     "fetch": "a fetch, on the broker",
@@ -73,12 +77,21 @@ def full_folders(files: Iterable[Path], root: Path) -> dict[str, int]:
 
 
 def repeated_names(files: Iterable[Path], root: Path) -> dict[str, list[str]]:
-    """File names that occur more than once, and where; ``__init__.py`` left out."""
+    """File names of several things, and where they are.
+
+    A theme may have one file in each of `THEMES` and one in the room that keeps its state; a generation
+    (``v07``) one in each room. ``__init__.py`` and ``__main__.py`` are left out.
+    """
     places: dict[str, list[str]] = {}
     for path in files:
-        if path.name != "__init__.py":
+        if path.name not in ("__init__.py", "__main__.py") and not _GENERATION.fullmatch(path.stem):
             places.setdefault(path.name, []).append(str(path.parent.relative_to(root)))
-    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+    return {name: where for name, where in sorted(places.items()) if sum(map(_is_room, where)) > 1}
+
+
+def _is_room(folder: str) -> bool:
+    """Whether a folder is not one of `THEMES`."""
+    return not f"{folder}/".endswith(tuple(f"{theme}/" for theme in THEMES))
 
 
 def contract_modules(root: Path) -> list[str]:
@@ -161,7 +174,7 @@ def report(root: Path, *, journeys: bool = True) -> Iterable[str]:
     yield f"{sum(map(code_lines, texts)):>7,} lines of code (no blanks, comments and docstrings)"
     yield f"{len(full):>7,} folders with more than {MANY_FILES} files (no __init__.py)"
     yield from (f"          {folder}: {count}" for folder, count in full.items())
-    yield f"{len(repeated):>7,} file names that occur more than once (no __init__.py)"
+    yield f"{len(repeated):>7,} file names that mean several things"
     yield from (f"          {name}: {', '.join(where)}" for name, where in repeated.items())
     inner = [name for name in single if name.count(".") > 1]
     yield f"{len(single):>7,} single modules in the import contract, {len(inner)} of them inside a room"

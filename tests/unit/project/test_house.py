@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from docs.house import circles, code_lines, contract_modules, full_folders, imports, report
+from docs.house import (
+    circles,
+    code_lines,
+    contract_modules,
+    full_folders,
+    imports,
+    repeated_names,
+    report,
+)
 
 FILES = {
     "pyspark_kafkalog/__init__.py": "",
@@ -70,10 +78,19 @@ def test_a_folder_is_full_above_fifteen_modules(tmp_path: Path) -> None:
     assert full_folders([*files, tmp_path / "b" / "__init__.py"], tmp_path) == {"a": 16}
 
 
+def test_a_theme_has_one_file_in_its_rooms_and_one_where_its_state_is(tmp_path: Path) -> None:
+    rooms = ["protocol/api", "broker/server/handlers", "cli", "client/login", "groups"]
+    theme = [tmp_path / room / "groups.py" for room in rooms]
+    twice = [tmp_path / room / "plan.py" for room in ("cli", "ledger", "log/cleaning")]
+    generations = [tmp_path / room / "v07.py" for room in ("formats", "protocol")]
+    found = repeated_names([*theme, *twice, *generations], tmp_path)
+    assert found == {"plan.py": ["cli", "ledger", "log/cleaning"]}
+
+
 def test_the_report_has_numbers_and_names(root: Path) -> None:
     pytest.importorskip("tomllib")
     lines = list(report(root, journeys=False))
     assert "      8 product files" in lines
-    assert "      1 file names that occur more than once (no __init__.py)" in lines
+    assert "      1 file names that mean several things" in lines
     assert "          index.py: broker/kafkalog_broker, pyspark_kafkalog/log" in lines
     assert "      1 import circles, of 3 modules" in lines
