@@ -31,7 +31,7 @@ from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import start_broker
 from kafkalog_broker.logs.cleaner import CHECKPOINT_NAME, LogCleaner
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import (
+from kafkalog_broker.logs.offset_records import (
     OFFSETS_TOPIC,
     CommittedOffset,
     OffsetKey,

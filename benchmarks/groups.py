@@ -36,7 +36,7 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import (
+from kafkalog_broker.logs.offset_records import (
     OFFSETS_TOPIC,
     CommittedOffset,
     OffsetKey,

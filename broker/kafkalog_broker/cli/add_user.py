@@ -8,9 +8,8 @@ import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, add_command, zookeeper_session
+from kafkalog_broker.cli.commands import DONE, Commands, add_command, zookeeper_session
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import LOCK_NAME
@@ -19,9 +18,6 @@ from kafkalog_broker.security.credentials import CredentialChange, FileCredentia
 from kafkalog_broker.security.security_file import SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import MIN_ITERATIONS, ScramCredential
-
-if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
 
 _SALT_BYTES = 24
 _MAX_ITERATIONS = 16_384

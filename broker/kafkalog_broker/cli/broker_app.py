@@ -1,4 +1,4 @@
-"""The command line's parser, exit codes and error messages.
+"""The command line's parser, exit codes and error messages; and the command ``properties``.
 
 Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration. An expected failure is one line on standard
 error.
@@ -17,16 +17,16 @@ from kafkalog_broker.cli import (
     dump_log,
     export,
     forget,
-    properties,
     secure_init,
     start,
     stop,
     verify_log,
 )
-from kafkalog_broker.cli.commands import FAILED, MISUSED, PROGRAM, fail, say
+from kafkalog_broker.cli.commands import DONE, FAILED, MISUSED, PROGRAM, fail, say
+from kafkalog_broker.config.broker_config import BrokerConfig
+from pyspark_kafkalog.config.properties import properties_file
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
-_COMMANDS = (start, stop, properties, secure_init, add_user, dump_log, verify_log, export, forget)
 _INTERRUPTED = 130
 """A shell's exit code for a process ended by SIGINT."""
 
@@ -78,6 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     version = getattr(sys.modules["pyspark_kafkalog"], "__version__", "unknown")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    start.add_parser(commands)
+    stop.add_parser(commands)
+    properties = commands.add_parser(
+        "properties", help="print every property with its meaning, range and default"
+    )
+    properties.set_defaults(run=_print_properties)
+    for command in (secure_init, add_user, dump_log, verify_log, export, forget):
         command.add_parser(commands)
     return parser
+
+
+def _print_properties(_: argparse.Namespace) -> int:
+    sys.stdout.write(properties_file(BrokerConfig, "The broker's properties, each with its default."))
+    return DONE

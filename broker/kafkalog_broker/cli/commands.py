@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.errors import InvalidConfig
@@ -16,8 +16,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Run = Callable[[argparse.Namespace], int]
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, FAILED, add_command, add_generation
-
-if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
+from kafkalog_broker.cli.commands import DONE, FAILED, Commands, add_command, add_generation
 
 _EXAMPLES = """\
 examples:

@@ -9,13 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, add_command, byte_progress, directories_of, say
+from kafkalog_broker.cli.commands import DONE, Commands, add_command, byte_progress, directories_of, say
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.process_lock import hold_off
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 
 if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
     from kafkalog_broker.disk.filesystem import FileSystem
     from kafkalog_broker.inspect.contents import Contents
     from kafkalog_broker.inspect.export import Source

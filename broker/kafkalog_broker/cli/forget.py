@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, FAILED, add_command, say, zookeeper_session
+from kafkalog_broker.cli.commands import DONE, FAILED, Commands, add_command, say, zookeeper_session
 from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
     from pyspark_kafkalog.zookeeper.paths import JsonLayout
     from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 

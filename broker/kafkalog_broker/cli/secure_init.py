@@ -8,17 +8,13 @@ import secrets
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.add_user import add_user
-from kafkalog_broker.cli.commands import DONE, add_command, say
+from kafkalog_broker.cli.commands import DONE, Commands, add_command, say
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.security.authority import make
 from pyspark_kafkalog.config.properties import format_properties
 from pyspark_kafkalog.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
 
 _ADMIN = "admin"
 _ITERATIONS = 8192

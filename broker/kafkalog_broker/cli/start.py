@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, FAILED, add_command, fail
+from kafkalog_broker.cli.commands import DONE, FAILED, Commands, add_command, fail
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.garbage import starting
 from kafkalog_broker.scheduler import next_of
@@ -21,7 +21,6 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
     from kafkalog_broker.server.broker import Broker
 
 logger = logging.getLogger(__name__)

@@ -6,15 +6,11 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kafkalog_broker.cli.commands import DONE, FAILED, add_command, directories_of, say
+from kafkalog_broker.cli.commands import DONE, FAILED, Commands, add_command, directories_of, say
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.process_lock import Holder, holder_of, is_held
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-
-if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
 
 _TIMEOUT_SECONDS = 30.0
 _LOOK_SECONDS = 0.05

@@ -15,6 +15,7 @@ from kafkalog_broker.cli.commands import (
     DONE,
     FAILED,
     Advance,
+    Commands,
     add_command,
     add_generation,
     byte_progress,
@@ -25,7 +26,6 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalog_broker.cli.commands import Commands
     from kafkalog_broker.disk.filesystem import FileSystem
     from kafkalog_broker.inspect.contents import Finding
     from kafkalog_broker.inspect.inspection import SegmentPlace

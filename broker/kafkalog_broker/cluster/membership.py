@@ -14,8 +14,8 @@ from kafkalog_broker.cluster.registry import TopicRegistry
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.logs.cluster_data import RegistryNote
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,

@@ -14,8 +14,8 @@ from uuid import UUID
 from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Ownership, spread
 from kafkalog_broker.cluster.registry_reader import NoRegistry, OlderRegistry, Reading, RegistryReader, older
 from kafkalog_broker.logs.cluster_data import RegistryNote
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.protocol.codec import BYTES, INT32, INT64, STRING, Array, codec, wire
 from pyspark_kafkalog.protocol.primitives import Output

@@ -16,8 +16,7 @@ from kafkalog_broker.groups.group import (
     as_coordinator,
     known_group,
 )
-from kafkalog_broker.logs.state_topic import LastValues, Shard, Stored, encode_records
-from kafkalog_broker.offsets.offset_records import (
+from kafkalog_broker.logs.offset_records import (
     CommittedOffset,
     OffsetKey,
     decode_key,
@@ -25,6 +24,7 @@ from kafkalog_broker.offsets.offset_records import (
     encode_key,
     encode_value,
 )
+from kafkalog_broker.logs.state_topic import LastValues, Shard, Stored, encode_records
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition

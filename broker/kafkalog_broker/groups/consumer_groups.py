@@ -27,8 +27,8 @@ from kafkalog_broker.groups.consumer_group_records import RecordKey, build, chan
 from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
 from kafkalog_broker.groups.server_assignors import TargetAssignment
 from kafkalog_broker.groups.topic_patterns import matching
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.state_topic import Shard, Stored
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.scheduler import Handle, Scheduler
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError

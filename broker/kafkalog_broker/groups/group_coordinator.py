@@ -37,8 +37,8 @@ from kafkalog_broker.groups.group import (
     known_group,
 )
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, Stored
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError

@@ -13,8 +13,13 @@ from kafkalog_broker.disk.data_directory import (
     read_table,
 )
 from kafkalog_broker.disk.filesystem import FileSystem, read_file
-from kafkalog_broker.inspect.inspection import PartitionPlace, is_data_directory, partitions_in
-from kafkalog_broker.inspect.second_look import files_in, look_again
+from kafkalog_broker.inspect.inspection import (
+    PartitionPlace,
+    files_in,
+    is_data_directory,
+    look_again,
+    partitions_in,
+)
 from kafkalog_broker.logs.topic_store import (
     PARTITION_METADATA,
     TOPIC_SUFFIX,

@@ -16,16 +16,16 @@ from kafkalog_broker.inspect.inspection import (
     SegmentPlace,
     inspection_of,
     kind_of,
+    open_segment,
     partitions_in,
     segments_in,
 )
-from kafkalog_broker.inspect.walker import open_segment
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 from kafkalog_broker.log.scan import FoundBatch, FoundEntry, FoundEntry07, FoundSet
 from kafkalog_broker.log.walk import CandidateEntry, Damage
-from kafkalog_broker.offsets.offset_records import decode_key, decode_value
+from kafkalog_broker.logs.offset_records import decode_key, decode_value
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.batch import CODEC_BITS, BatchHeader, control_type
 from pyspark_kafkalog.formats.compression import Codec

@@ -17,12 +17,14 @@ from kafkalog_broker.disk.filesystem import File, FileSystem, copy_bytes, remove
 from kafkalog_broker.disk.process_lock import hold_directory
 from kafkalog_broker.inspect.inspection import (
     INSPECTIONS,
+    FoundTransactions,
+    OpenSegment,
     PartitionPlace,
     SegmentPlace,
+    open_segment,
     segment_list_in,
     segments_in,
 )
-from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, aborted_bytes
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE

@@ -1,22 +1,32 @@
 """Finds partitions and segments in a data directory offline; how to check each log family.
 
-Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``).
+Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``). A broker may
+change files between two reads: apparent damage is checked again, and counts if found twice.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
-from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME, META_NAME, RECOVERY_POINTS_NAME
-from kafkalog_broker.disk.filesystem import FileSystem, read_file
-from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX
+from kafkalog_broker.disk.data_directory import (
+    CLEAN_SHUTDOWN_NAME,
+    LOCK_NAME,
+    META_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from kafkalog_broker.disk.filesystem import DirectoryEntry, File, FileSystem, read_file
+from kafkalog_broker.disk.process_lock import holder_of
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction
+from kafkalog_broker.log.append.producer_states import ProducerState
 from kafkalog_broker.log.cleaning.swap import decided_in, with_decided
 from kafkalog_broker.log.generations import SINCE_08, V07, family_of
 from kafkalog_broker.log.offset_scheme import (
@@ -26,9 +36,10 @@ from kafkalog_broker.log.offset_scheme import (
     IndexFile,
     parse_index,
 )
+from kafkalog_broker.log.scan import FoundBatch
 from kafkalog_broker.log.segment import SUFFIX
 from kafkalog_broker.log.segment_list import SegmentList, read_segment_list
-from kafkalog_broker.log.walk import CandidateEntry, Scan
+from kafkalog_broker.log.walk import CandidateEntry, Damage, Scan
 from kafkalog_broker.logs.topic_store import (
     PARTITION_METADATA,
     TOPICS_DIRECTORY,
@@ -37,7 +48,9 @@ from kafkalog_broker.logs.topic_store import (
     read_partition_metadata,
     topic_record,
 )
+from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
+from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, marker_type
 from pyspark_kafkalog.types import TopicPartition
 
 
@@ -302,3 +315,113 @@ def kind_of(path: Path, files: FileSystem) -> str:
         f"{path} is no segment: those are named <offset>{SUFFIX} or <offset>{KAFKA_SUFFIX}, their indexes"
         f" {', '.join(INDEX_SUFFIXES)}"
     )
+
+
+class OpenSegment:
+    """*Not thread-safe.* An open segment file; a context manager."""
+
+    def __init__(self, file: File, place: SegmentPlace, inspection: Inspection) -> None:
+        self.file = file
+        self.size = os.fstat(file.fileno()).st_size
+        """Bytes, when last checked: a broker may be appending."""
+        self._base_offset = place.base_offset
+        self._scan = inspection.scan
+
+    def __enter__(self) -> OpenSegment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def entries(self, start: int = 0) -> Iterator[CandidateEntry | Damage]:
+        """Entries, sound or not, and damage in bytes ``[start, size)``, in order and without gaps."""
+        return self._scan(self.file, self.size, self._base_offset, start=start)
+
+    def has_grown(self) -> bool:
+        """Whether the file is longer than ``size``, which is then updated."""
+        before, self.size = self.size, max(self.size, os.fstat(self.file.fileno()).st_size)
+        return self.size > before
+
+
+def open_segment(files: FileSystem, place: SegmentPlace, inspection: Inspection) -> OpenSegment:
+    """Open a segment. Raises `OSError`; `FileNotFoundError`: it was removed."""
+    return OpenSegment(files.open(place.path), place, inspection)
+
+
+_NEVER = 1 << 62
+
+
+class FoundTransactions:
+    """*Not thread-safe.* Follows a log's batches; ``aborted`` are the current segment's."""
+
+    def __init__(self) -> None:
+        self._state = ProducerState(_NEVER)
+        self.aborted: list[AbortedTransaction] = []
+
+    def begin_segment(self) -> None:
+        self.aborted = []
+
+    def see(self, found: CandidateEntry, file: File) -> None:
+        """Process the next sound entry. Raises `CorruptMessage`: an unreadable control batch."""
+        if not isinstance(found, FoundBatch) or found.header.producer_id < 0:
+            return
+        header = found.header
+        if not header.is_control:
+            self._state.record(header, found.first_offset, found.last_offset, 0)
+        elif header.record_count:
+            kind = marker_type(file.read_at(found.position, MARKER_HEAD_BYTES))
+            if kind is not ControlType.UNKNOWN:
+                ended = self._state.end(header, kind, found.first_offset, 0)
+                if ended is not None:
+                    self.aborted.append(ended)
+
+
+T = TypeVar("T")
+
+_MOST_LOOKS = 5
+"""Two suffice unless the second finds new damage."""
+_PAUSE_SECONDS = 1.0
+"""Pause beside a running broker, to let it finish writing."""
+
+
+def look_again(
+    look: Callable[[], T],
+    damage: Callable[[T], frozenset[object]],
+    state: Callable[[], object],
+    data_directory: Path,
+    clock: Clock,
+) -> T:
+    """Result of ``look`` once its ``damage`` is certain: none, ``state`` unchanged, or found twice."""
+    before = state()
+    found = look()
+    known = damage(found)
+    for _ in range(_MOST_LOOKS - 1):
+        if not known:
+            break
+        if _is_served(data_directory):
+            clock.sleep(_PAUSE_SECONDS)
+        now = state()
+        if now == before:
+            break
+        before, found = now, look()
+        last, known = known, damage(found)
+        if known <= last:
+            break
+    return found
+
+
+def files_in(directory: Path, files: FileSystem) -> frozenset[DirectoryEntry]:
+    """Names, sizes and times of a directory's entries; empty if missing. Raises `OSError`."""
+    try:
+        return frozenset(files.scan(directory))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _is_served(data_directory: Path) -> bool:
+    """Whether a local broker seems to run on the directory. Trying its lock could fail a broker's start."""
+    try:
+        holder = holder_of(data_directory / LOCK_NAME)
+    except OSError:
+        return False
+    return holder is not None and holder.alive

@@ -12,15 +12,18 @@ from pathlib import Path
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
 from kafkalog_broker.inspect.contents import Expected, Finding, damage_in
 from kafkalog_broker.inspect.inspection import (
+    FoundTransactions,
     IndexCheck,
     Inspection,
+    OpenSegment,
     PartitionPlace,
     SegmentPlace,
+    files_in,
+    look_again,
+    open_segment,
     segment_list_in,
     segments_in,
 )
-from kafkalog_broker.inspect.second_look import files_in, look_again
-from kafkalog_broker.inspect.walker import FoundTransactions, OpenSegment, open_segment
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
 from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,

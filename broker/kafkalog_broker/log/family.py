@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
-from kafkalog_broker.log.batch_times import BatchTimes
-from kafkalog_broker.log.offset_scheme import LoadedSchemes, OffsetScheme
+from kafkalog_broker.log.offset_scheme import BatchTimes, LoadedSchemes, OffsetScheme
 from kafkalog_broker.log.walk import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat

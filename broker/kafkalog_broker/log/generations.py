@@ -24,9 +24,8 @@ from kafkalog_broker.log.append.validation import (
     number_entries,
     takes_long,
 )
-from kafkalog_broker.log.batch_times import BatchTimes
 from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
-from kafkalog_broker.log.offset_scheme import ByteOffsets, LoadedSchemes, LogicalOffsets
+from kafkalog_broker.log.offset_scheme import BatchTimes, ByteOffsets, LoadedSchemes, LogicalOffsets
 from kafkalog_broker.log.scan import scan, scan07
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig, InvalidTopic

@@ -11,10 +11,9 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedIndex
-from kafkalog_broker.log.batch_times import Rises, rises_of
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
 from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
-from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow
+from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow, Rises, rises_of
 from kafkalog_broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,

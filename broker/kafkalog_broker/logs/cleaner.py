@@ -13,8 +13,17 @@ from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.log.aborted_transactions import aborted_in
-from kafkalog_broker.log.cleaning.plan import Dirt, SegmentState, SourceSegment, dirt_of, legacy_horizon_ms
-from kafkalog_broker.log.cleaning.run import CleanedFile, CleanJob, Pace, clean
+from kafkalog_broker.log.cleaning.run import (
+    CleanedFile,
+    CleanJob,
+    Dirt,
+    Pace,
+    SegmentState,
+    SourceSegment,
+    clean,
+    dirt_of,
+    legacy_horizon_ms,
+)
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.segment import Segment

@@ -25,9 +25,7 @@ from kafkalog_broker.logs.cluster_data import (
     set_partitions_aside,
     write_note,
 )
-from kafkalog_broker.logs.disk_threads import for_each_log
-from kafkalog_broker.logs.new_partitions import NewPartitions
-from kafkalog_broker.logs.removal import DELETED_PREFIX, DelayedRemoval
+from kafkalog_broker.logs.partition_files import DELETED_PREFIX, DelayedRemoval, NewPartitions, for_each_log
 from kafkalog_broker.logs.startup import OfflineLog, Startup
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

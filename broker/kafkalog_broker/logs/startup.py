@@ -12,9 +12,9 @@ from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.log.recovery import CleanState, MissingSegments, load_segments
+from kafkalog_broker.log.recovery import CleanState, MissingSegments
 from kafkalog_broker.log.segment_list import Missing
-from kafkalog_broker.logs.removal import DELETED_PREFIX, remove_if_empty
+from kafkalog_broker.logs.partition_files import DELETED_PREFIX, open_partition, remove_if_empty
 from kafkalog_broker.logs.topic_store import (
     StoredTopic,
     TopicStore,
@@ -236,30 +236,3 @@ class Startup:
                         _logger.warning("%s belongs to no topic; it is left as it is", path)
                 except OSError as e:
                     _logger.warning("%s belongs to no topic, and cannot be removed: %s", path, e)
-
-
-def open_partition(
-    directory: DataDirectory,
-    partition: TopicPartition,
-    config: LogConfig,
-    tools: LogTools,
-    *,
-    clean: CleanState | None,
-    recovery_point: int,
-    truncate_missing: bool = False,
-) -> Log:
-    """Open the log in a partition's existing directory."""
-    path = directory.path / directory_name(partition)
-    loaded = load_segments(
-        path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
-    )
-    log = Log(
-        partition, path, loaded.segments, config, directory, tools,
-        flushed_offset=loaded.flushed_offset, listed=loaded.listed,
-    )  # fmt: skip
-    if clean is None or clean.in_transaction:
-        log.load_producers()
-    if log.readable_end < log.end_offset:
-        # A reader from before the crash must find its position again.
-        log.flush()
-    return log

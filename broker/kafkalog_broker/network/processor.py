@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import selectors
 import socket
 import threading
@@ -13,11 +14,9 @@ from functools import partial
 from typing import TypeVar, cast
 
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.network.channel import Channel, RequestMemory
-from kafkalog_broker.network.connection import Connection, Entrance
+from kafkalog_broker.network.channel import Channel, Connection, Entrance, RequestMemory
 from kafkalog_broker.network.reply import Outcome, Part, Reply
 from kafkalog_broker.network.tls_channel import STAGE_BYTES, HandshakeFailed, ServerTls
-from kafkalog_broker.network.wakeup import Wakeup
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import FrameTooLarge
 
@@ -42,6 +41,61 @@ _TLS_SIZES = range(0x16030000, 0x16030400)
 
 _TICK_SECONDS = 0.5
 """Interval for closing idle connections and updating metrics."""
+
+
+class Wakeup:
+    """A pipe whose reading end is in a selector.
+
+    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps a
+    late `wake` from writing to a file that reused the descriptor after `close`.
+
+    To lose no wake-up, queue work before `wake`, and call `clear` before looking at the queue. `clear` drains
+    the pipe before it resets the flag, else it could drain a new byte with the flag set, and no later wake
+    would write.
+    """
+
+    __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._lock = threading.Lock()
+        self._woken = False
+        self._closed = False
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+    def wake(self) -> None:
+        """Make the reading end readable. Unnoticed wake-ups count as one."""
+        if self._woken:
+            return
+        with self._lock:
+            if self._woken or self._closed:
+                return
+            self._woken = True
+            try:
+                os.write(self._write_fd, b"\0")
+            except BlockingIOError:
+                pass  # a full pipe wakes too
+
+    def clear(self) -> None:
+        """Reset; look at the queue only afterwards."""
+        try:
+            while len(os.read(self._read_fd, 512)) == 512:
+                pass
+        except BlockingIOError:
+            pass
+        self._woken = False
+
+    def close(self) -> None:
+        """Close the pipe; later wake-ups do nothing."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._read_fd)
+                os.close(self._write_fd)
 
 
 class _CloseRequested(Exception):

@@ -16,10 +16,8 @@ from functools import partial
 from typing import Any
 
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.network.channel import RequestMemory
-from kafkalog_broker.network.connection import Entrance
-from kafkalog_broker.network.processor import Processor, RequestHandler
-from kafkalog_broker.network.wakeup import Wakeup
+from kafkalog_broker.network.channel import Entrance, RequestMemory
+from kafkalog_broker.network.processor import Processor, RequestHandler, Wakeup
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -13,7 +13,7 @@ from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.server.delayed_fetch import DelayedFetches
 from kafkalog_broker.server.topics import Topics

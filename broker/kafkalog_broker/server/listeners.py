@@ -24,8 +24,7 @@ from kafkalog_broker.log.family import LogFamily
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.network.channel import RequestMemory
-from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.channel import Entrance, RequestMemory
 from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from kafkalog_broker.scheduler import Scheduler

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog_broker.cluster.ownership import Ownership
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.log_access import LEADER_EPOCH
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import (

@@ -15,8 +15,8 @@ from kafkalog_broker.cluster.registry import TopicRegistry
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
 from kafkalog_broker.disk.data_directory import new_cluster_id
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS, CommittedOffset
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS, CommittedOffset
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import (
     ConnectionLost,

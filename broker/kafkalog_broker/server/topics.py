@@ -14,8 +14,8 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.log.family import LogFamily
 from kafkalog_broker.log.generations import SINCE_08, family_of
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidConfig,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
 from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import UnknownTopicOrPartition

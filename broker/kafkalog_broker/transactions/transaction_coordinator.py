@@ -17,8 +17,8 @@ from dataclasses import replace
 from functools import partial
 
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
-from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Ended, EndOffsets, Markers
 from kafkalog_broker.transactions.orphaned_transactions import OrphanedTransactions

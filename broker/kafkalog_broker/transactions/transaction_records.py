@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from itertools import groupby
 
-from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
+from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.formats.varint import read_uvarint

@@ -17,8 +17,7 @@ import trustme
 
 from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
 from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
-from kafkalog_broker.network.channel import RequestMemory
-from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.channel import Entrance, RequestMemory
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.network.socket_server import AddressLimits
 from kafkalog_broker.network.tls_channel import HANDSHAKE_BYTES

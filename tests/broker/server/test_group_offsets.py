@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
+from kafkalog_broker.logs.offset_records import CommittedOffset, OffsetKey, decode_key, decode_value
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,

@@ -17,7 +17,7 @@ from kafkalog_broker.groups.consumer_group import Client, ConsumerGroupSettings
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest

@@ -23,7 +23,7 @@ from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Transaction

@@ -9,8 +9,8 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.logs.state_topic import Placement
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles

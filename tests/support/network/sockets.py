@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from kafkalog_broker.network.connection import Entrance
+from kafkalog_broker.network.channel import Entrance
 from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import Description
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.types import NewRecord, TopicPartition

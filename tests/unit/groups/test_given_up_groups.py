@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncRequest
 from kafkalog_broker.groups.consumer_group import Client
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import TopicPartition

@@ -18,9 +18,9 @@ from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.groups.offset_migration import FILE_NAME, OffsetMigration
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.group_offsets import (

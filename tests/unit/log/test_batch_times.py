@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.log import segment as segment_module
-from kafkalog_broker.log.batch_times import BatchTimes, Rises, rises_of
+from kafkalog_broker.log.offset_scheme import BatchTimes, Rises, rises_of
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash_all, open_log
 

@@ -14,8 +14,8 @@ import pytest
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, LiveBroker, Ownership, Pulse
 from kafkalog_broker.groups.group_coordinator import Description
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import CommittedOffset
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import CommittedOffset
 from kafkalog_broker.server.broker_status import BrokerSnapshots
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.status.snapshot import BrokerStatus, PartitionStatus

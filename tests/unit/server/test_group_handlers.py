@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from kafkalog_broker.groups.group_coordinator import Description
-from kafkalog_broker.offsets.offset_records import CommittedOffset
+from kafkalog_broker.logs.offset_records import CommittedOffset
 from kafkalog_broker.server.handlers.group_offsets import offset_fetch
 from kafkalog_broker.server.handlers.groups import describe_groups, list_groups
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError

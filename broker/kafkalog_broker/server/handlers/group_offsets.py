@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kafkalog_broker.groups.committed_offsets import encode_offsets
 from kafkalog_broker.groups.group import NoSuchGroup
-from kafkalog_broker.offsets.offset_records import NO_EXPIRY, CommittedOffset
+from kafkalog_broker.logs.offset_records import NO_EXPIRY, CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError

@@ -16,7 +16,7 @@ DeleteRecords         0-2       nothing
 from __future__ import annotations
 
 from kafkalog_broker.log.retention import offsets_before
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import MANY, Context, always, handles
 from kafkalog_broker.server.log_access import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
 from pyspark_kafkalog.errors import (

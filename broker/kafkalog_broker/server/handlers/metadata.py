@@ -19,8 +19,8 @@ import re
 from typing import cast
 
 from kafkalog_broker.cluster.ownership import RegisteredElsewhere
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import MANY, REGISTRY, Context, handles
 from pyspark_kafkalog.errors import (
     CoordinatorLoading,

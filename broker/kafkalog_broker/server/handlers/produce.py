@@ -20,8 +20,8 @@ from typing import Any
 
 from kafkalog_broker.log.family import AppendResult, TakesLong
 from kafkalog_broker.log.log import Guard, Log
+from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.network.reply import Part
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import LATER, MANY, CloseConnection, Context, handles
 from kafkalog_broker.server.log_access import TimeAllowance
 from kafkalog_broker.transactions.remote_coordinators import Refusals

@@ -28,7 +28,7 @@ from typing import Any
 
 from kafkalog_broker.groups.committed_offsets import encode_offsets
 from kafkalog_broker.groups.group import NoSuchGroup
-from kafkalog_broker.offsets.offset_records import CommittedOffset
+from kafkalog_broker.logs.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
 from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from kafkalog_broker.offsets.offset_records import CommittedOffset, OffsetKey
-from kafkalog_broker.offsets.pending_offsets import PendingOffsets
+from kafkalog_broker.logs.offset_records import CommittedOffset, OffsetKey, PendingOffsets
 from pyspark_kafkalog.types import TopicPartition
 
 KEY, OTHER = OffsetKey("g", TopicPartition("t", 0)), OffsetKey("g", TopicPartition("t", 1))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.offsets.offset_records import (
+from kafkalog_broker.logs.offset_records import (
     NO_EXPIRY,
     CommittedOffset,
     OffsetKey,

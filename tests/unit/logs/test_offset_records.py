@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.offsets.offset_records import (
+from kafkalog_broker.logs.offset_records import (
     CommittedOffset,
     OffsetKey,
     decode_key,

@@ -1,1 +1,0 @@
-"""Committed offsets of consumer groups."""
