@@ -21,14 +21,7 @@ from kafkalog_broker.config.endpoint import (
     reachable_endpoints,
 )
 from kafkalog_broker.config.listener_config import MECHANISMS, ListenerProperties
-from kafkalog_broker.config.topic_config import (
-    AS_PRODUCED,
-    LogConfig,
-    compression_types,
-    either_timestamp_type,
-    format_versions,
-    policies,
-)
+from kafkalog_broker.config.topic_config import LogConfig, topic_default
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -81,29 +74,29 @@ class BrokerConfig(Config):
         doc="Id of this broker. Data directories of another broker are refused.",
     )  # fmt: skip
     listeners: str = prop(
-        "listeners", "PLAINTEXT://127.0.0.1:9092", str, check=endpoints,
+        "listeners", "PLAINTEXT://127.0.0.1:9092", check=endpoints,
         doc="Addresses to listen on, by the listeners' names. PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL "
             "speak today's protocol, KAFKA07 that of Kafka 0.7.",
     )  # fmt: skip
     listener_security_protocol_map: str | None = prop(
-        "listener.security.protocol.map", None, str, check=protocol_map,
+        "listener.security.protocol.map", None, check=protocol_map,
         doc="Protocols of listeners not named after one, such as CLIENT:SASL_SSL,INTERNAL:PLAINTEXT.",
     )  # fmt: skip
     advertised_listeners: str | None = prop(
-        "advertised.listeners", None, str, check=reachable_endpoints,
+        "advertised.listeners", None, check=reachable_endpoints,
         doc="Addresses that clients of each listener connect to, if they differ from listeners.",
     )  # fmt: skip
     inter_broker_listener_name: str | None = prop(
-        "inter.broker.listener.name", None, str,
+        "inter.broker.listener.name", None,
         doc="Listener, of the same name on each broker, on which brokers call each other for transactions. "
             "By default the one with security.inter.broker.protocol, else PLAINTEXT, else the first.",
     )  # fmt: skip
     security_inter_broker_protocol: str | None = prop(
-        "security.inter.broker.protocol", None, str, check=one_of(*PROTOCOLS[:-1]),
+        "security.inter.broker.protocol", None, check=one_of(*PROTOCOLS[:-1]),
         doc="Protocol of that listener; not together with inter.broker.listener.name.",
     )  # fmt: skip
     sasl_mechanism_inter_broker_protocol: str | None = prop(
-        "sasl.mechanism.inter.broker.protocol", None, str, check=one_of("GSSAPI", *MECHANISMS),
+        "sasl.mechanism.inter.broker.protocol", None, check=one_of("GSSAPI", *MECHANISMS),
         doc="Mechanism with which brokers log in to each other, PLAIN or SCRAM (Kafka: GSSAPI), using "
             "username and password of the listener's sasl.jaas.config for it. By default the listener's "
             "only one.",
@@ -188,10 +181,7 @@ class BrokerConfig(Config):
         "default.replication.factor", 1, int, check=between(1, 1), unit="replicas",
         doc="Copies of each partition; this broker keeps one.",
     )  # fmt: skip
-    min_insync_replicas: int = prop(
-        "min.insync.replicas", 1, int, check=between(1, 1), unit="replicas",
-        doc="Copies that must have a record before acks=all is answered; this broker keeps one.",
-    )  # fmt: skip
+    min_insync_replicas: int = topic_default("min_insync_replicas")
 
     log_dirs: tuple[str, ...] = prop(
         "log.dirs", ("kafkalog-data",), tuple, aliases=("log.dir",), section="The log",
@@ -200,10 +190,7 @@ class BrokerConfig(Config):
         doc="Data directories, relative to the working directory. A new partition goes to the one with the "
             "fewest partitions.",
     )  # fmt: skip
-    log_segment_bytes: int = prop(
-        "log.segment.bytes", 1 << 30, int, aliases=("log.file.size",), check=positive_int, unit="bytes",
-        doc="Size at which a new segment file is started.",
-    )  # fmt: skip
+    log_segment_bytes: int = topic_default("segment_bytes", aliases=("log.file.size",))
     log_roll_ms: int | None = prop(
         "log.roll.ms", None, int, check=positive, unit="ms",
         doc="Age at which a new segment file is started; not set: log.roll.hours.",
@@ -215,59 +202,26 @@ class BrokerConfig(Config):
         "log.open.files.max", 512, int, check=between(16, 1 << 20), unit="files",
         doc="Segment files kept open; above that the least recently used are closed (Kafka: all stay open).",
     )  # fmt: skip
-    log_index_interval_bytes: int = prop(
-        "log.index.interval.bytes", 4096, int, check=between(0, INT_MAX), unit="bytes",
-        doc="Data between two entries of the offset index.",
-    )  # fmt: skip
-    log_index_size_max_bytes: int = prop(
-        "log.index.size.max.bytes", 10 << 20, int, check=between(4, INT_MAX), unit="bytes",
-        doc="Size of a segment's index at which a new segment is started.",
-    )  # fmt: skip
-    message_max_bytes: int = prop(
-        "message.max.bytes", 1_048_588, int, aliases=("max.message.size",), check=between(0, INT_MAX),
-        unit="bytes", doc="Largest record batch that is accepted, as it is sent; in 0.7 the largest payload.",
-    )  # fmt: skip
-    log_message_timestamp_type: str = prop(
-        "log.message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
-        doc="Timestamp of records: the producer's, or the time at which the broker appends them.",
-    )  # fmt: skip
-    log_message_timestamp_before_max_ms: int = prop(
-        "log.message.timestamp.before.max.ms", LONG_MAX, int, check=not_negative, unit="ms",
-        doc="How far a record's timestamp may be before the broker's clock.",
-    )  # fmt: skip
-    log_message_timestamp_after_max_ms: int = prop(
-        "log.message.timestamp.after.max.ms", _HOUR_MS, int, check=not_negative, unit="ms",
-        doc="How far a record's timestamp may be after the broker's clock.",
-    )  # fmt: skip
-    log_message_format_version: str = prop(
-        "log.message.format.version", AS_PRODUCED, str, check=format_versions,
-        doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, "
-            "later ones v2. Others are converted. producer: as sent (Kafka: v2).",
-    )  # fmt: skip
-    compression_type: str = prop(
-        "compression.type", "producer", str, check=compression_types,
-        doc="Kept and shown, without effect: batches stay as their producer compressed them, whatever this "
-            "says.",
-    )  # fmt: skip
+    log_index_interval_bytes: int = topic_default("index_interval_bytes")
+    log_index_size_max_bytes: int = topic_default("segment_index_bytes")
+    message_max_bytes: int = topic_default("max_message_bytes", aliases=("max.message.size",))
+    log_message_timestamp_type: str = topic_default("message_timestamp_type")
+    log_message_timestamp_before_max_ms: int = topic_default("message_timestamp_before_max_ms")
+    log_message_timestamp_after_max_ms: int = topic_default("message_timestamp_after_max_ms")
+    log_message_format_version: str = topic_default("message_format_version")
+    compression_type: str = topic_default("compression_type")
 
-    log_flush_interval_messages: int = prop(
-        "log.flush.interval.messages", LONG_MAX, int, aliases=("log.flush.interval",), check=positive,
-        unit="messages", section="Flush: what a power cut may lose",
-        doc="Messages after which a partition is forced to disk. 1: each append, before its answer.",
-    )  # fmt: skip
-    log_flush_interval_ms: int = prop(
-        "log.flush.interval.ms", 3000, int, aliases=("log.default.flush.interval.ms",), check=not_negative,
-        unit="ms",
-        doc="Age of unflushed data at which a partition is forced to disk (0.7's default; Kafka leaves that "
-            "to the system and replicas).",
-    )  # fmt: skip
+    log_flush_interval_messages: int = topic_default(
+        "flush_messages", aliases=("log.flush.interval",), section="Flush: what a power cut may lose"
+    )
+    log_flush_interval_ms: int = topic_default("flush_ms", aliases=("log.default.flush.interval.ms",))
     log_flush_scheduler_interval_ms: int = prop(
         "log.flush.scheduler.interval.ms", 1000, int, aliases=("log.default.flush.scheduler.interval.ms",),
         check=positive, unit="ms", doc="How often log.flush.interval.ms is checked.",
     )  # fmt: skip
 
     metrics_listener: str | None = prop(
-        "metrics.listener", None, str, check=not_empty,
+        "metrics.listener", None, check=not_empty,
         section="Metrics and status page", unit="host:port",
         doc="Address, such as 127.0.0.1:9308, for Prometheus metrics (/metrics), a health check (/health) "
             "and a status page (/) over HTTP, without a login.",
@@ -286,12 +240,9 @@ class BrokerConfig(Config):
         "log.retention.ms", None, int, check=unlimited_or_not_negative, unit="ms",
         doc="The same in milliseconds; takes precedence over both.",
     )  # fmt: skip
-    log_retention_bytes: int = prop(
-        "log.retention.bytes", -1, int, aliases=("log.retention.size",), check=unlimited_or_not_negative,
-        unit="bytes", doc="Size of a partition above which its oldest segments are deleted.",
-    )  # fmt: skip
+    log_retention_bytes: int = topic_default("retention_bytes", aliases=("log.retention.size",))
     log_retention_policy: str | None = prop(
-        "log.retention.policy", None, str, check=not_empty,
+        "log.retention.policy", None, check=not_empty,
         doc="Your own class (module:Class) that decides what is deleted instead of age and size, in topics "
             "whose cleanup.policy includes delete.",
     )  # fmt: skip
@@ -299,11 +250,7 @@ class BrokerConfig(Config):
         "log.retention.check.interval.ms", 300_000, int, check=positive, unit="ms",
         doc="How often old segments are looked for.",
     )  # fmt: skip
-    log_cleanup_policy: tuple[str, ...] = prop(
-        "log.cleanup.policy", ("delete",), tuple, check=policies,
-        doc="How old data is removed: whole segments by age and size (delete), all but the last record of "
-            "each key (compact), or both.",
-    )  # fmt: skip
+    log_cleanup_policy: tuple[str, ...] = topic_default("cleanup_policy")
     log_cleaner_enable: bool = prop(
         "log.cleaner.enable", True, bool, section="The log cleaner: topics with cleanup.policy=compact",
         doc="Clean compacted topics. false: consumer offsets grow without limit, too.",
@@ -322,34 +269,18 @@ class BrokerConfig(Config):
         check=Check("above 0", lambda v: v > 0),
         doc="Most bytes that the cleaner reads and writes per second.",
     )  # fmt: skip
-    log_cleaner_min_cleanable_ratio: float = prop(
-        "log.cleaner.min.cleanable.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
-        doc="Share of a log that must be dirty before it is cleaned.",
-    )  # fmt: skip
-    log_cleaner_delete_retention_ms: int = prop(
-        "log.cleaner.delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
-        doc="How long a tombstone is kept after the first cleaning that has seen it.",
-    )  # fmt: skip
-    log_cleaner_min_compaction_lag_ms: int = prop(
-        "log.cleaner.min.compaction.lag.ms", 0, int, check=not_negative, unit="ms",
-        doc="Records younger than this are not compacted.",
-    )  # fmt: skip
-    log_cleaner_max_compaction_lag_ms: int = prop(
-        "log.cleaner.max.compaction.lag.ms", LONG_MAX, int, check=positive, unit="ms",
-        doc="Age at which records are compacted, however small the dirty share; a compacted topic's segment "
-            "is closed at this age at the latest.",
-    )  # fmt: skip
+    log_cleaner_min_cleanable_ratio: float = topic_default("min_cleanable_dirty_ratio")
+    log_cleaner_delete_retention_ms: int = topic_default("delete_retention_ms")
+    log_cleaner_min_compaction_lag_ms: int = topic_default("min_compaction_lag_ms")
+    log_cleaner_max_compaction_lag_ms: int = topic_default("max_compaction_lag_ms")
 
     log_missing_segments: str = prop(
-        "log.missing.segments", "fail", str, check=one_of("fail", "truncate"),
+        "log.missing.segments", "fail", check=one_of("fail", "truncate"),
         doc="What to do at start with a partition with missing data on disk (not in Kafka). fail: it is "
             "offline, clients get KAFKA_STORAGE_ERROR. truncate: its log begins after the missing data; "
             "earlier segments are moved to the directory stray.",
     )  # fmt: skip
-    log_segment_delete_delay_ms: int = prop(
-        "log.segment.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
-        doc="How long the files of a deleted segment are kept, for reads in progress.",
-    )  # fmt: skip
+    log_segment_delete_delay_ms: int = topic_default("file_delete_delay_ms")
 
     offsets_topic_num_partitions: int | None = prop(
         "offsets.topic.num.partitions", None, int, check=between(1, 10_000), unit="partitions",
@@ -455,14 +386,14 @@ class BrokerConfig(Config):
     )  # fmt: skip
 
     authorizer_class_name: str | None = prop(
-        "authorizer.class.name", None, str, section="Authorization", check=Check(
+        "authorizer.class.name", None, section="Authorization", check=Check(
             "StandardAuthorizer or AclAuthorizer, with or without a package",
             lambda name: name.rpartition(".")[2] in ("", *_AUTHORIZERS),
         ),
         doc="Turns ACLs on; both names mean the same. Without it every client may do everything.",
     )  # fmt: skip
     super_users: str | None = prop(
-        "super.users", None, str, check=Check(
+        "super.users", None, check=Check(
             "principals separated by semicolons, as User:admin;User:CN=broker,O=Lab",
             lambda text: all(map(_is_principal, filter(None, map(str.strip, text.split(";"))))),
         ),

@@ -37,87 +37,73 @@ class ListenerConfig(Config):
     """Properties of a listener or one of its mechanisms. No ``repr``, as they contain secrets."""
 
     ssl_keystore_type: str | None = prop(
-        "ssl.keystore.type", None, str, section="TLS",
+        "ssl.keystore.type", None, section="TLS",
         doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
     )  # fmt: skip
     ssl_keystore_location: str | None = prop(
-        "ssl.keystore.location", None, str,
+        "ssl.keystore.location", None,
         doc="File with this broker's private key and certificate chain: PEM, PKCS12 or JKS. Replaced "
             "certificates are used for new connections after a few seconds.",
     )  # fmt: skip
-    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, str, doc="Password of that file.")
+    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, doc="Password of that file.")
     ssl_keystore_key: str | None = prop(
-        "ssl.keystore.key", None, str, doc="The private key itself, as PEM, instead of a file."
+        "ssl.keystore.key", None, doc="The private key itself, as PEM, instead of a file."
     )
     ssl_keystore_certificate_chain: str | None = prop(
-        "ssl.keystore.certificate.chain",
-        None,
-        str,
-        doc="The certificate chain itself, as PEM, instead of a file.",
+        "ssl.keystore.certificate.chain", None, doc="The certificate chain itself, as PEM, instead of a file."
     )
     ssl_key_password: str | None = prop(
-        "ssl.key.password",
-        None,
-        str,
+        "ssl.key.password", None,
         doc="Password of an encrypted private key; by default that of the key store.",
-    )
+    )  # fmt: skip
     ssl_truststore_type: str | None = prop(
-        "ssl.truststore.type",
-        None,
-        str,
-        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
+        "ssl.truststore.type", None, doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell."
     )
     ssl_truststore_location: str | None = prop(
-        "ssl.truststore.location", None, str,
+        "ssl.truststore.location", None,
         doc="File with the authorities of clients' certificates, for ssl.client.auth, and of other brokers'.",
     )  # fmt: skip
     ssl_truststore_password: str | None = prop(
-        "ssl.truststore.password", None, str, doc="Password of that file; JKS opens without one."
+        "ssl.truststore.password", None, doc="Password of that file; JKS opens without one."
     )
     ssl_truststore_certificates: str | None = prop(
-        "ssl.truststore.certificates",
-        None,
-        str,
+        "ssl.truststore.certificates", None,
         doc="The authorities themselves, as PEM; blanks may stand for line ends.",
-    )
+    )  # fmt: skip
     ssl_endpoint_identification_algorithm: str = prop(
-        "ssl.endpoint.identification.algorithm", "https", str, check=one_of("https", "HTTPS", "none", ""),
+        "ssl.endpoint.identification.algorithm", "https", check=one_of("https", "HTTPS", "none", ""),
         doc="When this broker calls another: https requires a certificate for the host's name, none or "
             "empty accepts any of the authorities.",
     )  # fmt: skip
     ssl_client_auth: str = prop(
-        "ssl.client.auth", "none", str, check=one_of("none", "requested", "required"),
+        "ssl.client.auth", "none", check=one_of("none", "requested", "required"),
         doc="Whether clients are asked for a certificate. On SASL_SSL only with the prefix "
             "listener.name.<name>.: the certificate is checked, and the login names the user.",
     )  # fmt: skip
     ssl_principal_mapping_rules: str = prop(
-        "ssl.principal.mapping.rules", "DEFAULT", str,
+        "ssl.principal.mapping.rules", "DEFAULT",
         doc="Rules from a certificate's name to a user: RULE:regex/replacement/[LU] or DEFAULT, separated "
             "by commas; the first match counts.",
     )  # fmt: skip
     ssl_protocol: str | None = prop(
-        "ssl.protocol", None, str, doc="Newest TLS version that is used: TLSv1.3 or TLSv1.2."
+        "ssl.protocol", None, doc="Newest TLS version that is used: TLSv1.3 or TLSv1.2."
     )
     ssl_enabled_protocols: tuple[str, ...] = prop(
-        "ssl.enabled.protocols",
-        ("TLSv1.2", "TLSv1.3"),
-        tuple,
+        "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), tuple,
         doc="TLS versions that are used: TLSv1.2, TLSv1.3.",
-    )
+    )  # fmt: skip
     ssl_cipher_suites: tuple[str, ...] = prop(
-        "ssl.cipher.suites",
-        (),
-        tuple,
+        "ssl.cipher.suites", (), tuple,
         doc="Cipher suites of TLS 1.2 by their IANA names; empty: OpenSSL's. Those of TLS 1.3 cannot be "
-        "chosen.",
-    )
+            "chosen.",
+    )  # fmt: skip
 
     sasl_enabled_mechanisms: tuple[str, ...] = prop(
         "sasl.enabled.mechanisms", (), tuple, check=_mechanisms, section="Login",
         doc="Mechanisms with which clients of a SASL listener can log in; required there (Kafka: GSSAPI).",
     )  # fmt: skip
     sasl_jaas_config: str | None = prop(
-        "sasl.jaas.config", None, str,
+        "sasl.jaas.config", None,
         doc='For PLAIN, the users: PlainLoginModule required user_NAME="PASSWORD" ...; (user_NAME in quotes '
             "if it has more than letters, digits, _, - and .). Not needed for SCRAM and OAUTHBEARER. "
             "username and password are this broker's login at others.",
@@ -140,14 +126,14 @@ class ListenerConfig(Config):
         doc="Time limit for TLS handshake and login together (not in Kafka).",
     )  # fmt: skip
     sasl_server_callback_handler_class: str | None = prop(
-        "sasl.server.callback.handler.class", None, str,
+        "sasl.server.callback.handler.class", None,
         doc="Verifies OAUTHBEARER tokens: OAuthBearerValidatorCallbackHandler (the default) with "
             "sasl.oauthbearer.jwks.endpoint.url; OAuthBearerUnsecuredValidatorCallbackHandler, which "
             "accepts unsigned tokens, for tests; or a Python function module:function that returns a "
             "token's claims or raises ValueError.",
     )  # fmt: skip
     sasl_oauthbearer_jwks_endpoint_url: str | None = prop(
-        "sasl.oauthbearer.jwks.endpoint.url", None, str,
+        "sasl.oauthbearer.jwks.endpoint.url", None,
         doc="URL (https:, http: or file:) of the keys that sign tokens.",
     )  # fmt: skip
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = prop(
@@ -155,20 +141,17 @@ class ListenerConfig(Config):
         doc="How often these keys are fetched again.",
     )  # fmt: skip
     sasl_oauthbearer_expected_issuer: str | None = prop(
-        "sasl.oauthbearer.expected.issuer", None, str, doc="Required claim iss of a token."
+        "sasl.oauthbearer.expected.issuer", None, doc="Required claim iss of a token."
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = prop(
-        "sasl.oauthbearer.expected.audience",
-        (),
-        tuple,
-        doc="One of these must be in a token's claim aud.",
+        "sasl.oauthbearer.expected.audience", (), tuple, doc="One of these must be in a token's claim aud."
     )
     sasl_oauthbearer_clock_skew_seconds: int = prop(
         "sasl.oauthbearer.clock.skew.seconds", 30, int, check=between(0, 3600), unit="seconds",
         doc="Allowed difference between the clocks of this broker and the tokens' issuer.",
     )  # fmt: skip
     sasl_oauthbearer_sub_claim_name: str = prop(
-        "sasl.oauthbearer.sub.claim.name", "sub", str, doc="Claim with the user's name."
+        "sasl.oauthbearer.sub.claim.name", "sub", doc="Claim with the user's name."
     )
 
     max_connections: int | None = prop(

@@ -147,7 +147,7 @@ class LogConfig(Config):
         doc="Largest record batch that is accepted, as it is sent; in 0.7 the largest payload.",
     )  # fmt: skip
     message_timestamp_type: str = prop(
-        "message.timestamp.type", "CreateTime", str, check=either_timestamp_type,
+        "message.timestamp.type", "CreateTime", check=either_timestamp_type,
         inherits="log.message.timestamp.type",
         doc="Timestamp of records: the producer's, or the time at which the broker appends them.",
     )  # fmt: skip
@@ -162,13 +162,13 @@ class LogConfig(Config):
         doc="How far a record's timestamp may be after the broker's clock.",
     )  # fmt: skip
     message_format_version: str = prop(
-        "message.format.version", AS_PRODUCED, str, check=format_versions,
+        "message.format.version", AS_PRODUCED, check=format_versions,
         inherits="log.message.format.version",
         doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, "
             "later ones v2. Others are converted. producer: as sent (Kafka: v2).",
     )  # fmt: skip
     compression_type: str = prop(
-        "compression.type", "producer", str, check=compression_types, inherits="compression.type",
+        "compression.type", "producer", check=compression_types, inherits="compression.type",
         doc="Kept and shown, without effect: batches stay as their producer compressed them, whatever this "
             "says.",
     )  # fmt: skip
@@ -260,3 +260,12 @@ class LogConfig(Config):
                 )
             values[known[name].field] = known[name].read(value, "topic")
         return replace(self, **values)
+
+
+def topic_default(field: str, *, aliases: tuple[str, ...] = (), section: str = "") -> Any:
+    """The broker's property that is the default of `LogConfig`'s ``field``."""
+    item = next(item for item in describe(LogConfig) if item.field == field)
+    return prop(
+        item.inherits, item.default, item.kind,
+        aliases=aliases, check=item.check, unit=item.unit, section=section, doc=item.doc,
+    )  # fmt: skip

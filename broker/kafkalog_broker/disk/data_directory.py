@@ -13,7 +13,8 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +121,14 @@ class DataDirectory:
         text = f"{self.path}: {doing} failed: {error}"
         self._log_refusal(text)
         return StorageError(text)
+
+    @contextmanager
+    def refusing(self, doing: str) -> Iterator[None]:
+        """Raise the error of `refused` for an `OSError`."""
+        try:
+            yield
+        except OSError as e:
+            raise self.refused(doing, e) from e
 
     def _log_refusal(self, text: str) -> None:
         with self._lock:

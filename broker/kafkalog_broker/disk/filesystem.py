@@ -38,25 +38,20 @@ class File(Protocol):
 
     def write_at(self, position: int, data: Data) -> int:
         """Write at ``position``; returns the number of bytes written, possibly fewer than given."""
-        ...
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes; fewer only at the end of the file."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size``."""
-        ...
 
     def set_modified(self, time_ms: int) -> None:
         """Set the modification time, as when replacing an older file."""
-        ...
 
     def sync(self) -> None:
         """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
         then report success.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -66,19 +61,15 @@ class FileSystem(Protocol):
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; ``create`` creates a missing file, never truncates."""
-        ...
 
     def scan(self, directory: Path) -> list[DirectoryEntry]:
         """Directory entries, unordered."""
-        ...
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents if missing."""
-        ...
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename within a file system, atomically replacing a file at ``target``."""
-        ...
 
     def remove(self, path: Path) -> None: ...
 
@@ -86,11 +77,9 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Make the directory's entries durable: files created, renamed and removed."""
-        ...
 
     def lock(self, path: Path) -> Closeable:
         """Lock a file until closed or process end. Raises `BlockingIOError`: locked, even by us."""
-        ...
 
 
 class OsFile:
@@ -304,15 +293,22 @@ def remove_tree(files: FileSystem, directory: Path) -> None:
 
 
 class OpenFile:
-    """A file in the pool and its number of users; guarded by the pool's lock."""
+    """A file in the pool and its number of users, guarded by the pool's lock; ``with`` releases it."""
 
-    __slots__ = ("file", "leases", "path", "retired")
+    __slots__ = ("file", "leases", "path", "pool", "retired")
 
-    def __init__(self, path: Path, file: File) -> None:
+    def __init__(self, pool: OpenFiles, path: Path, file: File) -> None:
+        self.pool = pool
         self.path = path
         self.file = file
         self.leases = 0
         self.retired = False
+
+    def __enter__(self) -> File:
+        return self.file
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.release(self)
 
 
 class OpenFiles:
@@ -350,7 +346,7 @@ class OpenFiles:
                 if not entry.retired:
                     self._unused.pop(path, None)
                     return entry
-            entry = OpenFile(path, self._open_file(path, create))
+            entry = OpenFile(self, path, self._open_file(path, create))
             entry.leases = 1
             self._open[path] = entry
             self._close_unused(self.max_open)

@@ -50,7 +50,7 @@ from kafkalog_broker.logs.topic_store import (
 )
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
-from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, marker_type
+from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
 from pyspark_kafkalog.types import TopicPartition
 
 
@@ -335,7 +335,7 @@ class OpenSegment:
 
     def entries(self, start: int = 0) -> Iterator[CandidateEntry | Damage]:
         """Entries, sound or not, and damage in bytes ``[start, size)``, in order and without gaps."""
-        return self._scan(self.file, self.size, self._base_offset, start=start)
+        return self._scan(self.file, self.size, self._base_offset, start)
 
     def has_grown(self) -> bool:
         """Whether the file is longer than ``size``, which is then updated."""
@@ -365,15 +365,10 @@ class FoundTransactions:
         """Process the next sound entry. Raises `CorruptMessage`: an unreadable control batch."""
         if not isinstance(found, FoundBatch) or found.header.producer_id < 0:
             return
-        header = found.header
-        if not header.is_control:
-            self._state.record(header, found.first_offset, found.last_offset, 0)
-        elif header.record_count:
-            kind = marker_type(file.read_at(found.position, MARKER_HEAD_BYTES))
-            if kind is not ControlType.UNKNOWN:
-                ended = self._state.end(header, kind, found.first_offset, 0)
-                if ended is not None:
-                    self.aborted.append(ended)
+        head = file.read_at(found.position, MARKER_HEAD_BYTES) if found.header.is_control else b""
+        ended = self._state.learn(found.header, head, 0)
+        if ended is not None:
+            self.aborted.append(ended)
 
 
 T = TypeVar("T")

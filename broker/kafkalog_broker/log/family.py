@@ -115,51 +115,57 @@ data. Returns the data and the batches with new sizes and times. Raises `Message
 """
 
 
-class Producers(Protocol):
-    """A log's producer state. Called under the log's lock."""
+class Producers:
+    """*Not thread-safe: the log's lock guards it.* A log's producer state; this one is of logs whose messages
+    name no producer.
+    """
 
-    loaded: bool
-    """Set by the log after `restore` and `replay`."""
+    loaded = True
+    """Set by the log after `load` and `replay`."""
 
     @property
     def first_open(self) -> int | None:
         """Lowest first offset of an open transaction, or None."""
-        ...
+        return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise `InvalidProducerEpoch` if the producer has written with a later epoch."""
 
-    def known(self) -> list[KnownProducer]: ...
+    def known(self) -> list[KnownProducer]:
+        """All producers, by id."""
+        return []
 
     def newest(self) -> dict[int, NewestBatch]:
         """Last batch of each producer, by id."""
-        ...
+        return {}
 
-    def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
+    def check_all(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:  # noqa: ARG002
         """Offsets of the earlier batch that is repeated; None if all are new."""
-        ...
+        return None
 
-    def record(
+    def record_all(
         self,
-        batches: Sequence[CheckedBatch],
-        base_offset: int,
-        now_ms: int,
-        marker: ControlType | None = None,
+        batches: Sequence[CheckedBatch],  # noqa: ARG002
+        base_offset: int,  # noqa: ARG002
+        now_ms: int,  # noqa: ARG002
+        marker: ControlType | None = None,  # noqa: ARG002
     ) -> AbortedTransaction | None:
         """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
-        ...
+        return None
 
-    def forget_before(self, now_ms: int) -> None: ...
+    def forget_before(self, now_ms: int) -> None:
+        """Forget producers that have been silent too long, unless they have a transaction open."""
 
-    def restore(self, end_offset: int) -> int:
+    def load(self, end_offset: int) -> int:
         """Load the saved state of a log ending at ``end_offset``; returns the offset to `replay` from."""
-        ...
+        return end_offset
 
-    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
+    def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:  # noqa: ARG002
         """Learn from frames and their first bytes; returns the aborted transactions. Raises as ``heads``."""
-        ...
+        return []
 
-    def save(self, end_offset: int) -> None: ...
+    def save(self, end_offset: int) -> None:
+        """Save the state before ``end_offset``. A failure is only logged: replay takes longer."""
 
 
 SchemeFactory = Callable[[int, Path, int, OpenFiles], OffsetScheme]

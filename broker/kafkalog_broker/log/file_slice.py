@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles
+from kafkalog_broker.disk.filesystem import OpenFile
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from pyspark_kafkalog.formats.batch import MAGIC
 
@@ -19,18 +19,12 @@ class FileSlice:
     size, however much is sent. ``aborted``: transactions that ``read_committed`` readers skip, by marker.
     """
 
-    __slots__ = ("_file", "_formats", "_pool", "_sent", "aborted", "position", "size")
+    __slots__ = ("_file", "_formats", "_sent", "aborted", "position", "size")
 
     def __init__(
-        self,
-        pool: OpenFiles | None,
-        file: OpenFile | None,
-        position: int,
-        size: int,
-        formats: KnownFormats | None = None,
+        self, file: OpenFile | None, position: int, size: int, formats: KnownFormats | None = None
     ) -> None:
         """Takes over one lease of ``file``; ``formats`` are its segment's."""
-        self._pool = pool
         self._file = file
         self._sent = 0
         self.position = position
@@ -40,7 +34,7 @@ class FileSlice:
 
     @classmethod
     def empty(cls) -> FileSlice:
-        return cls(None, None, 0, 0)
+        return cls(None, 0, 0)
 
     def __len__(self) -> int:
         return self.size
@@ -113,8 +107,8 @@ class FileSlice:
 
     def close(self) -> None:
         file, self._file = self._file, None
-        if file is not None and self._pool is not None:
-            self._pool.release(file)
+        if file is not None:
+            file.pool.release(file)
 
     def _held(self) -> OpenFile:
         if self._file is None:

@@ -18,13 +18,13 @@ from kafkalog_broker.log.append.message_sets import (
     leave_as_they_are,
     takes_long_v07,
 )
-from kafkalog_broker.log.append.producer_states import GuardedProducers, NoProducers
+from kafkalog_broker.log.append.producer_states import GuardedProducers
 from kafkalog_broker.log.append.validation import (
     check_entries,
     number_entries,
     takes_long,
 )
-from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools
+from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools, Producers
 from kafkalog_broker.log.offset_scheme import BatchTimes, ByteOffsets, LoadedSchemes, LogicalOffsets
 from kafkalog_broker.log.scan import scan, scan07
 from pyspark_kafkalog.clock import Clock
@@ -104,7 +104,7 @@ V07 = LogFamily(
     takes_long=takes_long_v07,
     check=check_v07,
     number=leave_as_they_are,
-    producers=lambda _path, _files, _expiration_ms: NoProducers(),
+    producers=lambda _path, _files, _expiration_ms: Producers(),
     readable_end=ByteOffsets.readable_end,
     is_full=ByteOffsets.is_full,
     check_name=check_first_name,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import takewhile
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from kafkalog_broker.log.family import (
     AppendResult,
     CheckedBatch,
     KnownProducer,
-    LogFamily,
     LogTools,
     NewestBatch,
+    Producers,
     rewritten,
 )
 from kafkalog_broker.log.file_slice import FileSlice
@@ -32,7 +32,7 @@ from kafkalog_broker.log.retention import (
     just_written,
     lost_by_their_times,
 )
-from kafkalog_broker.log.segment import Segment, must_roll
+from kafkalog_broker.log.segment import Segment
 from kafkalog_broker.log.segment_list import ListFile, SegmentList
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -79,24 +79,24 @@ class Log:
         self.config = config
         self.directory = directory
         self._tools = tools
-        self._family = tools.family
+        self.family = tools.family
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
-        self._segments: tuple[Segment, ...] = tuple(segments)
-        self._start_offset = max(segments[0].base_offset, listed.start_offset if listed is not None else 0)
-        """Set before the segments are replaced; readers take the segments first, then this."""
-        self._end_offset = segments[-1].next_offset
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        self.start_offset = max(segments[0].base_offset, listed.start_offset if listed is not None else 0)
+        """First readable offset, maybe inside the first segment. Set before ``segments``, and read after."""
+        self.end_offset = segments[-1].next_offset
+        """Offset of the next record to append; without replicas also the high watermark."""
         self._first_open: int | None = None
         """First offset of the oldest open transaction; set before the end, which readers read first."""
-        self._flushed_offset = min(flushed_offset, self._end_offset)
+        self.flushed_offset = min(flushed_offset, self.end_offset)
         # Data left by a crash may only be in the page cache; sync it as if just appended.
-        lost_track = self._flushed_offset < self._end_offset
+        lost_track = self.flushed_offset < self.end_offset
         self._unflushed_since: float | None = tools.clock.monotonic() if lost_track else None
         self._unflushed_count = 0
         self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
         """Newest segment whose file name is durable; the names of earlier segments are too."""
         self._list = ListFile(path, tools.files, directory, listed)
-        self._begun_ms = tools.clock.time_ms()
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
         self._maintenance = threading.Lock()
@@ -105,29 +105,14 @@ class Log:
         return f"Log({self.topic_partition}, [{self.start_offset}, {self.end_offset}))"
 
     @property
-    def start_offset(self) -> int:
-        """First readable offset; may lie inside the first segment."""
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Offset of the next record to append; without replicas also the high watermark."""
-        return self._end_offset
-
-    @property
-    def family(self) -> LogFamily:
-        """Format, producer state and checks this log was built with."""
-        return self._family
-
-    @property
     def readable_end(self) -> int:
         """Offset where readers stop: the end, or for 0.7 the flushed end."""
-        return self._family.readable_end(self._end_offset, self._flushed_offset)
+        return self.family.readable_end(self.end_offset, self.flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
         """Where ``read_committed`` readers stop: the oldest open transaction, else the end."""
-        end_offset = self._end_offset
+        end_offset = self.end_offset
         first_open = self._first_open
         return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
 
@@ -137,20 +122,12 @@ class Log:
         return self._list.cleaned_offset
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments
-
-    @property
-    def flushed_offset(self) -> int:
-        return self._flushed_offset
-
-    @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return sum(segment.size for segment in self.segments)
 
     @property
     def segment_count(self) -> int:
-        return len(self._segments)
+        return len(self.segments)
 
     def append(
         self,
@@ -166,25 +143,23 @@ class Log:
         lock and left after the write; it refuses by raising. Readers see the records on return, in 0.7 once
         flushed.
 
-        Raises:
-            KafkaError: as the family's check and `ProducerState.check`.
-            StorageError: the disk is full or failed.
-            TakesLong: only with ``at_once``: it would take more than a few ms.
+        Raises as the family's check and `ProducerState.check`; `StorageError`: the disk is full or failed;
+        `TakesLong`: only with ``at_once``.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
         now_ms = self._tools.clock.time_ms()
-        view, batches = self._family.check(given, config, now_ms, internal=internal, at_once=at_once)
+        view, batches = self.family.check(given, config, now_ms, internal=internal, at_once=at_once)
         numbered_from = None
-        if not internal and self._family.takes_long(given, config):
+        if not internal and self.family.takes_long(given, config):
             # Others append meanwhile; number under the lock only if they keep moving the end.
             for _ in range(_NUMBERINGS):
-                if numbered_from == self._end_offset:
+                if numbered_from == self.end_offset:
                     break
-                numbered_from = self._end_offset
+                numbered_from = self.end_offset
                 now_ms = self._tools.clock.time_ms()
                 append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-                view, batches = self._family.number(view, batches, numbered_from, append_time)
+                view, batches = self.family.number(view, batches, numbered_from, append_time)
         return self._append(
             given, view, batches, config, now_ms, numbered_from, guard=guard, in_sequence=not internal
         )
@@ -196,17 +171,14 @@ class Log:
         marker = bytearray(
             encode_control(kind, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
         )
-        view, batches = self._family.check(memoryview(marker), config, now_ms, internal=True, at_once=False)
+        view, batches = self.family.check(memoryview(marker), config, now_ms, internal=True, at_once=False)
         self._append(view, view, batches, config, now_ms, None, in_sequence=False, marker=kind)
         return len(view)
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Raise `InvalidProducerEpoch` if the producer has written with a later epoch; or `StorageError`."""
-        with self._lock:
-            self._check_open()
-            if not self._producers.loaded:
-                self.load_producers()
-            self._producers.check_epoch(producer_id, producer_epoch)
+        with self._loaded_producers() as producers:
+            producers.check_epoch(producer_id, producer_epoch)
 
     def open_transactions(self) -> list[KnownProducer]:
         """Producers with an open transaction. Raises `StorageError`."""
@@ -216,23 +188,25 @@ class Log:
 
     def known_producers(self) -> list[KnownProducer]:
         """Producers this log remembers, by id. Raises `StorageError`."""
-        with self._lock:
-            self._check_open()
-            if not self._producers.loaded:
-                self.load_producers()
-            return self._producers.known()
+        with self._loaded_producers() as producers:
+            return producers.known()
 
     def newest_batches(self) -> dict[int, NewestBatch]:
         """Newest batch of each known producer, which must stay in the log. Raises `StorageError`."""
+        with self._loaded_producers() as producers:
+            return producers.newest()
+
+    @contextmanager
+    def _loaded_producers(self) -> Iterator[Producers]:
         with self._lock:
             self._check_open()
             if not self._producers.loaded:
                 self.load_producers()
-            return self._producers.newest()
+            yield self._producers
 
     def takes_long(self, data: memoryview) -> bool:
         """Whether appending ``data`` may take more than a few ms."""
-        return self._family.takes_long(data, self.config)
+        return self.family.takes_long(data, self.config)
 
     def _append(
         self,
@@ -254,23 +228,23 @@ class Log:
             self._check_open()
             if not self._producers.loaded:
                 self.load_producers()
-            duplicate = self._producers.check(batches) if in_sequence else None
+            duplicate = self._producers.check_all(batches) if in_sequence else None
             if duplicate is not None:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
-            base_offset = self._end_offset
+            base_offset = self.end_offset
             if base_offset != numbered_from:
-                view, batches = self._family.number(view, batches, base_offset, append_time)
+                view, batches = self.family.number(view, batches, base_offset, append_time)
             end_offset = self._write(view, batches, now_ms)
-            aborted = self._producers.record(batches, base_offset, now_ms, marker)
+            aborted = self._producers.record_all(batches, base_offset, now_ms, marker)
             if aborted is not None:
-                self._segments[-1].aborted.add(aborted)
+                self.segments[-1].aborted.add(aborted)
             first_open = self._first_open = self._producers.first_open
-            self._end_offset = end_offset
+            self.end_offset = end_offset
             if self._unflushed_since is None and count:  # 0.7 sets may be empty; their bytes need no flush
                 self._unflushed_since = self._tools.clock.monotonic()
             self._unflushed_count += count
             must_flush = self._unflushed_count >= config.flush_messages
-            last_offset, start_offset = self._end_offset - 1, self._start_offset
+            last_offset, start_offset = self.end_offset - 1, self.start_offset
         if must_flush:
             self.flush()
         time_ms = NO_TIMESTAMP if append_time is None else append_time
@@ -293,8 +267,8 @@ class Log:
             # Read before the segments: these then hold everything below the end, and the markers before it.
             end_offset = self.readable_end
             limit = self.last_stable_offset if committed_only else end_offset
-            segments = self._segments
-            start_offset = self._start_offset
+            segments = self.segments
+            start_offset = self.start_offset
             if not start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(str(self.topic_partition), offset, start_offset, end_offset)
             if offset >= limit:
@@ -304,7 +278,8 @@ class Log:
                 try:
                     found = segment.slice(offset, limit, max_bytes, at_least_one=at_least_one)
                     if found is not None and committed_only:
-                        found.aborted = self._aborted(segments, first, offset, segment, found)
+                        below = segment.offset_after(found.position + found.size)
+                        found.aborted = aborted_in((s.aborted for s in segments[first:]), offset, below)
                 except OSError as e:
                     if segment.deleted:
                         break  # just deleted by retention: the start has moved
@@ -314,13 +289,6 @@ class Log:
             else:
                 return FileSlice.empty()
 
-    def _aborted(
-        self, segments: Sequence[Segment], first: int, offset: int, holder: Segment, found: FileSlice
-    ) -> list[AbortedTransaction]:
-        """Aborted transactions in ``found``, a slice of ``holder`` read at ``offset``."""
-        end_offset = holder.offset_after(found.position + found.size)
-        return aborted_in((segment.aborted for segment in segments[first:]), offset, end_offset)
-
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record at or after this time; None if there is none.
         Raises as `read` and `check_timed`; `MessageTooLarge`: the batch is too large to open.
@@ -328,8 +296,8 @@ class Log:
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
-            end_offset, segments = self._end_offset, self._segments
-            start_offset = self._start_offset
+            end_offset, segments = self.end_offset, self.segments
+            start_offset = self.start_offset
             for segment in segments:
                 try:
                     if segment.largest[0] < timestamp_ms:
@@ -349,8 +317,8 @@ class Log:
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
-            segments = self._segments
-            first, start_offset = segments[0], self._start_offset
+            segments = self.segments
+            first, start_offset = segments[0], self.start_offset
             rest, found = segments, None
             try:
                 if start_offset > first.base_offset:
@@ -361,12 +329,12 @@ class Log:
                     return found
                 return newest.newest_record()
             except OSError as e:
-                if first is self._segments[0]:
+                if first is self.segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
-        segments = self._segments
-        start_offset = self._start_offset
+        segments = self.segments
+        start_offset = self.start_offset
         # Size first: a segment that grows meanwhile is larger than its facts.
         return [
             SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
@@ -399,35 +367,31 @@ class Log:
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
         """Drop the oldest segments that ``policy`` allows; returns their renamed files, to be removed.
-
-        Running reads continue. The policy may be slow, so it is asked once, without a lock; segments that
-        changed meanwhile stay. Raises `StorageError`, and as the policy.
+        Running reads continue. Raises `StorageError`, and as the policy.
         """
         with self._maintenance:
             self._check_open()
-            asked = self._segments
-            try:
+            asked = self.segments
+            with self.directory.refusing(f"reading {self.path.name}"):
                 facts = self.facts()
-            except OSError as e:
-                raise self.directory.refused(f"reading {self.path.name}", e) from e
+        # Without a lock, as the policy may be slow; segments that change meanwhile stay.
         allowed = count_expired(policy, facts, now_ms)
         if not allowed:
             return []
         with self._maintenance:
             self._check_open()
-            try:
+            with self.directory.refusing(f"deleting segments of {self.path.name}"):
                 with self._lock:
-                    count = _unchanged(self._segments, asked, facts[:allowed])
+                    now_and_then = zip(self.segments, asked, facts[:allowed], strict=False)
+                    count = len([*takewhile(_is_unchanged, now_and_then)])
                     if not count:
                         return []
-                    if count == len(self._segments):
+                    if count == len(self.segments):
                         self._roll()
-                    expired, kept = self._segments[:count], self._segments[count:]
-                    self._list.replace_without(expired, kept, self._start_offset)
+                    expired, kept = self.segments[:count], self.segments[count:]
+                    self._list.replace_without(expired, kept, self.start_offset)
                     self._begin_with(kept, kept[0].base_offset)
                 gone = self._rename_deleted(expired)
-            except OSError as e:
-                raise self.directory.refused(f"deleting segments of {self.path.name}", e) from e
         if fresh := just_written(policy, facts, count, now_ms):
             why = lost_by_their_times(fresh, self.config.retention_ms)
             _logger.warning("%s: %s", self.path.name, why)
@@ -437,44 +401,28 @@ class Log:
     def replace(
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
     ) -> bool:
-        """Replace segments ``old`` by a cleaner's synced file ``cleaned`` of ``size`` bytes; running reads
-        continue. False if ``old`` is no longer in the log. Raises `CorruptMessage`, `StorageError`.
+        """Replace ``old`` by a cleaner's synced file of ``size`` bytes; running reads continue. False if
+        ``old`` is no longer in the log. Raises `CorruptMessage`, `StorageError`.
         """
         with self._maintenance:
             self._check_open()
-            first = next((n for n, segment in enumerate(self._segments) if segment is old[0]), -1)
-            if first < 0 or self._segments[first : first + len(old)] != tuple(old):
+            first = next((n for n, segment in enumerate(self.segments) if segment is old[0]), -1)
+            if first < 0 or self.segments[first : first + len(old)] != tuple(old):
                 return False
             new = cleaned_segment(old[0].path, old, size, self.config, self._tools)
-            swap = Swap(old, new, cleaned, aborted, self._tools)
-            try:
-                try:
-                    swap.decide()
-                    with self._lock:
-                        segments = self._segments
-                        kept = (*segments[:first], new, *segments[first + len(old) :])
-                        retired = tuple(segment.base_offset for segment in old[1:])
-                        self._list.replace(
-                            kept, self._start_offset, retired=retired, cleaned_offset=new.next_offset
-                        )
-                        self._segments = kept
-                except (OSError, CorruptMessage):
-                    self._undo(swap)
-                    raise
-                try:
-                    self._list.sync()
-                    swap.finish()
-                except OSError as e:
-                    raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
-            except OSError as e:
-                raise self.directory.refused(f"replacing segments of {self.path.name}", e) from e
-        return True
 
-    def _undo(self, swap: Swap) -> None:
-        try:
-            swap.undo()
-        except OSError as e:
-            raise self.directory.failed(f"replacing segments of {self.path.name}", e) from e
+            def publish() -> None:
+                with self._lock:
+                    segments = self.segments
+                    kept = (*segments[:first], new, *segments[first + len(old) :])
+                    retired = tuple(segment.base_offset for segment in old[1:])
+                    self._list.replace(
+                        kept, self.start_offset, retired=retired, cleaned_offset=new.next_offset
+                    )
+                    self.segments = kept
+
+            Swap(old, new, cleaned, aborted, self._tools).run(self.directory, publish, self._list.sync)
+        return True
 
     def delete_before(self, offset: int) -> list[Path]:
         """Durably move the log's start up to ``offset``; returns the dropped segments' files, as `retire`.
@@ -486,28 +434,26 @@ class Log:
                 self._check_open()
                 if offset > self.readable_end:
                     raise OffsetOutOfRange(
-                        str(self.topic_partition), offset, self._start_offset, self.readable_end
+                        str(self.topic_partition), offset, self.start_offset, self.readable_end
                     )
-                if offset <= self._start_offset:
+                if offset <= self.start_offset:
                     return []
                 # Flush first: if a power cut left an end below the start, offsets would be assigned twice.
                 grown = self._flush()
-                try:
+                with self.directory.refusing(f"deleting records of {self.path.name}"):
                     return self._delete_flushed_before(offset)
-                except OSError as e:
-                    raise self.directory.refused(f"deleting records of {self.path.name}", e) from e
         finally:
             self._report(grown)
 
     def _delete_flushed_before(self, offset: int) -> list[Path]:
         with self._lock:
-            count = bisect_right(self._segments, offset, key=lambda segment: segment.next_offset)
-            if count == len(self._segments):
-                if self._segments[-1].size:
+            count = bisect_right(self.segments, offset, key=lambda segment: segment.next_offset)
+            if count == len(self.segments):
+                if self.segments[-1].size:
                     self._roll()
                 else:
                     count -= 1
-            expired, kept = self._segments[:count], self._segments[count:]
+            expired, kept = self.segments[:count], self.segments[count:]
             self._list.replace(kept, offset, retired=tuple(segment.base_offset for segment in expired))
             self._begin_with(kept, offset)
         gone = self._rename_deleted(expired)
@@ -515,9 +461,9 @@ class Log:
         return gone
 
     def _begin_with(self, kept: tuple[Segment, ...], start_offset: int) -> None:
-        self._start_offset = max(self._start_offset, start_offset)
-        self._segments = kept
-        self._flushed_offset = max(self._flushed_offset, self._start_offset)
+        self.start_offset = max(self.start_offset, start_offset)
+        self.segments = kept
+        self.flushed_offset = max(self.flushed_offset, self.start_offset)
 
     def _rename_deleted(self, expired: Sequence[Segment]) -> list[Path]:
         """Sync the list, then rename the segments it retires. Returns the files to remove."""
@@ -540,33 +486,31 @@ class Log:
             self.flush()
             with self._maintenance, self._lock:
                 self._check_open()
-                if self._flushed_offset < self._end_offset:
+                if self.flushed_offset < self.end_offset:
                     continue  # an append came in between
-                active = self._segments[-1]
+                active = self.segments[-1]
                 active.save_index()
-                try:
+                with self.directory.refusing(f"closing {self.path.name}"):
                     self._save_producers()
-                except OSError as e:
-                    raise self.directory.refused(f"closing {self.path.name}", e) from e
                 self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
                 return CleanState(
-                    self._end_offset, active.base_offset, active.size, self._first_open is not None
+                    self.end_offset, active.base_offset, active.size, self._first_open is not None
                 )
 
     def drop(self) -> None:
         """Close the log of a deleted topic: every later call raises `UnknownTopicOrPartition`."""
         with self._maintenance, self._lock:
             self._closed = lambda: UnknownTopicOrPartition(f"{self.topic_partition} was deleted")
-            for segment in self._segments:
+            for segment in self.segments:
                 segment.forget_files()
 
     def load_producers(self) -> None:
         """Rebuild producer state from its snapshot and the log. Raises `StorageError`."""
         with self._lock:
             now_ms = self._tools.clock.time_ms()
-            try:
-                offset = self._producers.restore(self._end_offset)
-                for segment in self._segments:
+            with self.directory.refusing(f"reading {self.path.name}"):
+                offset = self._producers.load(self.end_offset)
+                for segment in self.segments:
                     if segment.next_offset <= offset:
                         if segment.growing:  # may have been cut since its rows were written
                             segment.aborted.replace(offset, ())
@@ -578,32 +522,28 @@ class Log:
                         _logger.error("%s: producers after the damage are not known: %s", segment.path, e)
                     else:
                         segment.aborted.replace(offset, aborted)
-            except OSError as e:
-                raise self.directory.refused(f"reading {self.path.name}", e) from e
             self._producers.loaded = True
             self._first_open = self._producers.first_open
 
     def _save_producers(self) -> None:
         """Save producer state; first the aborted transactions, as `AbortedIndex` requires."""
         if self._producers.loaded:
-            for segment in self._segments:
+            for segment in self.segments:
                 segment.aborted.save()
-            self._producers.save(self._end_offset)
+            self._producers.save(self.end_offset)
 
     def _flush(self) -> int:
         """`flush` with its lock held. Returns how many bytes became readable, for 0.7."""
         with self._lock:
             self._check_open()
-            end_offset, readable = self._end_offset, self.readable_end
-            if self._flushed_offset == end_offset:
+            end_offset, readable = self.end_offset, self.readable_end
+            if self.flushed_offset == end_offset:
                 return 0
-            try:
-                self._list.replace_if_due(self._segments, self._start_offset)
-            except OSError as e:
-                raise self.directory.refused(f"listing the segments of {self.path.name}", e) from e
+            with self.directory.refusing(f"listing the segments of {self.path.name}"):
+                self._list.replace_if_due(self.segments, self.start_offset)
             since = self._unflushed_since
-            unflushed = [s for s in self._segments if s.next_offset > self._flushed_offset]
-            active, durable_name = self._segments[-1], self._durable_name
+            unflushed = [s for s in self.segments if s.next_offset > self.flushed_offset]
+            active, durable_name = self.segments[-1], self._durable_name
             self._unflushed_since, self._unflushed_count = None, 0
         began = self._tools.clock.monotonic()
         try:
@@ -619,9 +559,9 @@ class Log:
             raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
         self._tools.flushed(self._tools.clock.monotonic() - began)
         with self._lock:
-            self._flushed_offset = max(self._flushed_offset, end_offset)
+            self.flushed_offset = max(self.flushed_offset, end_offset)
             self._durable_name = active
-        return self._family.readable_end(end_offset, end_offset) - readable
+        return self.family.readable_end(end_offset, end_offset) - readable
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -632,34 +572,26 @@ class Log:
     def _write(self, view: memoryview, batches: list[CheckedBatch], now_ms: int) -> int:
         """Append to the active segment, rolling if due. All or nothing; returns the new end."""
         try:
-            if must_roll(
-                self._segments[-1], batches, len(view), self.config, self._family,
-                now_ms=now_ms, begun_ms=self._begun_ms,
-            ):  # fmt: skip
+            if self.segments[-1].must_roll(batches, len(view), self.config, now_ms):
                 self._roll()
-            active = self._segments[-1]
-            if not active.size:
-                self._begun_ms = now_ms
+            active = self.segments[-1]
             try:
                 active.append(view, batches, now_ms)
             except OSError:
-                self._cut_back(active)
+                # Recovery would find a partial append before the next one.
+                try:
+                    active.cut_back()
+                except OSError as e:
+                    raise self.directory.failed(f"cutting {self.path.name} back", e) from e
                 raise
         except OSError as e:
             doing = f"appending {len(view)} bytes to partition {self.topic_partition}"
             raise self.directory.refused(doing, e) from e
         return active.next_offset
 
-    def _cut_back(self, active: Segment) -> None:
-        """Remove a partial append, which recovery would find before the next one."""
-        try:
-            active.cut_back()
-        except OSError as e:
-            raise self.directory.failed(f"cutting {self.path.name} back", e) from e
-
     def _roll(self) -> None:
         """Start a new segment. On `OSError` the old one stays active."""
-        active = self._segments[-1]
+        active = self.segments[-1]
         if not active.size:
             return
         if self._durable_name is not active:
@@ -669,20 +601,16 @@ class Log:
                 self._tools.files.sync_directory(self.path)
             except OSError as e:
                 raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
-        fresh = new_segment(self.path, self._end_offset, self.config, self._tools)
+        fresh = new_segment(self.path, self.end_offset, self.config, self._tools)
         active.stop_growing()
-        self._segments = (*self._segments, fresh)
+        self.segments = (*self.segments, fresh)
         self._list.is_due = True
-        self._list.replace_if_due(self._segments, self._start_offset)
+        self._list.replace_if_due(self.segments, self.start_offset)
         self._save_producers()
 
 
-def _unchanged(segments: Sequence[Segment], asked: Sequence[Segment], facts: Sequence[SegmentFacts]) -> int:
-    """Number of leading segments that are still those the policy was asked about, at the same size."""
-    now_and_then = zip(segments, asked, facts, strict=False)
-    return sum(
-        1 for _ in takewhile(lambda one: one[0] is one[1] and one[0].size == one[2].size_bytes, now_and_then)
-    )
+def _is_unchanged(one: tuple[Segment, Segment, SegmentFacts]) -> bool:
+    return one[0] is one[1] and one[0].size == one[2].size_bytes
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:

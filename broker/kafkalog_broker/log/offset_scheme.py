@@ -1,4 +1,5 @@
-"""Maps offsets and timestamps to file positions, one `OffsetScheme` per segment.
+"""Maps offsets and timestamps to file positions, one `OffsetScheme` per segment. Changes need the log's lock,
+look-ups do not. Positions are frame starts, at or before the wanted one.
 
 Where offsets count records, the map is a sparse index: two columns of ascending integers, in memory while in
 use. File format, big-endian: first column, second column (4 or 8 bytes per number), then 24 bytes::
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kafkalog_broker.disk.filesystem import OpenFiles, write_all
 from pyspark_kafkalog.errors import CorruptMessage
@@ -94,11 +95,6 @@ class SparseIndex:
         found = bisect_right(self._first, first)
         return (self._first[found - 1], self._second[found - 1]) if found else None
 
-    def second_at(self, first: int) -> int | None:
-        """Second column of `row_at`."""
-        row = self.row_at(first)
-        return row[1] if row is not None else None
-
     def first_from(self, second: int) -> int | None:
         """First column of the first row whose second column is ``>= second``."""
         found = bisect_left(self._second, second)
@@ -112,17 +108,10 @@ class SparseIndex:
     def load(self, base_offset: int, segment_size: int) -> bool:
         """Load the file. False if it is missing, damaged or not of this segment."""
         try:
-            held = self._pool.acquire(self.path)
-        except FileNotFoundError:
-            return False
-        try:
-            # The rows are smaller than the segment: a larger file is not ours.
-            data = held.file.read_at(0, segment_size + TRAILER_BYTES + 1)
-        finally:
-            self._pool.release(held)
-        try:
-            found = parse_index(data, self._columns)
-        except CorruptMessage:
+            with self._pool.acquire(self.path) as file:
+                # The rows are smaller than the segment: a larger file is not ours.
+                found = parse_index(file.read_at(0, segment_size + TRAILER_BYTES + 1), self._columns)
+        except (FileNotFoundError, CorruptMessage):
             return False
         if (found.base_offset, found.segment_size) != (base_offset, segment_size):
             return False
@@ -135,14 +124,11 @@ class SparseIndex:
         first, second = self._first[:], self._second[:]
         _swap_if_little(first, second)
         data = first.tobytes() + second.tobytes() + _TRAILER.pack(_MAGIC, base_offset, segment_size)
-        held = self._pool.acquire(self.path, create=True)
-        try:
-            data += _CRC.pack(crc32c(data))
-            write_all(held.file, 0, data)
+        data += _CRC.pack(crc32c(data))
+        with self._pool.acquire(self.path, create=True) as file:
+            write_all(file, 0, data)
             # Truncate last: ext4 flushes a file on close if it was truncated to zero before.
-            held.file.truncate(len(data))
-        finally:
-            self._pool.release(held)
+            file.truncate(len(data))
 
 
 def _swap_if_little(*columns: array[int]) -> None:
@@ -159,9 +145,8 @@ MAX_RELATIVE = 2**31 - 1
 
 
 class ReadWindow(NamedTuple):
-    """A read of offsets ``[offset, end_offset)``, at most ``max_bytes``, in a segment of ``size`` bytes that
-    ends at ``next_offset``. ``at_least_one``: the first batch may exceed ``max_bytes``. ``gaps_allowed``: the
-    cleaner may have removed offsets.
+    """A read of offsets ``[offset, end_offset)`` in a segment of ``size`` bytes that ends at ``next_offset``.
+    ``at_least_one``: the first batch may exceed ``max_bytes``. ``gaps_allowed``: offsets may be cleaned away.
     """
 
     offset: int
@@ -177,62 +162,11 @@ Frames = Callable[[int, int, int], Iterator[Frame]]
 """Frames in bytes ``[start, end)`` of a segment; third: offset of the frame at ``start``, or -1."""
 
 
-class OffsetScheme(Protocol):
-    """How the offsets of one segment relate to positions in its file.
-
-    Changes need the log's lock, look-ups do not. Positions are frame starts, at or before the wanted one.
-    """
-
-    largest: tuple[int, int]
-    """Largest timestamp (`NO_TIMESTAMP` if none) and the first offset of its frame."""
-
-    @property
-    def memory_bytes(self) -> int: ...
-
-    def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
-        """Called for each frame written, in order."""
-        ...
-
-    def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
-        """Whether the segment can grow to this size and offset, and its index by one row."""
-        ...
-
-    def start_for_offset(self, offset: int) -> int:
-        """Position from which to search the frame with ``offset``."""
-        ...
-
-    def offset_from(self, position: int) -> int | None:
-        """Offset of a frame at or after ``position``; None if unknown."""
-        ...
-
-    def start_of_end(self, size: int) -> int:
-        """Position from which to search the last frame of a segment of ``size`` bytes."""
-        ...
-
-    def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
-        """Start and end position of the bytes to return; None if the segment has none."""
-        ...
-
-    def start_for_timestamp(self, timestamp: int) -> int:
-        """Position before which no record is at or after ``timestamp``."""
-        ...
-
-    def load(self, size: int) -> bool:
-        """Load what was saved at this segment size; False if it does not match."""
-        ...
-
-    def save(self, size: int) -> None:
-        """Save for `load`. Raises `OSError`."""
-        ...
-
-    def files(self) -> tuple[Path, ...]: ...
-
-
 class LogicalOffsets:
     """Offsets that count records, with a sparse offset index and a sparse time index.
 
-    *Thread-safety as the protocol.* At most one row per ``interval_bytes`` of the segment: (relative offset,
-    position) of a frame; (largest time so far, relative offset of its frame).
+    At most one row per ``interval_bytes`` of the segment: (relative offset, position) of a frame; (largest
+    time so far, relative offset of its frame).
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
@@ -242,6 +176,7 @@ class LogicalOffsets:
         self._times = SparseIndex(segment.with_suffix(".timeindex"), TIME_COLUMNS, pool)
         self._bytes_since_row = 0
         self.largest = (NO_TIMESTAMP, base_offset)
+        """Largest timestamp, and the first offset of its frame."""
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
@@ -258,6 +193,7 @@ class LogicalOffsets:
         return self._offsets.size_bytes + self._times.size_bytes
 
     def on_append(self, position: int, size: int, first_offset: int, max_timestamp: int) -> None:
+        """Called for each frame written, in order."""
         if max_timestamp > self.largest[0]:
             self.largest = (max_timestamp, first_offset)
         if self._bytes_since_row > self._interval_bytes:
@@ -267,6 +203,7 @@ class LogicalOffsets:
         self._bytes_since_row += size
 
     def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
+        """Whether the segment can grow to this size and offset, and its index by one row."""
         if last_offset - self._base_offset > MAX_RELATIVE or size > MAX_RELATIVE:
             return False
         offsets, times = self._offsets, self._times
@@ -276,18 +213,21 @@ class LogicalOffsets:
         )
 
     def start_for_offset(self, offset: int) -> int:
-        return self._offsets.second_at(offset - self._base_offset) or 0
+        row = self._offsets.row_at(offset - self._base_offset)
+        return row[1] if row is not None else 0
 
     def offset_from(self, position: int) -> int | None:
+        """Offset of a frame at or after ``position``; None if unknown."""
         relative = self._offsets.first_from(position)
         return None if relative is None else self._base_offset + relative
 
     def start_of_end(self, size: int) -> int:  # noqa: ARG002
+        """Position from which to search the last frame of a segment of ``size`` bytes."""
         last = self._offsets.last()
         return last[1] if last is not None else 0
 
     def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
-        """Whole frames from the one holding the offset; with ``at_least_one`` the first may be too large."""
+        """Start and end of whole frames from the one holding the offset; None if there are none."""
         relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
         walk = frames(start, wanted.size, self._base_offset + relative)
         first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
@@ -302,8 +242,9 @@ class LogicalOffsets:
         return first.position, self._end_within(first, wanted, frames)
 
     def start_for_timestamp(self, timestamp: int) -> int:
-        relative = self._times.second_at(timestamp - 1)
-        return self.start_for_offset(self._base_offset + relative) if relative is not None else 0
+        """Position before which no record is at or after ``timestamp``."""
+        row = self._times.row_at(timestamp - 1)
+        return self.start_for_offset(self._base_offset + row[1]) if row is not None else 0
 
     def _end_within(self, first: Frame, wanted: ReadWindow, frames: Frames) -> int:
         """End of the last whole frame within ``max_bytes`` and before ``end_offset``.
@@ -332,6 +273,7 @@ class LogicalOffsets:
         return end
 
     def load(self, size: int) -> bool:
+        """Load what was saved at this segment size; False if it does not match."""
         if not (self._offsets.load(self._base_offset, size) and self._times.load(self._base_offset, size)):
             return False
         newest, row = self._times.last(), self._offsets.last()
@@ -426,6 +368,9 @@ class ByteOffsets:
 
     def files(self) -> tuple[Path, ...]:
         return ()
+
+
+OffsetScheme = LogicalOffsets | ByteOffsets
 
 
 class LoadedSchemes:

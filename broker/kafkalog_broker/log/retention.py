@@ -30,7 +30,6 @@ class RetentionPolicy(Protocol):
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
         """How many of ``segments``, in log order, may be deleted from the front."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

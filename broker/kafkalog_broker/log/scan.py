@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
@@ -58,8 +58,8 @@ _OFFSETS_OF_A_SEGMENT = 1 << 31
 """A batch found after damage must be this near: a segment's index cannot hold more."""
 
 _LARGEST_AFTER_DAMAGE = 16 << 20
-"""Largest v0 or v1 entry accepted after damage: checksumming all that looks like one takes hours. Kafka's
-default limit was 1 MB.
+"""Largest v0, v1 or 0.7 entry accepted after damage: checksumming all that looks like one takes hours. The
+default limit of these was 1 MB.
 """
 
 
@@ -67,6 +67,7 @@ class FoundBatch(CandidateEntry):
     """A v2 batch."""
 
     __slots__ = ("header",)
+    checksum = staticmethod(crc32c)
 
     def __init__(self, position: int, header: BatchHeader, crc: int) -> None:
         super().__init__(
@@ -89,6 +90,7 @@ class FoundSet(CandidateEntry):
     """A v0 or v1 entry: a message or a compressed set."""
 
     __slots__ = ("header",)
+    checksum = staticmethod(crc32)
 
     def __init__(self, position: int, header: EntryHeader, crc: int) -> None:
         compressed, offset = header.is_compressed, header.offset
@@ -100,26 +102,20 @@ class FoundSet(CandidateEntry):
 
     def records(self, file: File) -> list[Record]:
         """Its messages, inner ones for a set, regardless of its own checksum."""
-        view = self._bytes(file)
+        view = memoryview(self.content(file, CRC_POSITION))
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
 
     def count(self, file: File) -> int:
         # Ignores its own offset, which no checksum covers.
-        return sum(1 for _ in messages(self._bytes(file), max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
-
-    def _bytes(self, file: File) -> memoryview:
-        data = bytearray(file.read_at(self.position, self.size))
-        if len(data) < self.size:
-            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
-        _CRC.pack_into(data, CRC_POSITION, self.crc)
-        return memoryview(data)
+        view = memoryview(self.content(file, CRC_POSITION))
+        return sum(1 for _ in messages(view, max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
 
 
 FoundEntry = FoundBatch | FoundSet
 
 
-def scan(file: File, size: int, lowest_offset: int, *, start: int = 0) -> Iterator[FoundEntry | Damage]:
+def scan(file: File, size: int, lowest_offset: int, start: int = 0) -> Iterator[CandidateEntry | Damage]:
     """Contents of bytes ``[start, size)``, as `salvage`; the segment's offsets begin at ``lowest_offset``."""
     return salvage(Window(file, size), _Entries(lowest_offset), start=start)
 
@@ -154,9 +150,6 @@ class _Entries:
                 f" {window.size}"
             )
         return found
-
-    def checksum(self, found: FoundEntry) -> Callable[[memoryview, int], int]:
-        return crc32c if isinstance(found, FoundBatch) else crc32
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:  # noqa: ARG002
         for match in _MAY_BEGIN.finditer(chunk):
@@ -195,16 +188,12 @@ _MAY_BEGIN_07 = re.compile(
 )
 """A possible length and a magic byte."""
 
-_LARGEST_AFTER_DAMAGE_07 = 16 << 20
-"""Largest entry accepted after damage: checksumming all apparent lengths in 512 MiB takes hours. 0.7 allowed
-messages of 1 MB.
-"""
-
 
 class FoundEntry07(CandidateEntry):
     """A 0.7 entry; ``crc`` is the checksum of its payload."""
 
     __slots__ = ("codec", "magic")
+    checksum = staticmethod(crc32)
 
     def __init__(
         self,
@@ -229,17 +218,14 @@ class FoundEntry07(CandidateEntry):
 
     def messages(self, file: File) -> Iterator[MessageAndOffset]:
         """Its messages, inner ones for a set, regardless of its own checksum."""
-        data = bytearray(file.read_at(self.position, self.size))
-        if len(data) < self.size:
-            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
-        _CRC.pack_into(data, self.summed_from - self.position - _CRC.size, self.crc)
+        data = self.content(file, self.summed_from - self.position - _CRC.size)
         return messages07(data, self.first_offset, max_bytes=MAX_DECOMPRESSED_BYTES)
 
     def count(self, file: File) -> int:
         return sum(1 for _ in self.messages(file))
 
 
-def scan07(file: File, size: int, base_offset: int, *, start: int = 0) -> Iterator[FoundEntry07 | Damage]:
+def scan07(file: File, size: int, base_offset: int, start: int = 0) -> Iterator[CandidateEntry | Damage]:
     """Contents of bytes ``[start, size)``, as `salvage`; byte 0 of the file has ``base_offset``."""
     return salvage(Window(file, size), _Entries07(base_offset), start=start)
 
@@ -272,14 +258,11 @@ class _Entries07:
         first_offset = self._base_offset + position
         return FoundEntry07(position, size, first_offset, view[_MAGIC_POSITION], codec, payload, crc)
 
-    def checksum(self, found: FoundEntry07) -> Callable[[memoryview, int], int]:  # noqa: ARG002
-        return crc32
-
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterator[int]:
         for match in _MAY_BEGIN_07.finditer(chunk):
             (length,) = _LENGTH.unpack_from(chunk, match.start())
             end = position + match.start() + _LENGTH.size + length
-            if end <= window.size and length <= _LARGEST_AFTER_DAMAGE_07 and _may_begin_07(window, end):
+            if end <= window.size and length <= _LARGEST_AFTER_DAMAGE and _may_begin_07(window, end):
                 yield match.start()
 
 

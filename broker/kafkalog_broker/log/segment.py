@@ -9,9 +9,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OpenFile, OpenFiles, write_all
+from kafkalog_broker.disk.filesystem import OpenFile, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedIndex
-from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogFamily, LogTools
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools
 from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
 from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow, Rises, rises_of
 from kafkalog_broker.log.walk import (
@@ -81,6 +81,7 @@ class Segment:
         self._saved_size = -1  # segment size when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
+        self._begun_ms = tools.clock.time_ms()
         self._largest: tuple[int, int] | None = None
         self._place = path
         self._kept: _KeptOpen | None = None
@@ -117,10 +118,6 @@ class Segment:
             self._first_timestamp = first.max_timestamp
         return self._first_timestamp
 
-    def has_room(self, size_bytes: int, last_offset: int, index_bytes: int) -> bool:
-        """Whether the indexes can still address what is appended."""
-        return self._index().has_room(self.size + size_bytes, last_offset, index_bytes)
-
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
         """Write whole batches, numbered from ``next_offset``. After `OSError` call `cut_back`."""
         scheme = self._index()
@@ -131,7 +128,7 @@ class Segment:
         finally:
             self._pool.release(held)
         if not position:
-            self._first_timestamp = batches[0].max_timestamp
+            self._first_timestamp, self._begun_ms = batches[0].max_timestamp, now_ms
         # A v0 or v1 set may have 262,144 messages and others wait for the lock: keep this loop minimal.
         on_append, formats, magic = scheme.on_append, self._formats, -1
         for size, _, offset_count, max_timestamp, _, batch_magic, named_delta, _, _ in batches:
@@ -146,13 +143,28 @@ class Segment:
         self.next_offset = offset
         self.size = position
 
+    def must_roll(
+        self, batches: Sequence[CheckedBatch], size_bytes: int, config: LogConfig, now_ms: int
+    ) -> bool:
+        """Whether ``batches`` need a new segment because this one is full (file or index) or too old: as in
+        Kafka by the time from its first record to the newest in ``batches``, else since its first append.
+        """
+        if not self.size:
+            return False
+        if self._tools.family.is_full(self.size, size_bytes, config.segment_bytes):
+            return True
+        last_offset = self.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
+        newest = max(map(_MAX_TIMESTAMP, batches))
+        if not self._index().has_room(self.size + size_bytes, last_offset, config.segment_index_bytes):
+            return True
+        first = self.first_timestamp()
+        age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._begun_ms
+        return age_ms > config.roll_ms
+
     def cut_back(self) -> None:
         """Remove what a failed append left after ``size``. Raises `OSError`."""
-        held = self._acquire()
-        try:
-            held.file.truncate(self.size)
-        finally:
-            self._pool.release(held)
+        with self._acquire() as file:
+            file.truncate(self.size)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
         """The file from ``offset`` up to ``end_offset``, at most ``max_bytes``, cut by the offset scheme.
@@ -185,7 +197,7 @@ class Segment:
         if start == end:
             self._pool.release(held)
             return FileSlice.empty()
-        return FileSlice(self._pool, held, start, end - start, self._formats)
+        return FileSlice(held, start, end - start, self._formats)
 
     def offset_after(self, position: int) -> int:
         """An offset above all records before file position ``position``. Raises as `slice`."""
@@ -210,22 +222,15 @@ class Segment:
 
     def heads(self, offset: int, head_bytes: int) -> Iterator[tuple[Frame, bytes]]:
         """Frames from the one holding ``offset``, each with its first ``head_bytes``. Raises as `slice`."""
-        held = self._acquire()
-        try:
-            data, origin = b"", 0
+        data, origin = b"", 0
+        with self._acquire() as file:
             for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=SCAN_BYTES):
                 if frame.last_offset >= offset:
                     inside = frame.position - origin
                     if inside + head_bytes > len(data):
                         # Read several heads at once: v0 and v1 messages are short, a system call each is not.
-                        data, origin, inside = (
-                            held.file.read_at(frame.position, CHUNK_BYTES),
-                            frame.position,
-                            0,
-                        )
+                        data, origin, inside = file.read_at(frame.position, CHUNK_BYTES), frame.position, 0
                     yield frame, data[inside : inside + head_bytes]
-        finally:
-            self._pool.release(held)
 
     def first_at_or_after(
         self, timestamp: int, end_offset: int, start_offset: int = 0
@@ -269,10 +274,9 @@ class Segment:
         Does not truncate below ``durable_offset``, where damage cannot be the crash's.
         """
         scheme = self._make_scheme()
-        held = self._acquire()
-        try:
+        with self._acquire() as file:
             found = check_segment(
-                held.file,
+                file,
                 self._format,
                 self.size,
                 self.base_offset,
@@ -283,9 +287,7 @@ class Segment:
                 scan=self._tools.family.scan,
             )
             if found.fault is not None and found.next_offset >= durable_offset:
-                held.file.truncate(found.size)
-        finally:
-            self._pool.release(held)
+                file.truncate(found.size)
         self._scheme, self._saved_size = scheme, -1
         self.size, self.next_offset = found.size, found.next_offset
         return found
@@ -293,20 +295,12 @@ class Segment:
     def stop_growing(self) -> None:
         """Stop appends; save the indexes, which may then be unloaded."""
         self.growing = False
-        self.save_index()
-        if self._scheme is not None:
-            self._tools.schemes.add(self, self._scheme.memory_bytes)
+        self.keep_index()
 
     def save_index(self) -> None:
         """Save the indexes if they changed. A failure is only logged: they can be rebuilt."""
-        scheme = self._scheme
-        if scheme is not None and self._saved_size != self.size:
-            try:
-                scheme.save(self.size)
-            except OSError as e:
-                _logger.warning("the index of %s could not be saved: %s", self.path, e)
-            else:
-                self._saved_size = self.size
+        if self._scheme is not None and self._saved_size != self.size:
+            self._save(self._scheme)
 
     def unload(self) -> None:
         """Drop the indexes from memory; threads using them keep their reference."""
@@ -315,11 +309,8 @@ class Segment:
             self.aborted.unload()
 
     def sync(self) -> None:
-        held = self._acquire()
-        try:
-            held.file.sync()
-        finally:
-            self._pool.release(held)
+        with self._acquire() as file:
+            file.sync()
 
     def rename_deleted(self) -> list[Path]:
         """Rename its files as deleted; readers continue. Returns the files to remove."""
@@ -353,7 +344,7 @@ class Segment:
 
     def detach(self) -> None:
         """Keep its file and indexes for readers, before another takes its name. Raises as `slice`."""
-        self._kept = _KeptOpen(self._pool, self._acquire())
+        self._kept = _KeptOpen(self._acquire())
         self._index()
         self.aborted.rows()
         self._tools.schemes.discard(self)
@@ -370,9 +361,8 @@ class Segment:
     def keep_index(self) -> None:
         """Save the built indexes and allow unloading them."""
         self.save_index()
-        scheme = self._scheme
-        if scheme is not None:
-            self._tools.schemes.add(self, scheme.memory_bytes)
+        if self._scheme is not None:
+            self._tools.schemes.add(self, self._scheme.memory_bytes)
 
     def index_files(self) -> tuple[Path, ...]:
         return self._make_scheme().files()
@@ -413,24 +403,18 @@ class Segment:
         )  # fmt: skip
 
     def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
-        held = self._acquire()
-        try:
+        with self._acquire() as file:
             yield from walk_frames(
-                held.file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
+                file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
             )
-        finally:
-            self._pool.release(held)
 
     def _rises(self, frame: Frame, start_offset: int = 0) -> Rises:
         low = start_offset if frame.first_offset < start_offset or not frame.first_is_known else 0
         batch = (self, frame.position, low)
         found = self._tools.times.get(batch)
         if found is None:
-            held = self._acquire()
-            try:
-                buf = read_frame(held.file, frame)
-            finally:
-                self._pool.release(held)
+            with self._acquire() as file:
+                buf = read_frame(file, frame)
             times = self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
             found = rises_of(each for each in times if each[1] >= low)
             self._tools.times.keep(batch, found)
@@ -455,11 +439,16 @@ class Segment:
             return scheme
         scheme = self._build_scheme()
         if not self.growing:
-            try:
-                scheme.save(self.size)
-            except OSError as e:
-                _logger.warning("the index of %s could not be saved: %s", self.path, e)
+            self._save(scheme)
         return scheme
+
+    def _save(self, scheme: OffsetScheme) -> None:
+        try:
+            scheme.save(self.size)
+        except OSError as e:
+            _logger.warning("the index of %s could not be saved: %s", self.path, e)
+        else:
+            self._saved_size = self.size
 
     def _build_scheme(self) -> OffsetScheme:
         scheme = self._make_scheme()
@@ -479,42 +468,14 @@ class Segment:
 class _KeptOpen:
     """*Thread-safe: immutable.* A lease of a file, released when garbage-collected."""
 
-    __slots__ = ("_pool", "file")
+    __slots__ = ("file",)
 
-    def __init__(self, pool: OpenFiles, file: OpenFile) -> None:
-        self._pool = pool
+    def __init__(self, file: OpenFile) -> None:
         self.file = file
 
     def __del__(self) -> None:
-        self._pool.release(self.file)
+        self.file.pool.release(self.file)
 
 
 def _learner(scheme: OffsetScheme) -> Callable[[Frame], None]:
     return lambda frame: scheme.on_append(frame.position, frame.size, frame.first_offset, frame.max_timestamp)
-
-
-def must_roll(
-    active: Segment,
-    batches: Sequence[CheckedBatch],
-    size_bytes: int,
-    config: LogConfig,
-    family: LogFamily,
-    *,
-    now_ms: int,
-    begun_ms: int,
-) -> bool:
-    """Whether ``batches`` need a new segment because ``active`` is full (file or index) or too old.
-
-    Age as in Kafka: from the first record's time to the newest in ``batches``, else from ``begun_ms``.
-    """
-    if not active.size:
-        return False
-    if family.is_full(active.size, size_bytes, config.segment_bytes):
-        return True
-    last_offset = active.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
-    newest = max(map(_MAX_TIMESTAMP, batches))
-    if not active.has_room(size_bytes, last_offset, config.segment_index_bytes):
-        return True
-    first = active.first_timestamp()
-    age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - begun_ms
-    return age_ms > config.roll_ms

@@ -6,11 +6,13 @@ and damaged ranges. `scan` has an `EntryLayout` for each log family.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
@@ -27,6 +29,8 @@ MESSAGES_PER_BYTE = 40
 
 
 LAST_OFFSET = (1 << 63) - 1
+
+_CRC = struct.Struct(">I")
 
 
 def walk_frames(
@@ -128,6 +132,10 @@ class CandidateEntry(ABC):
     stored_crc: int
     crc: int
 
+    @staticmethod
+    @abstractmethod
+    def checksum(data: memoryview, crc: int, /) -> int: ...
+
     @property
     def end(self) -> int:
         return self.position + self.size
@@ -140,8 +148,13 @@ class CandidateEntry(ABC):
     def count(self, file: File) -> int:
         """Decompress, parse and count its records, regardless of its checksum."""
 
-
-F = TypeVar("F", bound=CandidateEntry)
+    def content(self, file: File, crc_at: int) -> bytearray:
+        """Its bytes, with the checksum that they have written at ``crc_at``. Raises `CorruptMessage`."""
+        data = bytearray(file.read_at(self.position, self.size))
+        if len(data) < self.size:
+            raise CorruptMessage(f"the file became shorter than {self.end} bytes")
+        _CRC.pack_into(data, crc_at, self.crc)
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +166,8 @@ class Damage:
     reason: str
 
 
-class Scan(Protocol):
-    def __call__(
-        self, file: File, size: int, base_offset: int, /, *, start: int = 0
-    ) -> Iterator[CandidateEntry | Damage]:
-        """Contents of bytes ``[start, size)`` of the segment with this base offset."""
-        ...
+Scan = Callable[[File, int, int, int], Iterator[CandidateEntry | Damage]]
+"""Contents of a segment; arguments: its file, size in bytes and base offset, and the position to begin at."""
 
 
 class Window:
@@ -195,23 +204,19 @@ class Window:
         return self._file.read_at(position, max(0, min(size, self.size - position)))
 
 
-class EntryLayout(Protocol[F]):
+class EntryLayout(Protocol):
     smallest: int
     key_bytes: int
     """Bytes of an entry that `candidates` needs to see."""
 
-    def header_at(self, window: Window, position: int) -> F:
+    def header_at(self, window: Window, position: int) -> CandidateEntry:
         """The complete entry at ``position``, without ``crc``. Raises `CorruptMessage`: none."""
-        ...
-
-    def checksum(self, found: F) -> Callable[[memoryview, int], int]: ...
 
     def candidates(self, window: Window, chunk: bytes, position: int) -> Iterable[int]:
         """Indexes into ``chunk``, at file position ``position``, where an entry may begin; ascending."""
-        ...
 
 
-def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterator[F | Damage]:
+def salvage(window: Window, layout: EntryLayout, *, start: int = 0) -> Iterator[CandidateEntry | Damage]:
     """Entries and damage from ``start`` on, in order and without gaps; in bounded memory.
 
     An entry with a bad checksum counts if another seems to follow and it does not contain the following ones;
@@ -232,14 +237,14 @@ def salvage(window: Window, layout: EntryLayout[F], *, start: int = 0) -> Iterat
             position = found.end
 
 
-def _summed(window: Window, layout: EntryLayout[F], position: int) -> F:
+def _summed(window: Window, layout: EntryLayout, position: int) -> CandidateEntry:
     """The entry at ``position`` with its checksum. Raises `CorruptMessage`: none."""
     found = layout.header_at(window, position)
-    found.crc = window.sum(found.summed_from, found.end, layout.checksum(found))
+    found.crc = window.sum(found.summed_from, found.end, type(found).checksum)
     return found
 
 
-def _check_length(window: Window, layout: EntryLayout[F], damaged: F) -> None:
+def _check_length(window: Window, layout: EntryLayout, damaged: CandidateEntry) -> None:
     """Raise `CorruptMessage` if the length of an entry with a bad checksum is wrong, too."""
     sums = f"the checksum is {damaged.crc:#010x}, its header says {damaged.stored_crc:#010x},"
     if damaged.end != window.size and not _looks_like_one(window, layout, damaged.end):
@@ -252,15 +257,13 @@ def _check_length(window: Window, layout: EntryLayout[F], damaged: F) -> None:
         raise CorruptMessage(f"{sums} and entries that follow it begin before its end, the first at {within}")
 
 
-def _looks_like_one(window: Window, layout: EntryLayout[F], position: int) -> bool:
-    try:
-        layout.header_at(window, position)
-    except CorruptMessage:
-        return False
-    return True
+def _looks_like_one(window: Window, layout: EntryLayout, position: int) -> bool:
+    with suppress(CorruptMessage):
+        return bool(layout.header_at(window, position))
+    return False
 
 
-def _next_sound(window: Window, layout: EntryLayout[F], start: int, stop: int) -> int:
+def _next_sound(window: Window, layout: EntryLayout, start: int, stop: int) -> int:
     """Position of the next entry with a good checksum in ``[start, stop)``, else ``stop``."""
     position = start
     while stop - position >= layout.smallest:
@@ -274,11 +277,10 @@ def _next_sound(window: Window, layout: EntryLayout[F], start: int, stop: int) -
     return stop
 
 
-def _is_sound(window: Window, layout: EntryLayout[F], position: int) -> bool:
-    try:
+def _is_sound(window: Window, layout: EntryLayout, position: int) -> bool:
+    with suppress(CorruptMessage):
         return _summed(window, layout, position).sound
-    except CorruptMessage:
-        return False
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +336,7 @@ def _after_damage(
 ) -> tuple[int, int] | None:
     """Position and offset at which to continue after a fault; None if nothing follows it."""
     moved_to: tuple[int, int] | None = None  # where to continue if only the first entry's offset is wrong
-    for entry in scan(file, size, base_offset, start=found.size):
+    for entry in scan(file, size, base_offset, found.size):
         if isinstance(entry, Damage):
             moved_to = None
             continue

@@ -39,7 +39,7 @@ def files() -> Iterator[OpenFiles]:
 
 
 def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path, files: OpenFiles) -> None:
-    regions = [FileSlice(files, files.acquire(data_file), 0, SIZE) for _ in range(2)]
+    regions = [FileSlice(files.acquire(data_file), 0, SIZE) for _ in range(2)]
     size = 2 * SIZE + 10
 
     def handler(request: bytearray, reply: Reply) -> None:
@@ -55,7 +55,7 @@ def test_file_regions_go_out_between_buffers_and_are_closed(data_file: Path, fil
 def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connection(
     data_file: Path, files: OpenFiles
 ) -> None:
-    regions = [FileSlice(files, files.acquire(data_file), 0, SIZE) for _ in range(2)]
+    regions = [FileSlice(files.acquire(data_file), 0, SIZE) for _ in range(2)]
 
     def handler(request: bytearray, reply: Reply) -> None:
         if request == b"fetch":
@@ -76,7 +76,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_region_costs_only_its_connectio
 def test_a_file_that_became_shorter_closes_the_connection_and_is_logged(
     data_file: Path, files: OpenFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    region = FileSlice(files, files.acquire(data_file), 0, SIZE)
+    region = FileSlice(files.acquire(data_file), 0, SIZE)
     os.truncate(data_file, 1000)
     with (
         serving(lambda request, reply: reply.send([bytes(4), region])) as server,

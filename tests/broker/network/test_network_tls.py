@@ -113,7 +113,7 @@ def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path)
     def handler(request: bytearray, reply: Reply) -> list[Part]:
         at, size = 17, int(request)
         parts: list[Part] = [
-            b"head", FileSlice(files, files.acquire(path), at, size), FileSlice.empty(), b"",
+            b"head", FileSlice(files.acquire(path), at, size), FileSlice.empty(), b"",
             MemorySlice(b"m" * 70_000, 2), memoryview(b"tail"),
         ]  # fmt: skip
         return [sum(map(len, parts)).to_bytes(4, "big"), *parts]
@@ -132,7 +132,7 @@ def test_a_segment_that_became_shorter_ends_the_connection(secured: Secured, tmp
     files = OpenFiles(OsFileSystem(), 16)
 
     def handler(request: bytearray, reply: Reply) -> list[Part]:
-        return [(200_000).to_bytes(4, "big"), FileSlice(files, files.acquire(path), 0, 200_000)]
+        return [(200_000).to_bytes(4, "big"), FileSlice(files.acquire(path), 0, 200_000)]
 
     with serving(handler, **secured.listener()) as server, Client(server.port, tls=secured.client) as client:
         client.send(b"x")

@@ -15,12 +15,12 @@ def _index(tmp_path: Path) -> SparseIndex:
 
 def test_the_last_row_at_or_below_a_value_is_found(tmp_path: Path) -> None:
     index = _index(tmp_path)
-    assert (index.last(), index.second_at(5), index.second_up_to(5)) == (None, None, None)
+    assert (index.last(), index.row_at(5), index.second_up_to(5)) == (None, None, None)
     rows = [(number * 10, number * 7) for number in range(50)]
     for row in rows:
         index.add(*row)
     for value in range(-3, 520):
-        assert index.second_at(value) == max((row[1] for row in rows if row[0] <= value), default=None)
+        assert index.row_at(value) == max((row for row in rows if row[0] <= value), default=None)
         assert index.second_up_to(value) == max((row[1] for row in rows if row[1] <= value), default=None)
     assert (len(index), index.last(), index.size_bytes) == (50, (490, 343), 600)
 
@@ -34,7 +34,7 @@ def test_an_index_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
     assert index.path.read_bytes()[:24].hex() == columns
     other = _index(tmp_path)
     assert other.load(100, 1000)
-    assert (other.last(), other.second_at(5)) == ((1 << 40, 2**31 - 1), 50)
+    assert (other.last(), other.row_at(5)) == ((1 << 40, 2**31 - 1), (5, 50))
 
 
 def test_an_index_is_taken_only_for_the_segment_it_was_made_for(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_memory_of_indexes_is_bounded_and_they_come_back_when_they_are_neede
     everything = read_all(log, max_bytes=200)
     assert len(everything) == 120
     assert schemes._used_bytes <= 300
-    full = log._segments[:-1]
+    full = log.segments[:-1]
     assert 0 < sum(segment._scheme is not None for segment in full) < len(full)
     assert sum(segment._scheme.memory_bytes for segment in full if segment._scheme) == schemes._used_bytes
     assert read_all(log, max_bytes=200) == everything

@@ -96,7 +96,7 @@ def test_a_full_index_begins_a_new_segment(tmp_path: Path) -> None:
 def test_offsets_beyond_what_an_index_row_holds_begin_a_new_segment(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     log.append(batch(b"0"))
-    active = log._segments[-1]
+    active = log.segments[-1]
     assert active.has_room(100, 2**31 - 1, 1 << 20)
     assert not active.has_room(100, 2**31, 1 << 20)
     assert not active.has_room(2**31, 5, 1 << 20)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
-from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch
+from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch, Producers
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     InvalidProducerEpoch,
@@ -153,8 +153,17 @@ class ProducerState:
         stable = offset + 1 if first_open is None else first_open
         return AbortedTransaction(header.producer_id, first_offset, offset, stable)
 
+    def learn(self, header: BatchHeader, head: bytes, timestamp: int) -> AbortedTransaction | None:
+        """Learn from a stored batch, unchecked; returns what it aborts. ``head``: a marker's first bytes."""
+        if header.producer_id >= 0 and not header.is_control:
+            self.record(header, header.base_offset, header.last_offset, timestamp)
+        elif header.producer_id >= 0 and header.record_count:
+            kind = marker_type(head)
+            if kind is not ControlType.UNKNOWN:
+                return self.end(header, kind, header.base_offset, timestamp)
+        return None
+
     def known(self) -> list[KnownProducer]:
-        """All producers, by id."""
         return [
             KnownProducer(
                 producer_id,
@@ -167,7 +176,6 @@ class ProducerState:
         ]
 
     def newest(self) -> dict[int, NewestBatch]:
-        """Last batch of each producer, by id."""
         return {
             producer_id: NewestBatch(
                 producer.batches[-1].last_offset if producer.batches else None, producer.epoch
@@ -257,133 +265,59 @@ _VERSION = 1
 _logger = logging.getLogger(__name__)
 
 
-class NoProducers:
-    """Producer state of logs whose messages name no producer. *Thread-safe: holds nothing.*"""
-
-    loaded = True
-    first_open: int | None = None
-
-    def check(self, batches: Sequence[CheckedBatch]) -> None:
-        """Return None: no batch is a repeat."""
-
-    def record(
-        self,
-        batches: Sequence[CheckedBatch],
-        base_offset: int,
-        now_ms: int,
-        marker: ControlType | None = None,
-    ) -> None:
-        """Do nothing."""
-
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Do nothing."""
-
-    def known(self) -> list[KnownProducer]:
-        return []
-
-    def newest(self) -> dict[int, NewestBatch]:
-        return {}
-
-    def forget_before(self, now_ms: int) -> None:
-        """Do nothing."""
-
-    def restore(self, end_offset: int) -> int:
-        """Nothing to load or replay."""
-        return end_offset
-
-    def replay(
-        self,
-        heads: Iterable[tuple[Frame, bytes]],  # noqa: ARG002
-        now_ms: int,  # noqa: ARG002
-    ) -> list[AbortedTransaction]:
-        return []
-
-    def save(self, end_offset: int) -> None:
-        """Do nothing."""
-
-
-class GuardedProducers:
+class GuardedProducers(ProducerState, Producers):
     """*Not thread-safe: the log's lock guards it.* Producer state of 0.8 and later logs."""
 
     def __init__(self, directory: Path, files: FileSystem, expiration_ms: int) -> None:
-        self._state = ProducerState(expiration_ms)
+        super().__init__(expiration_ms)
         self._directory = directory
         self._files = files
         self.loaded = False
         self._noted: tuple[int, int] | None = None
         """Offset and checksum of the last saved snapshot."""
 
-    def check(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
-        """Offsets of the earlier batch that is repeated; None if all are new."""
+    def check_all(self, batches: Sequence[CheckedBatch]) -> tuple[int, int] | None:
         if batches[0].magic != MAGIC:
             return None  # v0 and v1 sets name no producer
         for batch in batches:
             if batch.header is not None and batch.header.producer_id >= 0:
-                duplicate = self._state.check(batch.header)
+                duplicate = self.check(batch.header)
                 if duplicate is not None:
                     return duplicate
         return None
 
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
-        self._state.check_epoch(producer_id, epoch)
-
-    @property
-    def first_open(self) -> int | None:
-        return self._state.first_open
-
-    def known(self) -> list[KnownProducer]:
-        return self._state.known()
-
-    def newest(self) -> dict[int, NewestBatch]:
-        return self._state.newest()
-
-    def record(
+    def record_all(
         self,
         batches: Sequence[CheckedBatch],
         base_offset: int,
         now_ms: int,
         marker: ControlType | None = None,
     ) -> AbortedTransaction | None:
-        """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
         if batches[0].magic != MAGIC:
             return None
         if marker is not None and batches[0].header is not None:
-            return self._state.end(batches[0].header, marker, base_offset, now_ms)
+            return self.end(batches[0].header, marker, base_offset, now_ms)
         for batch in batches:
             last_offset = base_offset + batch.offset_count - 1
             if batch.header is not None and batch.header.producer_id >= 0:
-                self._state.record(batch.header, base_offset, last_offset, now_ms)
+                self.record(batch.header, base_offset, last_offset, now_ms)
             base_offset = last_offset + 1
         return None
 
-    def forget_before(self, now_ms: int) -> None:
-        if self.loaded:
-            self._state.forget_before(now_ms)
-
     def replay(self, heads: Iterable[tuple[Frame, bytes]], now_ms: int) -> list[AbortedTransaction]:
-        """Rebuild producers, seen at ``now_ms`` so that none expires; returns the aborted transactions."""
         aborted = []
-        for frame, head in heads:
+        for _, head in heads:
             if magic_at(head, 0) != MAGIC:
                 continue  # v0 and v1 sets name no producer
-            header = read_header(head)
-            if header.producer_id < 0:
-                continue
-            if not header.is_control:
-                self._state.record(header, frame.first_offset, frame.last_offset, now_ms)
-            elif header.record_count:
-                kind = marker_type(head)
-                if kind is not ControlType.UNKNOWN:
-                    ended = self._state.end(header, kind, frame.first_offset, now_ms)
-                    if ended is not None:
-                        aborted.append(ended)
+            ended = self.learn(read_header(head), head, now_ms)  # seen now, so that none expires
+            if ended is not None:
+                aborted.append(ended)
         return aborted
 
     def save(self, end_offset: int) -> None:
-        """Save the state before ``end_offset``. A failure is only logged: replay takes longer."""
         if not self.loaded:
             return
-        dump = self._state.dump()
+        dump = self.dump()
         noted = (end_offset, crc32c(dump))
         if noted == self._noted:
             return
@@ -394,18 +328,16 @@ class GuardedProducers:
         else:
             self._noted = noted
 
-    def restore(self, end_offset: int) -> int:
-        """Load the snapshot; returns the offset to replay from. Raises `OSError`."""
-        self._state.clear()
+    def load(self, end_offset: int) -> int:
+        self.clear()
         noted = read_snapshot(self._files, self._directory)
         if noted is None or noted[0] > end_offset:
             return 0
         try:
-            self._state.restore(noted[1])
+            self.restore(noted[1])
             self._noted = (noted[0], crc32c(noted[1]))
         except CorruptMessage as e:
             _logger.warning("%s: the log is replayed: %s", self._directory, e)
-            self._state.clear()
             return 0
         return noted[0]
 

@@ -13,18 +13,20 @@ Readers of the old segments keep their files open.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.disk.filesystem import DirectoryEntry, FileSystem, OpenFile, replace_file
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
 from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.segment import Segment, segment_name
 from kafkalog_broker.log.segment_list import FullSegment, SegmentList
+from pyspark_kafkalog.errors import CorruptMessage
 
 SWAP_SUFFIX = ".swap"
 
@@ -60,8 +62,31 @@ class Swap:
         self._has_index = False
         self._held: OpenFile | None = None
 
-    def decide(self) -> None:
-        """Prepare the swap, then commit to it durably. Raises `OSError`, `CorruptMessage`."""
+    def run(
+        self, disk: DataDirectory, publish: Callable[[], object], sync_list: Callable[[], object]
+    ) -> None:
+        """Swap the files; ``publish`` replaces the segments and their list. Raises `CorruptMessage`,
+        `StorageError`.
+        """
+        doing = f"replacing segments of {self._directory.name}"
+        with disk.refusing(doing):
+            try:
+                self._decide()
+                publish()
+            except (OSError, CorruptMessage):
+                try:
+                    self._undo()
+                except OSError as e:  # its state is unknown
+                    raise disk.failed(doing, e) from e
+                raise
+            try:
+                sync_list()
+                self._finish()
+            except OSError as e:  # the next start completes it
+                raise disk.failed(doing, e) from e
+
+    def _decide(self) -> None:
+        """Prepare the swap, then commit to it durably."""
         self._new.place(self._cleaned)
         self._new.build_index()
         for segment in self._old:
@@ -74,16 +99,14 @@ class Swap:
         self._held = self._pool.acquire(self._swap)
         self._files.sync_directory(self._directory)
 
-    def undo(self) -> None:
-        """Abandon the swap. On `OSError` its state is unknown."""
+    def _undo(self) -> None:
         for path in (self._swap, self._cleaned, self._index):
             with suppress(FileNotFoundError):
                 self._files.remove(path)
         self._release()
         self._files.sync_directory(self._directory)
 
-    def finish(self) -> None:
-        """Complete it, once the segment list is written. After `OSError` the next start completes it."""
+    def _finish(self) -> None:
         first = self._old[0]
         for segment in self._old:
             names = segment.index_files()
