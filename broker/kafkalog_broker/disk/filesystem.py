@@ -7,9 +7,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from kafkalog_broker.disk.process_lock import Closeable, hold, own_mark
 
@@ -176,23 +177,16 @@ class ReadOnlyFiles(OsFileSystem):
 
     def open(self, path: Path, *, create: bool = False) -> File:
         if create:
-            raise OSError(errno.EROFS, "only to be read", str(path))
+            self._refuse(path)
         return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
-    def make_directory(self, path: Path) -> None:
-        raise OSError(errno.EROFS, "only to be read", str(path))
-
     def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002
-        raise OSError(errno.EROFS, "only to be read", str(source))
+        self._refuse(source)
 
-    def remove(self, path: Path) -> None:
+    def _refuse(self, path: Path) -> NoReturn:
         raise OSError(errno.EROFS, "only to be read", str(path))
 
-    def remove_directory(self, path: Path) -> None:
-        raise OSError(errno.EROFS, "only to be read", str(path))
-
-    def lock(self, path: Path) -> Closeable:
-        raise OSError(errno.EROFS, "only to be read", str(path))
+    make_directory = remove = remove_directory = lock = _refuse
 
 
 def write_all(file: File, position: int, data: Data) -> None:
@@ -238,16 +232,12 @@ def _copy_some(source: File, target: File, position: int, size: int) -> int:
 
 def read_file(files: FileSystem, path: Path) -> bytes:
     """Content of a small file. Raises `FileNotFoundError`."""
-    file = files.open(path)
-    try:
-        parts = []
-        position = 0
+    parts, position = [], 0
+    with closing(files.open(path)) as file:
         while chunk := file.read_at(position, 1 << 16):
             parts.append(chunk)
             position += len(chunk)
-        return b"".join(parts)
-    finally:
-        file.close()
+    return b"".join(parts)
 
 
 def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
@@ -255,16 +245,13 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, p
     ``private``: readable by the owner only.
     """
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
-    file = files.open(new, create=True)
-    try:
+    with closing(files.open(new, create=True)) as file:
         if private:
             os.fchmod(file.fileno(), 0o600)  # before any content
         write_all(file, 0, data)
         file.truncate(len(data))  # last: ext4 flushes a file on close if it was truncated to zero before
         if durable:
             _sync(file.sync, path)
-    finally:
-        file.close()
     files.rename(new, path)
     if durable:
         _sync(partial(files.sync_directory, path.parent), path)

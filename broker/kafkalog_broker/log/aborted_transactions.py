@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +49,10 @@ class AbortedIndex:
         """All rows; do not modify. Raises `CorruptMessage`: the file is damaged; `OSError`."""
         rows = self._rows
         if rows is None:
-            rows = self._rows = self._load()
+            data = b""
+            with suppress(FileNotFoundError):
+                data = read_file(self._files, self.path)
+            rows = self._rows = parse_aborted(data, self.path)
         return rows
 
     def touching(self, offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
@@ -91,13 +95,6 @@ class AbortedIndex:
         """Drop the rows from memory if they are saved."""
         if not self._unsaved:
             self._rows = None
-
-    def _load(self) -> list[AbortedTransaction]:
-        try:
-            data = read_file(self._files, self.path)
-        except FileNotFoundError:
-            return []
-        return parse_aborted(data, self.path)
 
 
 def aborted_bytes(rows: Iterable[AbortedTransaction]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -71,24 +71,17 @@ def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: Log
     """Create an empty segment file. Raises `OSError`."""
     path = directory / segment_name(base_offset)
     tools.pool.release(tools.pool.acquire(path, create=True))
-    return _segment(path, base_offset, config, tools, size=0, next_offset=base_offset)
+    return Segment(path, base_offset, tools, config, size=0, next_offset=base_offset)
 
 
 def cleaned_segment(
     path: Path, like: Sequence[Segment], size: int, config: LogConfig, tools: LogTools
 ) -> Segment:
     """The segment at ``path``, ``size`` bytes, that a cleaning made from the segments ``like``."""
-    return _segment(
-        path,
-        like[0].base_offset,
-        config,
-        tools,
-        size=size,
-        next_offset=like[-1].next_offset,
-        growing=False,
-        modified_ms=like[-1].modified_ms,
-        gaps_allowed=True,
-    )
+    return Segment(
+        path, like[0].base_offset, tools, config, size=size, next_offset=like[-1].next_offset, growing=False,
+        modified_ms=like[-1].modified_ms, gaps_allowed=True,
+    )  # fmt: skip
 
 
 def load_segments(
@@ -107,32 +100,27 @@ def load_segments(
     data below ``recovery_point`` or a clean stop's end is missing, which no crash explains, the log starts
     after it with ``truncate_missing``, else raises `MissingSegments`. Raises `OSError`.
     """
-    return _Loading(directory, config, tools, clean, recovery_point).run(truncate_missing=truncate_missing)
+    durable_offset = max(recovery_point, clean.end_offset if clean is not None else 0)
+    loading = _Loading(directory, config, tools, clean, recovery_point, durable_offset)
+    return loading.run(truncate_missing=truncate_missing)
 
 
+@dataclass(slots=True)
 class _Loading:
     """*Not thread-safe.* The opening of one partition's directory."""
 
-    def __init__(
-        self,
-        directory: Path,
-        config: LogConfig,
-        tools: LogTools,
-        clean: CleanState | None,
-        recovery_point: int,
-    ) -> None:
-        self._directory = directory
-        self._config = config
-        self._tools = tools
-        self._clean = clean
-        self._recovery_point = recovery_point
-        self._durable_offset = max(recovery_point, clean.end_offset if clean is not None else 0)
-        self._listed: SegmentList | None = None
-        self._cleaned_offset = 0
-        self._on_disk: SegmentList | None = None
-        self._had_list = False
-        self._stray: list[Segment] = []
-        self._truncated = False
+    _directory: Path
+    _config: LogConfig
+    _tools: LogTools
+    _clean: CleanState | None
+    _recovery_point: int
+    _durable_offset: int
+    _listed: SegmentList | None = None
+    _cleaned_offset: int = 0
+    _on_disk: SegmentList | None = None
+    _had_list: bool = False
+    _stray: list[Segment] = field(default_factory=list)
+    _truncated: bool = False
 
     def run(self, *, truncate_missing: bool) -> Loaded:
         segments = self._look()
@@ -209,19 +197,12 @@ class _Loading:
                         self._directory / entry.name, size - full.size, full.size,
                     )  # fmt: skip
                     size = full.size
-            segments.append(
-                _segment(
-                    self._directory / entry.name,
-                    base_offset,
-                    self._config,
-                    self._tools,
-                    size=size,
-                    next_offset=next_offset,
-                    growing=last,
-                    modified_ms=entry.modified_ms,
-                    gaps_allowed=base_offset < self._cleaned_offset,
-                )
-            )
+            segment = Segment(
+                self._directory / entry.name, base_offset, self._tools, self._config,
+                size=size, next_offset=next_offset, growing=last, modified_ms=entry.modified_ms,
+                gaps_allowed=base_offset < self._cleaned_offset,
+            )  # fmt: skip
+            segments.append(segment)
         return segments
 
     def _known(self, found: list[tuple[int, DirectoryEntry]]) -> list[tuple[int, DirectoryEntry]]:
@@ -250,16 +231,11 @@ class _Loading:
             names = {s.base_offset: s.path.name for s in segments}
             missing += missing_segments(listed, sizes, self._durable_offset, names=names)
             first_unlisted = listed.active
-        if not missing and segments:
+        if not missing:
             for segment, following in pairwise(segments):
                 if segment.base_offset >= first_unlisted and following.base_offset <= self._durable_offset:
                     missing += self._between(segment, following)
-        if (
-            not missing
-            and clean is not None
-            and segments
-            and segments[-1].base_offset < clean.last_base_offset
-        ):
+        if not missing and clean and segments and segments[-1].base_offset < clean.last_base_offset:
             why = f"{segment_name(clean.last_base_offset)} is not there"
             missing.append(Missing(clean.last_base_offset, clean.end_offset, why))
         if not segments and listed is None and self._durable_offset > 0:
@@ -398,28 +374,3 @@ class _Loading:
             # The new name first: a file under neither name would be lost.
             tools.files.sync_directory(stray)
             tools.files.sync_directory(self._directory)
-
-
-def _segment(
-    path: Path,
-    base_offset: int,
-    config: LogConfig,
-    tools: LogTools,
-    *,
-    size: int,
-    next_offset: int,
-    growing: bool = True,
-    modified_ms: int | None = None,
-    gaps_allowed: bool = False,
-) -> Segment:
-    return Segment(
-        path,
-        base_offset,
-        tools,
-        lambda: tools.family.scheme(base_offset, path, config.index_interval_bytes, tools.pool),
-        size=size,
-        next_offset=next_offset,
-        growing=growing,
-        modified_ms=tools.clock.time_ms() if modified_ms is None else modified_ms,
-        gaps_allowed=gaps_allowed,
-    )

@@ -59,15 +59,17 @@ class Segment:
     """
 
     def __init__(
-        self, path: Path, base_offset: int, tools: LogTools, make_scheme: Callable[[], OffsetScheme],
-        *, size: int, next_offset: int, growing: bool, modified_ms: int, gaps_allowed: bool = False,
+        self, path: Path, base_offset: int, tools: LogTools, config: LogConfig,
+        *, size: int, next_offset: int, growing: bool = True, modified_ms: int | None = None,
+        gaps_allowed: bool = False,
     ) -> None:  # fmt: skip
         """``gaps_allowed``: a cleaner may have removed records, so offsets need only rise."""
         self.path = path
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
-        self.modified_ms = modified_ms
+        self._begun_ms = tools.clock.time_ms()
+        self.modified_ms = self._begun_ms if modified_ms is None else modified_ms
         self.growing = growing
         self.gaps_allowed = gaps_allowed
         self.deleted = False
@@ -75,13 +77,12 @@ class Segment:
         self._tools = tools
         self._pool = tools.pool
         self._format = tools.family.format
-        self._make_scheme = make_scheme
-        self._scheme = make_scheme() if size == 0 else None
+        self._interval_bytes = config.index_interval_bytes
+        self._scheme = self._make_scheme() if size == 0 else None
         self.aborted = AbortedIndex(path, tools.files, is_new=size == 0)
         self._saved_size = -1  # segment size when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
-        self._begun_ms = tools.clock.time_ms()
         self._largest: tuple[int, int] | None = None
         self._place = path
         self._kept: _KeptOpen | None = None
@@ -430,6 +431,9 @@ class Segment:
                     if not self.growing:
                         self._tools.schemes.add(self, scheme.memory_bytes)
         return scheme
+
+    def _make_scheme(self) -> OffsetScheme:
+        return self._tools.family.scheme(self.base_offset, self.path, self._interval_bytes, self._pool)
 
     def _load_scheme(self) -> OffsetScheme:
         """Saved indexes, or rebuilt from the file. Raises as `slice`."""

@@ -18,15 +18,12 @@ from kafkalog_broker.log.cleaning.run import (
     CleanJob,
     Dirt,
     Pace,
-    SegmentState,
-    SourceSegment,
     clean,
     dirt_of,
     legacy_horizon_ms,
 )
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.log.segment import Segment
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError, StorageError, UnknownTopicOrPartition
@@ -129,30 +126,29 @@ class LogCleaner:
         known = self._checkpoint(log.directory.path).get(log.topic_partition, 0)
         # The segment list also stores it, and is removed with its topic.
         first_dirty = max(min(known, log.cleaned_offset), log.start_offset)
-        segments = [_state(segment) for segment in log.segments[:-1]]
-        return dirt_of(segments, first_dirty, log.last_stable_offset, log.config, self._clock.time_ms())
+        now_ms = self._clock.time_ms()
+        return dirt_of(log.segments[:-1], first_dirty, log.last_stable_offset, log.config, now_ms)
 
     def _clean_log(self, log: Log, dirt: Dirt) -> None:
         if log.flushed_offset < dirt.end_offset:
             # Newer records must be durable before the older ones they replace are removed.
             log.flush()
-        segments = [s for s in log.segments[:-1] if s.next_offset <= dirt.end_offset]
-        sources = tuple(_source(segment) for segment in segments)
-        if not sources:
+        segments = tuple(s for s in log.segments[:-1] if s.next_offset <= dirt.end_offset)
+        if not segments:
             return
         config, began = log.config, self._clock.monotonic()
         job = CleanJob(
-            sources=sources,
+            sources=segments,
             first_dirty=dirt.first_dirty,
             memory_bytes=self._memory_bytes,
             segment_bytes=config.segment_bytes,
             producers=log.newest_batches(),
             aborted=tuple(
-                aborted_in((s.aborted for s in log.segments), sources[0].base_offset, dirt.end_offset)
+                aborted_in((s.aborted for s in log.segments), segments[0].base_offset, dirt.end_offset)
             ),
             now_ms=self._clock.time_ms(),
             delete_retention_ms=config.delete_retention_ms,
-            legacy_horizon_ms=legacy_horizon_ms(sources, dirt.first_dirty, config.delete_retention_ms),
+            legacy_horizon_ms=legacy_horizon_ms(segments, dirt.first_dirty, config.delete_retention_ms),
         )
         end_offset, before, after = dirt.first_dirty, 0, 0
         cleaned = self._clean(job, self._files, self._pace)
@@ -190,10 +186,8 @@ class LogCleaner:
         rows = {tp: offset for tp, offset in self._checkpoint(directory.path).items() if tp in logs}
         rows[log.topic_partition] = end_offset
         self._cleaned[directory.path] = rows
-        try:
+        with directory.refusing("writing the cleaner's checkpoint"):
             write_checkpoint(self._files, directory.path, rows)
-        except OSError as e:
-            raise directory.refused("writing the cleaner's checkpoint", e) from e
 
 
 def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, int]:
@@ -228,23 +222,6 @@ def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPart
         *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(rows.items())),
     ]
     replace_file(files, directory / CHECKPOINT_NAME, ("\n".join(lines) + "\n").encode(), durable=True)
-
-
-def _source(segment: Segment) -> SourceSegment:
-    return SourceSegment(
-        segment.path, segment.base_offset, segment.next_offset, segment.size, segment.modified_ms
-    )
-
-
-def _state(segment: Segment) -> SegmentState:
-    return SegmentState(
-        segment.base_offset,
-        segment.next_offset,
-        segment.size,
-        segment.modified_ms,
-        lambda: segment.largest[0],
-        segment.first_timestamp,
-    )
 
 
 class _Throttle:

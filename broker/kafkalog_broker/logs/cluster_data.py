@@ -53,17 +53,13 @@ def write_note(directory: DataDirectory, note: RegistryNote) -> None:
         _VERSION: str(note.version),
         _BROKERS: ",".join(map(str, sorted(note.brokers))),
     }
-    try:
+    with directory.refusing("writing meta.properties"):
         directory.write_meta({**_meta(directory), **fields})
-    except OSError as e:
-        raise directory.refused("writing meta.properties", e) from e
 
 
 def _meta(directory: DataDirectory) -> Mapping[str, str]:
-    try:
+    with directory.refusing("reading meta.properties"):
         return directory.read_meta()
-    except OSError as e:
-        raise directory.refused("reading meta.properties", e) from e
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,13 @@ from kafkalog_broker.logs.cluster_data import (
     set_partitions_aside,
     write_note,
 )
-from kafkalog_broker.logs.partition_files import DELETED_PREFIX, DelayedRemoval, NewPartitions, for_each_log
+from kafkalog_broker.logs.partition_files import (
+    DELETED_PREFIX,
+    DelayedRemoval,
+    for_each_log,
+    make_partitions,
+    remove_partitions,
+)
 from kafkalog_broker.logs.startup import OfflineLog, Startup
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -99,7 +105,6 @@ class LogManager:
         self._truncate_missing = truncate_missing
         self._making: set[str] = set()
         self._leaving: set[str] = set()
-        self._new = NewPartitions(self._files, self._tools)
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
@@ -272,7 +277,7 @@ class LogManager:
             with self._lock:
                 now = self._topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
-                    self._new.undo(logs)
+                    remove_partitions(self._files, logs)
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
                 for log in logs.values():
                     log.config = self._defaults.overridden(now.overrides)
@@ -294,10 +299,8 @@ class LogManager:
         with self._lock:
             change = self._settings_change + 1
             for directory in self._online():
-                try:
+                with directory.refusing("writing the broker's properties"):
                     directory.write_settings(change, settings)
-                except OSError as e:
-                    raise directory.refused("writing the broker's properties", e) from e
             self._settings_change, self._defaults = change, defaults
             for partition, log in self._logs.items():
                 log.config = defaults.overridden(self._topics[partition.topic].overrides)
@@ -347,10 +350,8 @@ class LogManager:
             delay_ms = self._defaults.overridden(topic.overrides).file_delete_delay_ms
             records = TopicStore(store.path, self._files)
             store.check()
-            try:
+            with store.refusing(f"deleting topic {name}"):
                 records.put(name, topic, deleting=True)
-            except OSError as e:
-                raise store.refused(f"deleting topic {name}", e) from e
             logs = [log for tp, log in self._logs.items() if tp.topic == name]
             offline = [log for tp, log in self._offline.items() if tp.topic == name]
             self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
@@ -359,17 +360,18 @@ class LogManager:
             del self._stores[name]
             self._leaving.add(name)
         try:
-            goes_too()
-            for log in logs:
-                self._rename_away(log, delay_ms)
-            for lost in offline:
-                if lost.path.exists():
-                    self._doom(lost.path, delay_ms)
-            for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
-                self._files.sync_directory(directory.path)
-            records.remove(name)
-        except OSError as e:
-            raise store.refused(f"deleting topic {name}", e) from e
+            with store.refusing(f"deleting topic {name}"):
+                goes_too()
+                for log in logs:
+                    log.drop()
+                    self._doom(log.path, delay_ms)
+                    log.drop()  # again: a reader may have opened a file before the rename
+                for lost in offline:
+                    if lost.path.exists():
+                        self._doom(lost.path, delay_ms)
+                for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
+                    self._files.sync_directory(directory.path)
+                records.remove(name)
         finally:
             with self._lock:
                 self._leaving.discard(name)
@@ -393,12 +395,10 @@ class LogManager:
                 *(LeavingPartition(o.directory, o.path, None) for p, o in self._offline.items() if p in gone),
             ]
             staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
-            try:
+            with store.refusing(f"setting partitions of {name} aside"):
                 rest = set_partitions_aside(
                     self._files, TopicStore(store.path, self._files), name, topic, leaving, staying
                 )
-            except OSError as e:
-                raise store.refused(f"setting partitions of {name} aside", e) from e
             self._logs = {tp: log for tp, log in self._logs.items() if tp not in gone}
             self._offline = {tp: log for tp, log in self._offline.items() if tp not in gone}
             topics = {n: t for n, t in self._topics.items() if n != name}
@@ -520,7 +520,9 @@ class LogManager:
         for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
-        return self._new.make(name, topic, numbers, config, starts, load)
+        return make_partitions(
+            self._files, self._tools[topic.generation], name, topic, numbers, config, starts, load
+        )
 
     def _commit(
         self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
@@ -530,17 +532,11 @@ class LogManager:
         try:
             TopicStore(store.path, self._files).put(name, topic)
         except OSError as e:
-            self._new.undo(made)
+            remove_partitions(self._files, made)
             raise store.refused(f"writing the record of topic {name}", e) from e
         self._logs = {**self._logs, **made}
         self._stores[name] = store
         self._topics = MappingProxyType({**self._topics, name: topic})
-
-    def _rename_away(self, log: Log, delay_ms: int) -> None:
-        log.drop()
-        self._doom(log.path, delay_ms)
-        # Again: a reader may have opened a file before the rename.
-        log.drop()
 
     def _doom(self, path: Path, delay_ms: int) -> None:
         """Rename a partition's directory; its files are removed later."""

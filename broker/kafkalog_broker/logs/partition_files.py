@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,8 +63,8 @@ def open_partition(
     config: LogConfig,
     tools: LogTools,
     *,
-    clean: CleanState | None,
-    recovery_point: int,
+    clean: CleanState | None = None,
+    recovery_point: int = 0,
     truncate_missing: bool = False,
 ) -> Log:
     """Open the log in a partition's existing directory."""
@@ -83,69 +84,58 @@ def open_partition(
     return log
 
 
-class NewPartitions:
-    """*Thread-safe: stateless.* Creates a topic's partitions; the caller has reserved its name."""
-
-    def __init__(self, files: FileSystem, tools: Mapping[str, LogTools]) -> None:
-        self._files = files
-        self._tools = tools
-
-    def make(
-        self,
-        name: str,
-        topic: StoredTopic,
-        numbers: Sequence[int],
-        config: LogConfig,
-        starts: Mapping[int, int],
-        load: dict[DataDirectory, int],
-    ) -> dict[TopicPartition, Log]:
-        """Create directories and logs, each in the data directory with the least ``load``; all or none.
-        A log begins at its offset in ``starts``, or 0. Raises `StorageError`.
-        """
-        made: dict[TopicPartition, Log] = {}
-        for number in numbers:
-            partition = TopicPartition(name, number)
-            directory = min(load, key=lambda place: load[place])
-            load[directory] += 1
-            path = directory.path / directory_name(partition)
-            try:
-                self._clear_the_way(path)
-                self._files.make_directory(path)
-                write_partition_metadata(self._files, path, topic)
-                if number in starts:
-                    first = path / segment_name(starts[number])
-                    replace_file(self._files, first, b"", durable=True)
-                made[partition] = open_partition(
-                    directory, partition, config, self._tools[topic.generation],
-                    clean=None, recovery_point=0,
-                )  # fmt: skip
-            except OSError as e:
-                self.undo(made, path)
-                raise directory.refused(f"making {path.name}", e) from e
-            except StorageError:
-                self.undo(made)
-                raise
-        return made
-
-    def undo(self, made: Mapping[TopicPartition, Log], *more: Path) -> None:
-        """Remove the partitions of a failed creation; the next start removes what remains."""
-        for log in made.values():
-            log.drop()
-        for path in (*(log.path for log in made.values()), *more):
-            try:
-                remove_tree(self._files, path)
-            except OSError as e:
-                _logger.warning("%s stays until the next start: %s", path, e)
-        for log in made.values():
-            log.drop()
-
-    def _clear_the_way(self, path: Path) -> None:
-        """Remove an empty directory of a failed creation; refuse one with data."""
+def make_partitions(
+    files: FileSystem,
+    tools: LogTools,
+    name: str,
+    topic: StoredTopic,
+    numbers: Sequence[int],
+    config: LogConfig,
+    starts: Mapping[int, int],
+    load: dict[DataDirectory, int],
+) -> dict[TopicPartition, Log]:
+    """Create directories and logs of a topic whose name is reserved, each in the data directory with the
+    least ``load``; all or none. A log begins at its offset in ``starts``, or 0. Raises `StorageError`.
+    """
+    made: dict[TopicPartition, Log] = {}
+    for number in numbers:
+        partition = TopicPartition(name, number)
+        directory = min(load, key=lambda place: load[place])
+        load[directory] += 1
+        path = directory.path / directory_name(partition)
         try:
-            empty = remove_if_empty(self._files, path)
-        except FileNotFoundError:
-            return
-        if not empty:
+            _clear_the_way(files, path)
+            files.make_directory(path)
+            write_partition_metadata(files, path, topic)
+            if number in starts:
+                replace_file(files, path / segment_name(starts[number]), b"", durable=True)
+            made[partition] = open_partition(directory, partition, config, tools)
+        except OSError as e:
+            remove_partitions(files, made, path)
+            raise directory.refused(f"making {path.name}", e) from e
+        except StorageError:
+            remove_partitions(files, made)
+            raise
+    return made
+
+
+def remove_partitions(files: FileSystem, made: Mapping[TopicPartition, Log], *more: Path) -> None:
+    """Remove the partitions of a failed creation; the next start removes what remains."""
+    for log in made.values():
+        log.drop()
+    for path in (*(log.path for log in made.values()), *more):
+        try:
+            remove_tree(files, path)
+        except OSError as e:
+            _logger.warning("%s stays until the next start: %s", path, e)
+    for log in made.values():
+        log.drop()
+
+
+def _clear_the_way(files: FileSystem, path: Path) -> None:
+    """Remove an empty directory of a failed creation; refuse one with data."""
+    with suppress(FileNotFoundError):
+        if not remove_if_empty(files, path):
             raise StorageError(f"{path} has data and belongs to no topic: move it away first")
 
 

@@ -138,18 +138,14 @@ class Startup:
         for owner, name in deleting:
             for directory, contents in self._contents.items():
                 gone = {partition for partition in contents.partitions if partition.topic == name}
-                try:
+                with directory.refusing(f"deleting topic {name}"):
                     for partition in gone:
                         remove_tree(self._files, directory.path / directory_name(partition))
                     self._files.sync_directory(directory.path)
-                except OSError as e:
-                    raise directory.refused(f"deleting topic {name}", e) from e
                 contents.partitions -= gone
             if all_online:
-                try:
+                with owner.refusing(f"deleting topic {name}"):
                     TopicStore(owner.path, self._files).remove(name)
-                except OSError as e:
-                    raise owner.refused(f"deleting topic {name}", e) from e
             _logger.info("the deletion of topic %s is finished", name)
 
     def _open(

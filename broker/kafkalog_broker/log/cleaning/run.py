@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.cleaning.cleaned_batches import AbortedRanges, BatchFilter, KeyOffsets
 from kafkalog_broker.log.family import NewestBatch
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
+from kafkalog_broker.log.segment import Segment
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, MAGIC, read_header, record_block, verify_crc
 from pyspark_kafkalog.formats.legacy import messages
@@ -30,18 +31,6 @@ _CHUNK_BYTES = 1 << 20
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")
 _ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentState:
-    """A full segment as the plan sees it. Timestamps are in ms, or `NO_TIMESTAMP`, and read on demand."""
-
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    modified_ms: int
-    largest_timestamp: Callable[[], int]
-    first_timestamp: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +52,8 @@ class Dirt:
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-class SourceSegment(NamedTuple):
-    """A full segment: offsets ``[base_offset, next_offset)`` in the first ``size`` bytes of its file."""
-
-    path: Path
-    base_offset: int
-    next_offset: int
-    size: int
-    modified_ms: int
-
-
 def dirt_of(
-    segments: Sequence[SegmentState], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
+    segments: Sequence[Segment], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
 ) -> Dirt:
     """What to clean in a log with these full segments, up to the first with an open transaction
     (``stable_offset``) or a record younger than ``min.compaction.lag.ms``.
@@ -85,24 +64,24 @@ def dirt_of(
     lag_ms, most_ms = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     for segment in segments:
         if segment.next_offset <= first_dirty:
-            clean_bytes += segment.size_bytes
+            clean_bytes += segment.size
             continue
         if segment.next_offset > stable_offset:
             break
         if lag_ms > 0:
-            newest = segment.largest_timestamp()
+            newest = segment.largest[0]
             if (segment.modified_ms if newest == NO_TIMESTAMP else newest) > now_ms - lag_ms:
                 break
-        dirty_bytes += segment.size_bytes
+        dirty_bytes += segment.size
         end_offset = segment.next_offset
-        if earliest is None and segment.size_bytes:
+        if earliest is None and segment.size:
             first = segment.first_timestamp()
             earliest = segment.modified_ms if first == NO_TIMESTAMP else first
     overdue = earliest is not None and earliest < now_ms - most_ms
     return Dirt(first_dirty, end_offset, clean_bytes, dirty_bytes, overdue)
 
 
-def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tuple[int, int]]:
+def groups_of(sources: Sequence[Segment], segment_bytes: int) -> list[tuple[int, int]]:
     """Index ranges of ``sources`` to merge, each within ``segment_bytes`` and the offsets of one index."""
     groups: list[tuple[int, int]] = []
     first = size = 0
@@ -117,7 +96,7 @@ def groups_of(sources: Sequence[SourceSegment], segment_bytes: int) -> list[tupl
     return groups
 
 
-def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete_retention_ms: int) -> int:
+def legacy_horizon_ms(sources: Sequence[Segment], first_dirty: int, delete_retention_ms: int) -> int:
     """v0 and v1 tombstones expire in segments modified up to this time; 0 if none was cleaned."""
     cleaned = [source for source in sources if source.base_offset < first_dirty]
     return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0
@@ -127,7 +106,7 @@ def legacy_horizon_ms(sources: Sequence[SourceSegment], first_dirty: int, delete
 class CleanJob:
     """A cleaning's input: full segments, dirty from ``first_dirty``; ``memory_bytes`` for keys."""
 
-    sources: tuple[SourceSegment, ...]
+    sources: tuple[Segment, ...]
     first_dirty: int
     memory_bytes: int
     segment_bytes: int
@@ -209,15 +188,12 @@ def _clean_group(
     base_offset, next_offset = sources[0].base_offset, sources[-1].next_offset
     path = sources[0].path.with_name(f"{base_offset:011d}-{next_offset:011d}{CLEANED_SUFFIX}")
     rules.aborted_rows.clear()
-    file = files.open(path, create=True)
     try:
-        try:
+        with closing(files.open(path, create=True)) as file:
             file.truncate(0)  # left by an earlier cleaning that could not remove it
             size = _write(sources, job, files, rules, pace, file)
             file.set_modified(sources[-1].modified_ms)
             file.sync()
-        finally:
-            file.close()
     except BaseException:
         with suppress(OSError):
             files.remove(path)
@@ -226,7 +202,7 @@ def _clean_group(
 
 
 def _write(
-    sources: tuple[SourceSegment, ...],
+    sources: tuple[Segment, ...],
     job: CleanJob,
     files: FileSystem,
     rules: BatchFilter,
@@ -254,15 +230,12 @@ def _write(
     return written + waiting
 
 
-def _entries(
-    files: FileSystem, source: SourceSegment, pace: Pace
-) -> Generator[tuple[int, bytes], None, None]:
+def _entries(files: FileSystem, source: Segment, pace: Pace) -> Generator[tuple[int, bytes], None, None]:
     """Each entry of a segment with its next offset, checking that offsets rise."""
-    file = files.open(source.path)
     name, size, lowest = source.path.name, source.size, source.base_offset
     position = origin = 0
     chunk = b""
-    try:
+    with closing(files.open(source.path)) as file:
         while position < size:
             inside = position - origin
             if len(chunk) - inside < _SMALLEST:
@@ -290,11 +263,9 @@ def _entries(
             lowest = last + 1
             position += length
             yield lowest, data
-    finally:
-        file.close()
 
 
-def _read(file: File, source: SourceSegment, position: int, wanted: int, pace: Pace) -> bytes:
+def _read(file: File, source: Segment, position: int, wanted: int, pace: Pace) -> bytes:
     wanted = min(wanted, source.size - position)
     pace(wanted)
     return file.read_at(position, wanted)
