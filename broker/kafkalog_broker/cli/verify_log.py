@@ -27,8 +27,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog_broker.disk.filesystem import FileSystem
-    from kafkalog_broker.inspect.contents import Finding
-    from kafkalog_broker.inspect.inspection import SegmentPlace
+    from kafkalog_broker.inspect.inspection import Finding, SegmentPlace
     from kafkalog_broker.inspect.verify import PartitionReport
 
 _EXAMPLES = """\

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +13,13 @@ from kafkalog_broker.disk.data_directory import (
 )
 from kafkalog_broker.disk.filesystem import FileSystem, read_file
 from kafkalog_broker.inspect.inspection import (
+    Finding,
     PartitionPlace,
+    damage_in,
     files_in,
     is_data_directory,
     look_again,
+    note,
     partitions_in,
 )
 from kafkalog_broker.logs.topic_store import (
@@ -34,24 +36,6 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A finding and its place; `damage`, or only a note."""
-
-    path: Path
-    position: int | None
-    what: str
-    damage: bool = True
-
-    def __str__(self) -> str:
-        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
-        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
-
-
-def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
-    return frozenset(finding for finding in findings if finding.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +84,6 @@ class Expected:
         closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
         return max(closed, self.durable_offset)
 
-    @classmethod
-    def of(
-        cls, notes: Notes, place: PartitionPlace, topic_number: int | None, *, gaps_allowed: bool
-    ) -> Expected:
-        """From a data directory's notes; a recovery point counts only for the topic it was noted for."""
-        noted, point = notes.points.get(place.path.name, (0, 0))[:2] if notes.points else (0, 0)
-        clean = notes.clean or {}
-        return cls(
-            notes.clean is not None,
-            clean.get(place.path.name, ()),
-            point if noted == topic_number else 0,
-            gaps_allowed,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -127,13 +97,14 @@ class Contents:
     findings: tuple[Finding, ...]
 
     def expected(self, place: PartitionPlace) -> Expected:
-        topic = self.topics.get(place.partition.topic)
-        policy = topic.overrides.get("cleanup.policy", "") if topic is not None else ""
-        return Expected.of(
-            self.notes,
-            place,
-            topic.topic_id.int if topic is not None else None,
-            gaps_allowed="compact" in policy,
+        topic, notes, name = self.topics.get(place.partition.topic), self.notes, place.path.name
+        # A recovery point counts only for the topic it was noted for.
+        noted, point = notes.points.get(name, (0, 0))[:2]
+        return Expected(
+            notes.clean is not None,
+            (notes.clean or {}).get(name, ()),
+            point if topic is not None and noted == topic.topic_id.int else 0,
+            topic is not None and "compact" in topic.overrides.get("cleanup.policy", ""),
         )
 
 
@@ -161,9 +132,7 @@ def _contents(path: Path, files: FileSystem) -> Contents:
     partitions = tuple(partitions_in(path, files))
     topics, deleting, findings = _read_topics(path, files)
     notes = read_notes(path, files)
-    findings += [
-        Finding(file, None, f"{fault}: the next start recovers the logs") for file, fault in notes.faults
-    ]
+    findings += [Finding(file, f"{fault}: the next start recovers the logs") for file, fault in notes.faults]
     findings += _check_meta(path, files)
     if (path / TOPICS_DIRECTORY).is_dir():
         # A copy of partitions alone has no records to compare with.
@@ -197,13 +166,11 @@ def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic],
             continue  # just deleted
         except StorageError as e:
             why = str(e).removeprefix(f"{record} ").removeprefix(f"{record}: ")
-            findings.append(Finding(record, None, f"{why}: no broker will start"))
+            findings.append(Finding(record, f"{why}: no broker will start"))
             continue
         if ended:
             deleting.add(name)
-            findings.append(
-                Finding(record, None, "the next start finishes deleting this topic", damage=False)
-            )
+            findings.append(note(record, "the next start finishes deleting this topic"))
         else:
             topics[name] = topic
     return topics, deleting, findings
@@ -216,9 +183,9 @@ def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
     except FileNotFoundError:
         return []  # a copy of partitions alone; a broker writes a new file
     except (UnicodeDecodeError, InvalidConfig) as e:
-        return [Finding(meta, None, f"cannot be read: {e}")]
+        return [Finding(meta, f"cannot be read: {e}")]
     missing = [name for name in ("cluster.id", "node.id") if not fields.get(name)]
-    return [Finding(meta, None, f"says no {' and no '.join(missing)}")] if missing else []
+    return [Finding(meta, f"says no {' and no '.join(missing)}")] if missing else []
 
 
 def _check_owner(
@@ -229,33 +196,24 @@ def _check_owner(
         return []
     topic = topics.get(name)
     if topic is None or number not in topic.partitions:
-        return [
-            Finding(place.path, None, "belongs to no topic of this directory: it is not served", damage=False)
-        ]
+        return [note(place.path, "belongs to no topic of this directory: it is not served")]
     found = read_partition_metadata(files, place.path)
     file = place.path / PARTITION_METADATA
     if found is None:
-        return [Finding(file, None, "is missing or torn: the next start writes it again", damage=False)]
+        return [note(file, "is missing or torn: the next start writes it again")]
     if found[0] != topic.topic_id:
-        return [
-            Finding(file, None, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")
-        ]
+        return [Finding(file, f"names topic id {found[0]}, the record of topic {name} has {topic.topic_id}")]
     if found[1] != topic.generation:
         what = f"names generation {found[1]}, the record of topic {name} has {topic.generation}"
-        return [Finding(file, None, what)]
+        return [Finding(file, what)]
     return []
 
 
 def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
     number, point = (notes.points.get(name) or (0, 0))[:2]
     if notes.clean is not None and name in notes.clean:
-        return Finding(path / name, None, "is missing: it was there when the broker closed its logs")
+        return Finding(path / name, "is missing: it was there when the broker closed its logs")
     if point and number == topic.topic_id.int:
         had = f"its offsets up to {point - 1} had been forced to the disk"
-        return Finding(path / name, None, f"is missing, or no segment is in it: {had}")
-    return Finding(
-        path / name,
-        None,
-        "is not here: it is in another of log.dirs, or the next start creates it",
-        damage=False,
-    )
+        return Finding(path / name, f"is missing, or no segment is in it: {had}")
+    return note(path / name, "is not here: it is in another of log.dirs, or the next start creates it")

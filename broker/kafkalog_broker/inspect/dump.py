@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
 from kafkalog_broker.inspect.inspection import (
@@ -20,7 +19,7 @@ from kafkalog_broker.inspect.inspection import (
     partitions_in,
     segments_in,
 )
-from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, parse_aborted
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.log.offset_scheme import OFFSET_COLUMNS, TIME_COLUMNS, parse_index
 from kafkalog_broker.log.scan import FoundBatch, FoundEntry, FoundEntry07, FoundSet
@@ -97,48 +96,33 @@ class Dump:
 
     def index(self, path: Path) -> None:
         """Dump the rows of our index. Raises `OSError`."""
-        if path.suffix == ABORTED_SUFFIX:
-            self._aborted(path)
-            return
-        by_offset = path.suffix == ".index"
+        data = read_file(self._files, path)
         try:
-            content = parse_index(read_file(self._files, path), OFFSET_COLUMNS if by_offset else TIME_COLUMNS)
+            if path.suffix == ABORTED_SUFFIX:
+                self._aborted(parse_aborted(data, path))
+            else:
+                self._rows(data, by_offset=path.suffix == ".index")
         except CorruptMessage as e:
             self.damaged = True
             self._write("damage", {"reason": str(e)})
-            return
+
+    def _rows(self, data: bytes, *, by_offset: bool) -> None:
+        content = parse_index(data, OFFSET_COLUMNS if by_offset else TIME_COLUMNS)
         base = content.base_offset
         self._write(
             "index", {"baseOffset": base, "segmentSize": content.segment_size, "rows": len(content.first)}
         )
         for first, second in zip(content.first, content.second, strict=True):
-            row = (
-                {"offset": base + first, "position": second}
-                if by_offset
-                else {"timestamp": first, "offset": base + second}
-            )
-            self._write("row", row)
+            offsets = {"offset": base + first, "position": second}
+            self._write("row", offsets if by_offset else {"timestamp": first, "offset": base + second})
 
-    def _aborted(self, path: Path) -> None:
-        try:
-            rows = parse_aborted(read_file(self._files, path), path)
-        except CorruptMessage as e:
-            self.damaged = True
-            self._write("damage", {"reason": str(e)})
-            return
+    def _aborted(self, rows: list[AbortedTransaction]) -> None:
         self._write("index", {"rows": len(rows)})
         for row in rows:
-            self._write(
-                "aborted",
-                {
-                    "producerId": row.producer_id,
-                    "firstOffset": row.first_offset,
-                    "lastOffset": row.marker_offset,
-                    "lastStableOffset": row.stable_offset,
-                },
-            )
+            names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+            self._write("aborted", dict(zip(names, row, strict=True)))
 
-    def _show_records(self, file: File, found: CandidateEntry, lines: EntryLines[Any]) -> None:
+    def _show_records(self, file: File, found: CandidateEntry, lines: EntryLines) -> None:
         try:
             # The bad checksum is reported; also show what is readable.
             for line in lines.records(found, file, self._decode):
@@ -176,20 +160,17 @@ def _decode_offset(record: Record) -> dict[str, Any]:
     }
 
 
-F = TypeVar("F", bound=CandidateEntry)
-
 _NO_TIME = "NoTimestampType"
 """Kafka's name for the missing timestamp type of v0."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLines(Generic[F]):
-    """*Thread-safe: immutable.* How to show entries of one log family."""
+class EntryLines(NamedTuple):
+    """How to show entries of one log family."""
 
     kind: str
-    entry: Callable[[F], Line]
+    entry: Callable[[Any], Line]
     record_kind: str
-    records: Callable[[F, File, Decoder | None], Iterator[Line]]
+    records: Callable[[Any, File, Decoder | None], Iterator[Line]]
     """Contents of an entry, regardless of its checksum. Raises `KafkaError`: unreadable; `OSError`."""
 
 
@@ -303,7 +284,7 @@ def _sequence(record: Record, header: BatchHeader | None) -> int:
     return (header.base_sequence + record.offset - header.base_offset) & 0x7FFF_FFFF
 
 
-ENTRY_LINES: Mapping[str, EntryLines[Any]] = MappingProxyType(
+ENTRY_LINES: Mapping[str, EntryLines] = MappingProxyType(
     {
         SINCE_08.generation: EntryLines("batch", batch_line, "record", _batch_records),
         V07.generation: EntryLines("entry", entry_line, "message", _messages),

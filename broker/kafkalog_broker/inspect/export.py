@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -87,7 +87,7 @@ def export(
         for source in sources:
             done.append(_partition(source, staging, reading, writing, progress, starts))
         if starts:
-            _write(writing, staging / START_OFFSETS, start_offsets(starts))
+            _write(writing, staging / START_OFFSETS, checkpoint(starts.items()))
         writing.sync_directory(staging)
         check_target(target)
         # Atomic, over an empty directory too.
@@ -176,7 +176,7 @@ class _Copy:
         self._reading = reading
         self._writing = writing
         self._progress = progress
-        self._epochs = LeaderEpochs()
+        self._epochs: list[tuple[int, int]] = []
         self._next_offset = 0
         self._cleaned_offset = 0
         self._left_bytes = 0
@@ -199,7 +199,7 @@ class _Copy:
         size = 0
         for segment in segments:
             size += self._segment(segment, last=segment is segments[-1])
-        self._write(LEADER_EPOCHS, self._epochs.content())
+        self._write(LEADER_EPOCHS, checkpoint(self._epochs))
         self._write(PARTITION_METADATA, partition_metadata(self._source.topic_id))
         self._writing.sync_directory(self._directory)
         return Exported(self._directory.name, start, self._next_offset, len(segments), size, self._left_bytes)
@@ -241,7 +241,7 @@ class _Copy:
                 raise CorruptMessage(f"{where}: offset {found.last_offset} does not fit the segment's index")
             indexes.add(found)
             if isinstance(found, FoundBatch):  # message sets have no leader epoch
-                self._epochs.add(found.header)
+                add_epoch(self._epochs, found.header)
             self._transactions.see(found, opened.file)
             self._next_offset, end = found.next_offset, found.end
         torn_from = self._source.torn_from
@@ -266,26 +266,21 @@ class _Copy:
         return offset <= self._cleaned_offset
 
     def _copy(self, source: File, name: str, size: int) -> None:
-        target = self._writing.open(self._directory / name, create=True)
-        try:
-            copy_bytes(source, target, size, self._progress)
+        with closing(self._writing.open(self._directory / name, create=True)) as target:
+            try:
+                copy_bytes(source, target, size, self._progress)
+            except EOFError as e:
+                raise CorruptMessage(f"{self._source.place.path}, {name}: {e}") from e
             target.sync()
-        except EOFError as e:
-            raise CorruptMessage(f"{self._source.place.path}, {name}: {e}") from e
-        finally:
-            target.close()
 
     def _write(self, name: str, data: bytes) -> None:
         _write(self._writing, self._directory / name, data)
 
 
 def _write(files: FileSystem, path: Path, data: bytes) -> None:
-    target = files.open(path, create=True)
-    try:
+    with closing(files.open(path, create=True)) as target:
         write_all(target, 0, data)
         target.sync()
-    finally:
-        target.close()
 
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -312,10 +307,17 @@ def partition_metadata(topic_id: UUID) -> bytes:
     return f"version: 0\ntopic_id: {encode_id(topic_id)}\n".encode("ascii")
 
 
-def start_offsets(starts: Mapping[str, int]) -> bytes:
-    """Content of ``log-start-offset-checkpoint``: offsets by topic and number."""
-    lines = ["0", str(len(starts)), *(f"{partition} {offset}" for partition, offset in starts.items())]
-    return ("\n".join(lines) + "\n").encode("ascii")
+def checkpoint(rows: Iterable[tuple[object, int]]) -> bytes:
+    """Content of a file of offsets by topic and number, or by leader epoch."""
+    lines = [f"{key} {offset}\n" for key, offset in rows]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def add_epoch(rows: list[tuple[int, int]], header: BatchHeader) -> None:
+    """Add the batch's leader epoch and first offset, if it is a new one."""
+    epoch = header.partition_leader_epoch
+    if epoch >= 0 and (not rows or epoch > rows[-1][0]):
+        rows.append((epoch, header.base_offset))
 
 
 class KafkaIndexes:
@@ -349,19 +351,3 @@ class KafkaIndexes:
         if timestamp > self._last_time:
             self._times += _TIME_ROW.pack(timestamp, offset - self._base_offset)
             self._last_time = timestamp
-
-
-class LeaderEpochs:
-    """*Not thread-safe.* Start offset of each leader epoch of a log."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int]] = []
-
-    def add(self, header: BatchHeader) -> None:
-        epoch = header.partition_leader_epoch
-        if epoch >= 0 and (not self._rows or epoch > self._rows[-1][0]):
-            self._rows.append((epoch, header.base_offset))
-
-    def content(self) -> bytes:
-        lines = ["0", str(len(self._rows)), *(f"{epoch} {offset}" for epoch, offset in self._rows)]
-        return ("\n".join(lines) + "\n").encode("ascii")

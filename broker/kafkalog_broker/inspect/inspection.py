@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,6 +52,28 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
 from pyspark_kafkalog.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding and its place; `damage`, or only a note."""
+
+    path: Path
+    what: str
+    position: int | None = None
+    damage: bool = True
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.position is None else f"{self.path}, byte {self.position}"
+        return f"{'damage' if self.damage else 'note'}: {place}: {self.what}"
+
+
+def note(path: Path, what: str, position: int | None = None) -> Finding:
+    return Finding(path, what, position, damage=False)
+
+
+def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
+    return frozenset(finding for finding in findings if finding.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +178,9 @@ class IndexCheck:
         if self._times.get(relative) == batch.max_timestamp:
             del self._times[relative]
 
-    def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[tuple[Path, str, bool]]:
-        """File, problem and whether it is damage, after the segment's ``size`` bytes were seen. Unless
-        ``settled``, the ``last`` one's indexes are outdated. Rows without batch count if ``intact``.
+    def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[Finding]:
+        """What is wrong after the segment's ``size`` bytes were seen. Unless ``settled``, the ``last`` one's
+        indexes are outdated. Rows without batch count if ``intact``.
         """
         found = []
         base = self._base_offset
@@ -170,24 +192,22 @@ class IndexCheck:
             growing = last and not settled
             if content is None:
                 if not growing and size:
-                    found.append((path, f"is missing: {_MENDED}", False))
+                    found.append(note(path, f"is missing: {_MENDED}"))
             elif isinstance(content, str):
-                found.append((path, f"{content}: {_MENDED}", not growing))
-            elif content.base_offset != self._base_offset:
+                found.append(Finding(path, f"{content}: {_MENDED}", damage=not growing))
+            elif content.base_offset != base:
                 what = f"is that of a segment from offset {content.base_offset} on: {_MENDED}"
-                found.append((path, what, True))
+                found.append(Finding(path, what))
             elif content.segment_size != size:
                 if not growing:
-                    what = (
-                        f"is of its segment at {content.segment_size} bytes, which now has {size}: {_MENDED}"
-                    )
-                    found.append((path, what, False))
+                    what = f"is of its segment at {content.segment_size} bytes, which now has {size}"
+                    found.append(note(path, f"{what}: {_MENDED}"))
             elif not (_rises(content.first) and _rises(content.second)):
-                found.append((path, "its rows do not rise: remove it", True))
+                found.append(Finding(path, "its rows do not rise: remove it"))
             elif unseen and intact:
                 first = row(*next(iter(unseen.items())))
                 what = f"{len(unseen)} rows lead to no batch, the first {first}: remove it"
-                found.append((path, what, True))
+                found.append(Finding(path, what))
         return found
 
 

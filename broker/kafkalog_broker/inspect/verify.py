@@ -10,16 +10,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
-from kafkalog_broker.inspect.contents import Expected, Finding, damage_in
+from kafkalog_broker.inspect.contents import Expected
 from kafkalog_broker.inspect.inspection import (
+    Finding,
     FoundTransactions,
     IndexCheck,
     Inspection,
     OpenSegment,
     PartitionPlace,
     SegmentPlace,
+    damage_in,
     files_in,
     look_again,
+    note,
     open_segment,
     segment_list_in,
     segments_in,
@@ -83,10 +86,10 @@ def verify_partition(
         except FileNotFoundError:
             if place.path.exists():
                 raise
-            check.find(place.path, None, "removed while it was being checked", damage=False)
+            check.note("removed while it was being checked", path=place.path)
             return check.report
         if not segments:
-            check.find(place.path, None, "there is no segment in it")
+            check.find("there is no segment in it", path=place.path)
         ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
         for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
             last = number == len(segments) - 1
@@ -160,6 +163,7 @@ class _Check:
         self._expected = expected
         self._deep = deep
         self._progress = progress
+        self._segment: SegmentPlace
         self._next_offset = 0
         self._gap_explained = False
         self._segment_end = LAST_OFFSET
@@ -168,8 +172,12 @@ class _Check:
         self._missing: list[Missing] = []
         self._transactions = FoundTransactions()
 
-    def find(self, path: Path, position: int | None, what: str, *, damage: bool = True) -> None:
-        self.report.findings.append(Finding(path, position, what, damage))
+    def find(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
+        """Report damage, by default of the current segment."""
+        self.report.findings.append(Finding(path or self._segment.path, what, position))
+
+    def note(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
+        self.report.findings.append(note(path or self._segment.path, what, position))
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
         """Read the segment list, with the cleaned and start offsets."""
@@ -202,30 +210,23 @@ class _Check:
                 break
         if listed is None:
             if present:
-                self.find(path, None, "it is cut short or changed: the next start writes it again")
+                self.find("it is cut short or changed: the next start writes it again", path=path)
             return segments
         for missing in self._missing:
-            self.find(directory / missing.why.split(" ")[0], None, str(missing))
+            self.find(str(missing), path=directory / missing.why.split(" ")[0])
         unknown = set(unlisted(listed, [segment.base_offset for segment in segments]))
         for segment in segments:
             if segment.base_offset in listed.retired:
-                self.find(
-                    segment.path, None, "it is being deleted: the next start goes on with it", damage=False
-                )
+                self.note("it is being deleted: the next start goes on with it", path=segment.path)
             elif segment.base_offset in unknown:
-                self.find(
-                    segment.path,
-                    None,
-                    "it is not part of the log: the next start moves it aside",
-                    damage=False,
-                )
+                self.note("it is not part of the log: the next start moves it aside", path=segment.path)
         return [segment for segment in segments if segment.base_offset not in unknown]
 
     def segment(
         self, segment: SegmentPlace, *, first: bool, last: bool, end_offset: int = LAST_OFFSET
     ) -> None:
         """Check a segment, whose offsets must be below ``end_offset``, and its indexes."""
-        report = self.report
+        report, self._segment = self.report, segment
         if first:
             self._next_offset = segment.base_offset
             report.start_offset = max(segment.base_offset, self._start_offset)
@@ -234,25 +235,24 @@ class _Check:
             if segment.base_offset != self._next_offset:
                 self._wrong_name(segment)
         if not last and not segment.size and segment.base_offset >= self._cleaned_offset:
-            self.find(segment.path, None, "it is empty, but segments follow")
+            self.find("it is empty, but segments follow")
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._segment_end = end_offset
         try:
             opened = open_segment(self._files, segment, report.inspection)
         except FileNotFoundError:
-            self.find(segment.path, None, "removed while its partition was being checked", damage=False)
+            self.note("removed while its partition was being checked")
             return
         self._transactions.begin_segment()
         with opened:
             index = report.inspection.index(segment, self._files)
-            size = self._walk(opened, segment, index, last)
+            size = self._walk(opened, index, last)
         report.segment_count += 1
         report.size_bytes += size
         report.end_offset = max(report.end_offset, self._next_offset)
         if index is not None:
             settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
-            for path, what, damage in index.findings(size, settled=settled, last=last, intact=intact):
-                self.find(path, None, what, damage=damage)
+            report.findings += index.findings(size, settled=settled, last=last, intact=intact)
         if segment.is_ours and not self._damaged(segment):
             self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
 
@@ -265,7 +265,7 @@ class _Check:
         except FileNotFoundError:
             rows = []
         except CorruptMessage as e:
-            self.find(path, None, f"{e}: {mend}")
+            self.find(f"{e}: {mend}", path=path)
             return
         first = {(row.producer_id, row.marker_offset): row.first_offset for row in rows}
         lost = [
@@ -275,10 +275,10 @@ class _Check:
         ]
         if lost and not growing:
             self.find(
-                path, None,
                 f"{len(lost)} aborted transactions are not in it, the first of producer {lost[0].producer_id}"
                 f" from offset {lost[0].first_offset} on: readers of committed data would see them; {mend}",
-            )  # fmt: skip
+                path=path,
+            )
 
     def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
         """Compare with the clean stop's state and the durable end."""
@@ -288,20 +288,18 @@ class _Check:
         self._pass_missing()
         if self._next_offset < end_offset:
             why = "the broker had closed the log there" if state else "they had been forced to the disk"
-            self.find(
-                segments[-1].path if segments else directory, None,
-                f"{_missing(self._next_offset, end_offset)} at its end: {why}",
-            )  # fmt: skip
+            path = segments[-1].path if segments else directory
+            self.find(f"{_missing(self._next_offset, end_offset)} at its end: {why}", path=path)
             return
         if len(state) < 3 or not segments or self._missing:
             return
         found = (self._next_offset, segments[-1].base_offset, segments[-1].size)
         if found != state[:3]:
             self.find(
-                segments[-1].path, None,
                 f"it was closed at offset {state[0]}, in segment {state[1]} of {state[2]} bytes; found are"
                 f" offset {found[0]}, segment {found[1]}, {found[2]} bytes",
-            )  # fmt: skip
+                path=segments[-1].path,
+            )
 
     def _pass_missing(self) -> None:
         for missing in self._missing:
@@ -311,7 +309,7 @@ class _Check:
     def _damaged(self, segment: SegmentPlace) -> bool:
         return any(finding.path == segment.path for finding in self.report.findings)
 
-    def _walk(self, opened: OpenSegment, segment: SegmentPlace, index: IndexCheck | None, last: bool) -> int:
+    def _walk(self, opened: OpenSegment, index: IndexCheck | None, last: bool) -> int:
         """Check the entries; returns the size checked."""
         file, position = opened.file, 0
         while True:
@@ -322,9 +320,9 @@ class _Check:
                     broken.append((found.position, self._fault(found)))
                     continue
                 if broken:
-                    self._lost(segment, broken, found, file)
+                    self._lost(broken, found, file)
                     broken = []
-                self._entry(segment, found, file)
+                self._entry(found, file)
                 if index is not None:
                     index.see(found)
                 position = found.end
@@ -332,46 +330,41 @@ class _Check:
             if not (broken and last and opened.has_grown()):
                 break
         if broken:
-            self._torn(segment, broken, opened.size, last)
+            self._torn(broken, opened.size, last)
         return opened.size
 
-    def _entry(self, segment: SegmentPlace, found: CandidateEntry, file: File) -> None:
+    def _entry(self, found: CandidateEntry, file: File) -> None:
         report = self.report
         count = found.record_count
         if self._deep:
             try:
                 count = found.count(file)
             except KafkaError as e:
-                self.find(segment.path, found.position, str(e))
-        self._place(segment, found, self._first_offset(found, file))
+                self.find(str(e), found.position)
+        self._place(found, self._first_offset(found, file))
         try:
             self._transactions.see(found, file)
         except CorruptMessage as e:
-            self.find(segment.path, found.position, str(e))
+            self.find(str(e), found.position)
         report.entry_count += 1
         total = report.record_count
         report.record_count = None if total is None or count is None else total + count
 
-    def _place(self, segment: SegmentPlace, found: CandidateEntry, first: int) -> None:
+    def _place(self, found: CandidateEntry, first: int) -> None:
         """Check an entry's offset, which no checksum covers; ``first`` is its first one."""
-        look, gap = self.report.inspection, first - self._next_offset
+        look, gap, base_offset = self.report.inspection, first - self._next_offset, self._segment.base_offset
         most = look.max_relative
-        too_far = most is not None and found.last_offset - segment.base_offset > most
+        too_far = most is not None and found.last_offset - base_offset > most
         beyond = gap != 0 and found.next_offset > self._segment_end
         if too_far:
-            self.find(
-                segment.path, found.position,
-                f"offset {found.last_offset} is more than {most} above the segment's first",
-            )  # fmt: skip
+            what = f"offset {found.last_offset} is more than {most} above the segment's first"
+            self.find(what, found.position)
         elif gap < 0 or beyond:
-            self.find(
-                segment.path, found.position,
-                f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset} should"
-                " follow",
-            )  # fmt: skip
+            what = f"{look.an_entry} with offset {found.first_offset} where offset {self._next_offset}"
+            self.find(f"{what} should follow", found.position)
         elif gap and found.first_offset >= self._cleaned_offset:
-            self.find(segment.path, found.position, _missing(self._next_offset, first))
-        if too_far or beyond or first < segment.base_offset:
+            self.find(_missing(self._next_offset, first), found.position)
+        if too_far or beyond or first < base_offset:
             # The offset is wrong: continue as if it were right.
             self._next_offset += found.next_offset - first
         else:
@@ -388,22 +381,18 @@ class _Check:
                     return self._next_offset
         return first
 
-    def _lost(
-        self, segment: SegmentPlace, broken: list[tuple[int, str]], found: CandidateEntry, file: File
-    ) -> None:
+    def _lost(self, broken: list[tuple[int, str]], found: CandidateEntry, file: File) -> None:
         """Report damage before a sound entry."""
         for position, fault in broken[:-1]:
-            self.find(segment.path, position, fault)
+            self.find(fault, position)
         position, fault = broken[-1]
         first = self._first_offset(found, file)
-        if first > self._next_offset:
-            lost = _missing(self._next_offset, first)
-        else:
-            lost = "no offset is missing"
-        self.find(segment.path, position, f"{fault}; sound again at byte {found.position}: {lost}")
+        following = first > self._next_offset
+        lost = _missing(self._next_offset, first) if following else "no offset is missing"
+        self.find(f"{fault}; sound again at byte {found.position}: {lost}", position)
         self._next_offset = max(self._next_offset, first)
 
-    def _torn(self, segment: SegmentPlace, broken: list[tuple[int, str]], size: int, last: bool) -> None:
+    def _torn(self, broken: list[tuple[int, str]], size: int, last: bool) -> None:
         """Report damage up to the file's end: a crash's torn tail, or real damage."""
         position, fault = broken[0]
         what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
@@ -412,24 +401,23 @@ class _Check:
         # not durable, which only the data directory knows.
         whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)
         if not last:
-            self.find(segment.path, position, f"{what}; segments follow")
+            self.find(f"{what}; segments follow", position)
             self._gap_explained = True
         elif expected.stopped_cleanly:
-            self.find(segment.path, position, f"{what}; the broker had closed this log")
+            self.find(f"{what}; the broker had closed this log", position)
         elif self._next_offset < expected.durable_offset:
             known = f"offsets up to {expected.durable_offset - 1} had been forced to the disk"
-            self.find(segment.path, position, f"{what}; {known}")
+            self.find(f"{what}; {known}", position)
         elif expected.stopped_cleanly is None and (whole or position == 0):
             look = self.report.inspection
             nothing = f"; there is no {look.entry} of generation {look.generation}" if position == 0 else ""
-            self.find(segment.path, position, what + nothing)
+            self.find(what + nothing, position)
         else:
-            self.find(
-                segment.path, position,
+            self.note(
                 f"torn tail: {what}. An unclean stop leaves that, or an append that is under way;"
                 f" the next start cuts it off at offset {self._next_offset}",
-                damage=False,
-            )  # fmt: skip
+                position,
+            )
 
     def _fault(self, found: CandidateEntry | Damage) -> str:
         if isinstance(found, Damage):
@@ -444,12 +432,11 @@ class _Check:
         explained, self._gap_explained = self._gap_explained, False
         if segment.base_offset < self._next_offset:
             self.find(
-                segment.path, None,
                 f"it is named by offset {segment.base_offset}, but the segment before it ends with offset"
-                f" {self._next_offset - 1}",
-            )  # fmt: skip
+                f" {self._next_offset - 1}"
+            )
         elif explained or segment.base_offset > self._cleaned_offset:
-            self.find(segment.path, None, _missing(self._next_offset, segment.base_offset))
+            self.find(_missing(self._next_offset, segment.base_offset))
 
 
 def _missing(first: int, end: int) -> str:

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from kafkalog_broker.inspect.export import (
     KafkaIndexes,
-    LeaderEpochs,
+    add_epoch,
+    checkpoint,
     kafka_directory_name,
     kafka_segment_name,
     partition_metadata,
@@ -54,12 +55,12 @@ def test_records_without_a_time_make_no_row() -> None:
 
 
 def test_each_epoch_begins_at_its_first_offset() -> None:
-    epochs = LeaderEpochs()
-    assert epochs.content() == b"0\n0\n"
+    epochs: list[tuple[int, int]] = []
+    assert checkpoint(epochs) == b"0\n0\n"
     for epoch, base in ((-1, 5), (0, 7), (0, 9), (3, 11), (3, 12), (4, 20)):
         (header,) = headers(1, 1, [0], base=base, epoch=epoch)
-        epochs.add(header)
-    assert epochs.content() == b"0\n3\n0 7\n3 11\n4 20\n"
+        add_epoch(epochs, header)
+    assert checkpoint(epochs) == b"0\n3\n0 7\n3 11\n4 20\n"
 
 
 def test_metadata_names_the_topic_as_kafka_writes_ids() -> None:
