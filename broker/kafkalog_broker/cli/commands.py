@@ -53,7 +53,6 @@ def directories_of(path: Path | None) -> tuple[Path, ...]:
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the generation of logs whose files do not name it."""
     parser.add_argument(
         "--generation", default="0.8", metavar="GENERATION",
         help="0.7, or 0.8 (the default, which is 0.8 and later): of segments for which neither their topic's"
@@ -88,7 +87,6 @@ def say(line: str) -> None:
 
 
 def fail(error: Exception, code: int) -> int:
-    """Report the error in one line; returns ``code``."""
     say(" ".join(str(error).split()) or type(error).__name__)
     return code
 

@@ -498,7 +498,6 @@ class BrokerConfig(Config):
 
     @property
     def protocols(self) -> dict[str, str]:
-        """Protocol of each listener name."""
         return parse_protocol_map(self.listener_security_protocol_map or "")
 
     @property
@@ -513,7 +512,6 @@ class BrokerConfig(Config):
 
     @property
     def shares_credentials(self) -> bool:
-        """Whether users are stored in ZooKeeper."""
         zookeeper = self.zookeeper
         return zookeeper.zookeeper_connect is not None and (
             zookeeper.protects_credentials or self.zookeeper_allow_unprotected_credentials

@@ -184,7 +184,6 @@ class ListenerProperties:
 
     @staticmethod
     def takes(name: str) -> bool:
-        """Whether a property of a broker's file belongs here."""
         return name.startswith(PREFIX) or (name in _NAMES and name not in _BROKERS_OWN)
 
     def of(self, listener: str, mechanism: str | None = None) -> ListenerConfig:
@@ -215,5 +214,4 @@ class ListenerProperties:
 
 
 def known_name(name: str) -> bool:
-    """Whether ``name`` is a listener property, with or without prefix."""
     return name in _NAMES or (name.startswith(PREFIX) and any(name.endswith(f".{each}") for each in _NAMES))

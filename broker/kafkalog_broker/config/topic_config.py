@@ -243,7 +243,6 @@ class LogConfig(Config):
 
     @cached_property
     def magic(self) -> int | None:
-        """Magic byte of `message_format_version`; None: any format."""
         return magic_of(self.message_format_version)
 
     def overridden(self, overrides: Mapping[str, str]) -> LogConfig:

@@ -106,12 +106,10 @@ class DataDirectory:
         return self._held is not None
 
     def check(self) -> None:
-        """Raise `StorageError` if the directory is offline."""
         if self.failure is not None:
             raise StorageError(self.failure)
 
     def may_pass(self, error: OSError) -> bool:
-        """Whether an error may be temporary: disk full, or out of descriptors."""
         return error.errno in _PASSING
 
     def refused(self, doing: str, error: OSError) -> StorageError:
@@ -124,7 +122,6 @@ class DataDirectory:
 
     @contextmanager
     def refusing(self, doing: str) -> Iterator[None]:
-        """Raise the error of `refused` for an `OSError`."""
         try:
             yield
         except OSError as e:
@@ -167,7 +164,6 @@ class DataDirectory:
             raise StorageError(f"{self.path} is in use by another broker or an export") from None
 
     def close(self) -> None:
-        """Unlock the directory."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -209,7 +205,6 @@ class DataDirectory:
         return meta
 
     def write_meta(self, meta: Mapping[str, str]) -> None:
-        """Replace ``meta.properties`` durably. Raises `OSError`."""
         text = format_properties(meta)
         replace_file(self.files, self.path / META_NAME, text.encode("utf-8"), durable=True)
 
@@ -228,7 +223,6 @@ class DataDirectory:
             ) from e
 
     def write_settings(self, change: int, fields: Mapping[str, str]) -> None:
-        """Replace the settings durably. Raises `OSError`."""
         text = format_properties({_CHANGE: str(change), **fields})
         replace_file(self.files, self.path / SETTINGS_NAME, text.encode("utf-8"), durable=True)
 
@@ -244,7 +238,6 @@ class DataDirectory:
         return table
 
     def mark_clean_shutdown(self, table: Table) -> None:
-        """Record that everything is durable and closed. Raises `OSError`."""
         write_table(self.files, self.path / CLEAN_SHUTDOWN_NAME, table, durable=True)
 
     def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
@@ -287,7 +280,6 @@ def agree_on_meta(
 
 
 def keep_or_make(known: str | None) -> str:
-    """Cluster id of a single broker: the known one, else a new one."""
     return known or new_cluster_id()
 
 

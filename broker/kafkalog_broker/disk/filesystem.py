@@ -266,7 +266,6 @@ def _sync(sync: Callable[[], None], path: Path) -> None:
 
 
 def remove_tree(files: FileSystem, directory: Path) -> None:
-    """Remove a directory with its content, if it exists."""
     try:
         entries = files.scan(directory)
     except FileNotFoundError:

@@ -67,77 +67,65 @@ class Holder:
 
 
 class _Held:
-    """*Not thread-safe.* A held lock, released with its descriptor."""
+    """*Not thread-safe.* A held lock, released with its descriptor. ``noted``: first empty its file."""
 
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, noted: bool = False) -> None:
         self._fd = fd
+        self._noted = noted
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, 0)
+            if self._noted:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)
             os.close(fd)
 
 
 def own_mark() -> bytes:
-    """Content for locks held by this process."""
     pid = os.getpid()
     return f"pid {pid}\nstarted {_started(pid)}\n".encode("ascii")
 
 
-def hold(path: Path, note: bytes) -> Closeable:
-    """Create and lock the file at ``path``, until closed or process end. Raises `BlockingIOError`."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _lock(path: Path, flags: int, operation: int) -> int:
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
     try:
         # flock, not lockf: it also excludes a second manager in this process.
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
         raise
+    return fd
+
+
+def hold(path: Path, note: bytes) -> Closeable:
+    """Create and lock the file at ``path``, until closed or process end. Raises `BlockingIOError`."""
+    fd = _lock(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
     # On a full disk the lock holds without a name in it.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, note, 0)
-    return _Held(fd)
+    return _Held(fd, noted=True)
 
 
 def hold_off(path: Path) -> Closeable | None:
     """Share-lock the file at ``path``, which keeps others from locking it; None if it does not exist."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _Held(_lock(path, os.O_RDONLY, fcntl.LOCK_SH))
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise
-    return _HeldOff(fd)
 
 
 def hold_directory(path: Path) -> Closeable:
     """Lock a directory, even if renamed, until closed or process end. Raises `BlockingIOError`; `OSError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = _lock(path, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_EX)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), path.stat()):
             raise BlockingIOError(f"{path} was replaced")
     except OSError:
         os.close(fd)
         raise
-    return _HeldOff(fd)
-
-
-class _HeldOff(_Held):
-    __slots__ = ()
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+    return _Held(fd)
 
 
 def is_held(path: Path) -> bool:

@@ -52,7 +52,6 @@ class Notes:
 
 
 def read_notes(data_directory: Path, files: FileSystem) -> Notes:
-    """Read a data directory's notes. Raises `OSError`."""
     faults = []
     tables: list[dict[str, tuple[int, ...]] | None] = []
     for name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME):

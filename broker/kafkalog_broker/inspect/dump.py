@@ -95,7 +95,6 @@ class Dump:
                     self._show_records(opened.file, found, lines)
 
     def index(self, path: Path) -> None:
-        """Dump the rows of our index. Raises `OSError`."""
         data = read_file(self._files, path)
         try:
             if path.suffix == ABORTED_SUFFIX:
@@ -136,7 +135,6 @@ class Dump:
 
 
 def _decode_offset(record: Record) -> dict[str, Any]:
-    """Fields of a ``__consumer_offsets`` record, or a fault."""
     try:
         key = decode_key(record.key or b"")
         if key is None:
@@ -303,7 +301,6 @@ def damage_line(damage: Damage) -> Line:
 
 
 def as_json(kind: str, line: Line) -> str:
-    """One object, ``kind`` first."""
     return json.dumps({"kind": kind, **line}, ensure_ascii=False)
 
 
@@ -320,7 +317,6 @@ _NULLABLE = ("key", "value")
 
 
 def bytes_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Text if UTF-8, else an object with base64."""
     if data is None:
         return None
     try:

@@ -185,7 +185,6 @@ class _Copy:
         """Whether the log starts inside its first segment, after records were deleted."""
 
     def run(self) -> Exported:
-        """Copy the partition. Raises `_Vanished`, and as `export`."""
         place = self._source.place
         # Read before the segments: a running broker may delete records meanwhile.
         listed = segment_list_in(place.path, self._reading)
@@ -226,7 +225,6 @@ class _Copy:
         return size
 
     def _check(self, segment: SegmentPlace, opened: OpenSegment, indexes: KafkaIndexes, last: bool) -> int:
-        """Check every batch; returns the end of the last sound one."""
         end, fault = 0, ""
         for found in opened.entries():
             if isinstance(found, Damage) or not found.sound:
@@ -342,7 +340,6 @@ class KafkaIndexes:
         self._bytes_since_row += found.size
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Content of ``.index`` and ``.timeindex``."""
         self._add_time()
         return bytes(self._offsets), bytes(self._times)
 

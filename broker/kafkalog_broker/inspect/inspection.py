@@ -287,7 +287,6 @@ def segment_list_in(directory: Path, files: FileSystem) -> SegmentList | None:
 
 
 def partition_place(directory: Path) -> PartitionPlace | None:
-    """Partition with this directory name, or None."""
     kafka = _KAFKA_PARTITION.fullmatch(directory.name)
     partition = partition_of(directory.name)
     if partition is None and kafka is not None:
@@ -308,7 +307,6 @@ def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlac
 
 
 def is_data_directory(path: Path) -> bool:
-    """Whether a directory holds partitions rather than segments."""
     names = (TOPICS_DIRECTORY, META_NAME, CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME)
     return any((path / name).exists() for name in names)
 
@@ -364,7 +362,6 @@ class OpenSegment:
 
 
 def open_segment(files: FileSystem, place: SegmentPlace, inspection: Inspection) -> OpenSegment:
-    """Open a segment. Raises `OSError`; `FileNotFoundError`: it was removed."""
     return OpenSegment(files.open(place.path), place, inspection)
 
 
@@ -382,7 +379,6 @@ class FoundTransactions:
         self.aborted = []
 
     def see(self, found: CandidateEntry, file: File) -> None:
-        """Process the next sound entry. Raises `CorruptMessage`: an unreadable control batch."""
         if not isinstance(found, FoundBatch) or found.header.producer_id < 0:
             return
         head = file.read_at(found.position, MARKER_HEAD_BYTES) if found.header.is_control else b""

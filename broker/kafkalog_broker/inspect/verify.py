@@ -173,7 +173,6 @@ class _Check:
         self._transactions = FoundTransactions()
 
     def find(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
-        """Report damage, by default of the current segment."""
         self.report.findings.append(Finding(path or self._segment.path, what, position))
 
     def note(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
@@ -281,7 +280,6 @@ class _Check:
             )
 
     def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
-        """Compare with the clean stop's state and the durable end."""
         state, end_offset = self._expected.clean_state, self._expected.end_offset
         if segments and self._damaged(segments[-1]):
             return
@@ -310,7 +308,6 @@ class _Check:
         return any(finding.path == segment.path for finding in self.report.findings)
 
     def _walk(self, opened: OpenSegment, index: IndexCheck | None, last: bool) -> int:
-        """Check the entries; returns the size checked."""
         file, position = opened.file, 0
         while True:
             broken: list[tuple[int, str]] = []
@@ -382,7 +379,6 @@ class _Check:
         return first
 
     def _lost(self, broken: list[tuple[int, str]], found: CandidateEntry, file: File) -> None:
-        """Report damage before a sound entry."""
         for position, fault in broken[:-1]:
             self.find(fault, position)
         position, fault = broken[-1]
@@ -428,7 +424,6 @@ class _Check:
         )
 
     def _wrong_name(self, segment: SegmentPlace) -> None:
-        """Report a segment whose name does not follow the previous one."""
         explained, self._gap_explained = self._gap_explained, False
         if segment.base_offset < self._next_offset:
             self.find(

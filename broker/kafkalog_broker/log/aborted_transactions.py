@@ -67,7 +67,6 @@ class AbortedIndex:
         return found, False
 
     def add(self, row: AbortedTransaction) -> None:
-        """Add an appended marker's row. Raises as `rows`."""
         self.rows().append(row)
         self._unsaved = True
 
@@ -92,7 +91,6 @@ class AbortedIndex:
             self._unsaved = False
 
     def unload(self) -> None:
-        """Drop the rows from memory if they are saved."""
         if not self._unsaved:
             self._rows = None
 

@@ -60,7 +60,6 @@ class FileSlice:
         return True
 
     def read(self) -> bytes:
-        """All bytes of the slice. Raises `EOFError`: the file became too short."""
         if self.size == 0:
             return b""
         file = self._held()
@@ -88,7 +87,6 @@ class FileSlice:
 
     @property
     def path(self) -> Path | None:
-        """The open file; None if empty or closed."""
         return None if self._file is None else self._file.path
 
     @property
@@ -162,7 +160,6 @@ class MemorySlice:
         return len(self._data)
 
     def send_to(self, sock: socket.socket) -> bool:
-        """Send what the socket takes now; True once finished. Raises `OSError`."""
         with memoryview(self._data) as view:
             while self._sent < len(view):
                 try:
@@ -172,7 +169,6 @@ class MemorySlice:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        """Read the next bytes instead of sending them; 0 at the end."""
         count = min(len(buffer), len(self._data) - self._sent)
         buffer[:count] = memoryview(self._data)[self._sent : self._sent + count]
         self._sent += count
@@ -182,14 +178,12 @@ class MemorySlice:
         return self._data
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``position`` on."""
         return self._data[position : position + size]
 
     def learn(self, magic: int, size: int) -> None:
         """Do nothing: the format is known."""
 
     def cut(self, size: int) -> None:
-        """Keep only the first ``size`` bytes."""
         self._data = self._data[:size]
 
     def close(self) -> None:

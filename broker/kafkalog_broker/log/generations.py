@@ -55,7 +55,6 @@ def check_name(name: str, others: Iterable[str] = ()) -> None:
 
 
 def check_first_name(name: str, others: Iterable[str] = ()) -> None:  # noqa: ARG001 - any two may exist together
-    """Apply 0.7's topic name rules and the limit of file names."""
     check_topic(name)
     length = len(file_name(name))
     if length > MAX_NAME_LENGTH:
@@ -115,7 +114,6 @@ FAMILIES: Mapping[str, LogFamily] = MappingProxyType({f.generation: f for f in (
 
 
 def family_of(generation: str) -> LogFamily:
-    """The family with this name. Raises `InvalidConfig`: unknown."""
     try:
         return FAMILIES[generation]
     except KeyError:
@@ -131,7 +129,6 @@ def tools_of_all(
     producer_expiration_ms: int,
     grown: Grown,
 ) -> dict[str, LogTools]:
-    """Tools of each family's logs; they share disk, open files and index memory."""
     schemes, times = LoadedSchemes(LOADED_INDEX_BYTES), BatchTimes()
     return {
         generation: LogTools(

@@ -118,7 +118,6 @@ class Log:
 
     @property
     def cleaned_offset(self) -> int:
-        """Below this offset a cleaner may have removed records."""
         return self._list.cleaned_offset
 
     @property
@@ -221,7 +220,6 @@ class Log:
         in_sequence: bool = True,
         marker: ControlType | None = None,
     ) -> AppendResult:
-        """Append checked batches in one go, renumbering unless ``numbered_from`` is still the end."""
         count = batches[0].record_count if len(batches) == 1 else sum(b.record_count for b in batches)
         append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         with guard or _UNGUARDED, self._lock:
@@ -466,7 +464,6 @@ class Log:
         self.flushed_offset = max(self.flushed_offset, self.start_offset)
 
     def _rename_deleted(self, expired: Sequence[Segment]) -> list[Path]:
-        """Sync the list, then rename the segments it retires. Returns the files to remove."""
         # A segment removed while still listed would look like lost data.
         self._list.sync()
         self._tools.files.sync_directory(self.path)

@@ -418,7 +418,6 @@ class Rises:
         return (self._times[place], self._offsets[place]) if place < len(self._times) else None
 
     def newest(self) -> tuple[int, int] | None:
-        """Largest time in ms and the first offset that has it, or None."""
         return (self._times[-1], self._offsets[-1]) if self._times else None
 
 

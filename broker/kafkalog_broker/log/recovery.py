@@ -77,7 +77,6 @@ def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: Log
 def cleaned_segment(
     path: Path, like: Sequence[Segment], size: int, config: LogConfig, tools: LogTools
 ) -> Segment:
-    """The segment at ``path``, ``size`` bytes, that a cleaning made from the segments ``like``."""
     return Segment(
         path, like[0].base_offset, tools, config, size=size, next_offset=like[-1].next_offset, growing=False,
         modified_ms=like[-1].modified_ms, gaps_allowed=True,
@@ -147,7 +146,6 @@ class _Loading:
         return Loaded(kept, flushed, self._on_disk)
 
     def _look(self) -> list[Segment]:
-        """Read the directory and the segment list; remove files that were being deleted."""
         tools, found = self._tools, []
         entries = tools.files.scan(self._directory)
         for name in leftovers_in(entries):
@@ -257,7 +255,6 @@ class _Loading:
         return [Missing(end_offset, following.base_offset, why)]
 
     def _resume(self, segments: list[Segment], error: MissingSegments) -> list[Segment]:
-        """Only the segments after all missing data."""
         before = [s for s in segments if s.base_offset < error.resume]
         self._stray += before
         self._truncated = True

@@ -163,7 +163,6 @@ def just_written(
 
 
 def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str:
-    """A warning about deleting `just_written` segments, and how to keep them."""
     newest = max(segment.age_timestamp for segment in fresh) / 1000
     at_the_latest = datetime.fromtimestamp(newest, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return (

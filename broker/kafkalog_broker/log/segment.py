@@ -39,7 +39,6 @@ DELETED_SUFFIX = ".deleted"
 
 
 def segment_name(base_offset: int) -> str:
-    """File name of the segment with this base offset, padded to eleven digits."""
     return f"{base_offset:011d}{SUFFIX}"
 
 
@@ -163,7 +162,6 @@ class Segment:
         return age_ms > config.roll_ms
 
     def cut_back(self) -> None:
-        """Remove what a failed append left after ``size``. Raises `OSError`."""
         with self._acquire() as file:
             file.truncate(self.size)
 
@@ -351,12 +349,10 @@ class Segment:
         self._tools.schemes.discard(self)
 
     def place(self, path: Path) -> None:
-        """Record that its file has moved to ``path``."""
         before, self._place = self._place, path
         self._pool.forget(before)
 
     def build_index(self) -> None:
-        """Rebuild the indexes from the file, in memory. Raises as `slice`."""
         self._scheme = self._build_scheme()
 
     def keep_index(self) -> None:
@@ -436,7 +432,6 @@ class Segment:
         return self._tools.family.scheme(self.base_offset, self.path, self._interval_bytes, self._pool)
 
     def _load_scheme(self) -> OffsetScheme:
-        """Saved indexes, or rebuilt from the file. Raises as `slice`."""
         scheme = self._make_scheme()
         if scheme.load(self.size):
             self._saved_size = self.size

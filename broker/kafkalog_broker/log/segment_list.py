@@ -60,7 +60,6 @@ class SegmentList:
         retired: tuple[int, ...] = (),
         start_offset: int = 0,
     ) -> SegmentList:
-        """The list for these segments, the last one active."""
         *full, active = segments
         first = full[0] if full else active
         return cls(
@@ -166,7 +165,6 @@ class ListFile:
 
     @property
     def cleaned_offset(self) -> int:
-        """Below this offset a cleaner may have removed records."""
         return self._listed.cleaned_offset if self._listed is not None else 0
 
     def replace_if_due(self, segments: Sequence[Segment], start_offset: int) -> None:

@@ -93,7 +93,6 @@ def in_order(
 
 
 def is_lost(frame: Frame, gap: int) -> bool:
-    """Whether ``gap`` offsets before the frame are certainly missing."""
     return frame.first_is_known or gap >= frame.size * MESSAGES_PER_BYTE
 
 
@@ -238,7 +237,6 @@ def salvage(window: Window, layout: EntryLayout, *, start: int = 0) -> Iterator[
 
 
 def _summed(window: Window, layout: EntryLayout, position: int) -> CandidateEntry:
-    """The entry at ``position`` with its checksum. Raises `CorruptMessage`: none."""
     found = layout.header_at(window, position)
     found.crc = window.sum(found.summed_from, found.end, type(found).checksum)
     return found
@@ -370,7 +368,6 @@ def _check_from(
     end_offset: int,
     gaps_allowed: bool,
 ) -> Survivors:
-    """Check up to the first invalid entry."""
     while position < size:
         buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
         inside = 0

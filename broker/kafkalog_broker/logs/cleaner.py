@@ -69,7 +69,6 @@ class LogCleaner:
         self._stop.set()
 
     def run(self) -> None:
-        """Clean all due logs, dirtiest first."""
         while not self._stop.is_set():
             log, dirt = self._dirtiest()
             if log is None:
@@ -181,7 +180,6 @@ class LogCleaner:
         return known
 
     def _note(self, log: Log, end_offset: int) -> None:
-        """Store how far a log is clean. Raises `StorageError`."""
         directory, logs = log.directory, self._logs.logs()
         rows = {tp: offset for tp, offset in self._checkpoint(directory.path).items() if tp in logs}
         rows[log.topic_partition] = end_offset
@@ -215,7 +213,6 @@ def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, 
 
 
 def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPartition, int]) -> None:
-    """Replace the checkpoint. Raises `OSError`."""
     lines = [
         "0",
         str(len(rows)),

@@ -195,7 +195,6 @@ class LogManager:
         ]
 
     def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
-        """Partitions with open transactions, and their producers."""
         found = []
         for partition, log in self._logs.items():
             try:
@@ -306,7 +305,6 @@ class LogManager:
                 log.config = defaults.overridden(self._topics[partition.topic].overrides)
 
     def _read_defaults(self, opened: Iterable[DataDirectory]) -> LogConfig:
-        """Defaults of the most recently written directory."""
         if isinstance(self._make_defaults, LogConfig):
             return self._make_defaults
         newest: dict[str, str] = {}
@@ -409,7 +407,6 @@ class LogManager:
             self._topics = MappingProxyType(topics)
 
     def registry_notes(self) -> list[RegistryNote]:
-        """Registry notes of the working data directories. Raises `StorageError`."""
         found = (read_note(directory) for directory in self._online())
         return [note for note in found if note is not None]
 
@@ -430,7 +427,6 @@ class LogManager:
         self._doomed.purge()
 
     def apply_retention(self) -> None:
-        """Delete segments that their topics' policies allow."""
         kept: dict[TopicPartition, PolicyFailed] = {}
         for log in list(self._logs.values()):
             if not log.directory.online:
@@ -466,7 +462,6 @@ class LogManager:
         return log.start_offset
 
     def expire_producers(self) -> None:
-        """Forget idempotent producers that have been silent too long."""
         now_ms = self._clock.time_ms()
         for log in list(self._logs.values()):
             log.expire_producers(now_ms)
@@ -500,7 +495,6 @@ class LogManager:
         return topic
 
     def _online(self) -> list[DataDirectory]:
-        """Working directories, in order."""
         online = [directory for directory in self._directories if directory.held and directory.online]
         if not online:
             raise StorageError("none of log.dirs can be used")
@@ -514,7 +508,6 @@ class LogManager:
         config: LogConfig,
         starts: Mapping[int, int],
     ) -> dict[TopicPartition, Log]:
-        """Create directories and logs of new partitions, each in the least loaded directory; all or none."""
         online = self._online()
         load = dict.fromkeys(online, 0)
         for log in list(self._logs.values()) if len(online) > 1 else ():
@@ -539,7 +532,6 @@ class LogManager:
         self._topics = MappingProxyType({**self._topics, name: topic})
 
     def _doom(self, path: Path, delay_ms: int) -> None:
-        """Rename a partition's directory; its files are removed later."""
         target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
         self._files.rename(path, target)
         self._doomed.add_tree(target, delay_ms)

@@ -65,7 +65,6 @@ def encode_key(key: OffsetKey) -> bytes:
 
 
 def encode_value(value: CommittedOffset) -> bytes:
-    """Encode value version 1 if the commit has its own expiry, else 3."""
     offset, committed = _INT64.pack(value.offset), _INT64.pack(value.commit_timestamp_ms)
     metadata = _string(value.metadata)
     if value.expire_timestamp_ms != NO_EXPIRY:
@@ -153,7 +152,6 @@ class PendingOffsets:
                     found[key] = None
 
     def end(self, producer_id: int, *, commit: bool) -> dict[OffsetKey, CommittedOffset]:
-        """End the producer's transaction; returns the offsets that now count."""
         found = self._open.pop(producer_id, {})
         if not commit:
             return {}
@@ -163,5 +161,4 @@ class PendingOffsets:
         return {key: value for key, (_, value) in valid.items()}
 
     def has(self, key: OffsetKey) -> bool:
-        """Whether an open transaction has an offset for this key."""
         return any(key in found for found in self._open.values())

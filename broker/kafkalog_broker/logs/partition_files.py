@@ -67,7 +67,6 @@ def open_partition(
     recovery_point: int = 0,
     truncate_missing: bool = False,
 ) -> Log:
-    """Open the log in a partition's existing directory."""
     path = directory.path / directory_name(partition)
     loaded = load_segments(
         path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing

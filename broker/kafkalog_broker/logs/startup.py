@@ -57,7 +57,6 @@ class _Contents:
     partitions: set[TopicPartition]
 
     def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
-        """A partition's state at the last clean stop, and its recovery point."""
         clean = self.clean.get(name, ()) if self.clean is not None else ()
         number, point = self.points.get(name, (0, 0))
         # Ignore a recovery point of an earlier topic with this name.
@@ -220,7 +219,6 @@ class Startup:
             raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
 
     def _clear_leftovers(self, found: StoredLogs) -> None:
-        """Remove what a failed creation left; directories with data are kept, but not served."""
         known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
         for directory, contents in self._contents.items():
             for partition in contents.partitions:

@@ -80,7 +80,6 @@ class Stored:
                 yield offset, key, value
 
     def settle(self, producer_id: int, *, committed: bool) -> None:
-        """End the transaction of ``producer_id``."""
         for key, found in self.open.pop(producer_id, {}).items():
             if committed and found[0] > self.last.get(key, (-1, None))[0]:
                 self.last[key] = found
@@ -252,7 +251,6 @@ class StateTopic(Generic[S]):
             _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
     def _find(self) -> None:
-        """Create the shards once the topic exists."""
         if self._shards:
             return
         if self._placement is not None:
@@ -308,7 +306,6 @@ def _batches(records: Sequence[NewRecord]) -> Iterator[list[NewRecord]]:
 
 
 def read_stored(log: Log) -> Stored:
-    """Content of one partition. Raises `KafkaError`: the log is unreadable."""
     stored, offset = Stored(), log.start_offset
     while offset < log.end_offset:
         piece = log.read(offset, _LOAD_BYTES, at_least_one=True)
@@ -325,7 +322,6 @@ def read_stored(log: Log) -> Stored:
 
 
 def _take(data: memoryview, frame: Frame, stored: Stored) -> None:
-    """Add one log entry's records, or end a transaction."""
     largest, into, position = _LOAD_BYTES + len(data), stored.last, frame.position
     if magic_at(data, position) == MAGIC:
         header = read_header(data, position)

@@ -46,7 +46,6 @@ def directory_name(partition: TopicPartition) -> str:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """Partition with this directory name, or None."""
     stem, _, number = name.rpartition("_")
     topic = topic_of_file(stem)
     if topic is None or not (number.isascii() and number.isdigit()) or number != str(int(number)):
@@ -55,14 +54,13 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 class TopicStore:
-    """*Not thread-safe: under the manager's lock.* Topic records of one data directory."""
+    """*Not thread-safe: under the manager's lock.* Topic records of a data directory, written durably."""
 
     def __init__(self, data_directory: Path, files: FileSystem) -> None:
         self.path = data_directory / TOPICS_DIRECTORY
         self._files = files
 
     def open(self) -> None:
-        """Create the directory. Raises `OSError`."""
         self._files.make_directory(self.path)
         self._files.sync_directory(self.path.parent)
 
@@ -84,7 +82,6 @@ class TopicStore:
         return topics, deleting
 
     def put(self, name: str, topic: StoredTopic, *, deleting: bool = False) -> None:
-        """Write a topic's record durably. Raises `OSError`."""
         fields = {
             "topic.id": encode_id(topic.topic_id),
             "partitions": str(topic.total),
@@ -99,12 +96,10 @@ class TopicStore:
         replace_file(self._files, self._record(name), data, durable=True)
 
     def remove(self, name: str) -> None:
-        """Remove a topic's record durably. Raises `OSError`."""
         self._files.remove(self._record(name))
         self._files.sync_directory(self.path)
 
     def set_aside(self, name: str, target: Path) -> None:
-        """Copy a topic's record to another directory. Raises `OSError`."""
         data = read_file(self._files, self._record(name))
         replace_file(self._files, target / (file_name(name) + TOPIC_SUFFIX), data, durable=True)
 
@@ -117,7 +112,6 @@ def topic_record(data_directory: Path, name: str) -> Path:
 
 
 def topic_of_record(name: str) -> str | None:
-    """Topic whose record has this file name, or None."""
     stem = name.removesuffix(TOPIC_SUFFIX)
     return topic_of_file(stem) if stem != name else None
 

@@ -95,7 +95,6 @@ class RequestMemory:
         return taken
 
     def release(self, reservation: Reservation) -> None:
-        """Return or cancel a reservation."""
         with self._lock:
             if reservation.lane is not None:
                 reservation.lane.used_bytes -= reservation.size_bytes
@@ -219,7 +218,6 @@ class Channel:
 
     @property
     def waits_for_memory(self) -> bool:
-        """Whether the incoming request waits for memory."""
         return self._claim is not None and not self._claim.granted
 
     @property
@@ -229,7 +227,6 @@ class Channel:
 
     @property
     def waits(self) -> bool:
-        """Whether a complete request waits to be taken."""
         return bool(self._waiting)
 
     @property
@@ -327,7 +324,6 @@ class Channel:
         return True
 
     def close(self) -> None:
-        """Drop waiting requests and unsent answers."""
         for reservation in (self._reserved_in_hand, self._claim, *self._reserved):
             if reservation is not None:
                 reservation.memory.release(reservation)

@@ -513,7 +513,6 @@ class Processor:
         _log.log(level, "%s", text)
 
     def _tick(self) -> None:
-        """Close idle and slow connections; update the metrics."""
         self._next_tick = self._now + self._tick_seconds
         self._publish()
         for connection in list(self._connections):

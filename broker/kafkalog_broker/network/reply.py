@@ -90,11 +90,9 @@ class Reply:
         self._settle(Outcome.LAST_ANSWER, parts)
 
     def no_answer(self) -> None:
-        """Finish without an answer."""
         self._settle(Outcome.NO_ANSWER, None)
 
     def close(self) -> None:
-        """Close the connection instead of answering."""
         self._settle(Outcome.CLOSE, None)
 
     def on_close(self, fn: Callable[[], None]) -> None:
@@ -286,7 +284,6 @@ class Transmission:
 
 
 def close_regions(parts: Iterable[Part]) -> None:
-    """Close the regions of unsent parts."""
     for part in parts:
         if not isinstance(part, BUFFERS):
             part.close()

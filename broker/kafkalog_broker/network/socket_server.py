@@ -288,15 +288,22 @@ class SocketServer:
         workers: Executor,
     ) -> None:
         """With an ``entrance`` sessions are `Guarded`. The owner shuts down ``workers`` after `stop`."""
-        self._workers = workers
-        self._entrance = entrance
+        self._config = config
+        self._clock = clock
         self._addresses = addresses if addresses is not None else AddressLimits()
         self._sessions = sessions
-        self._memory = memory if memory is not None else RequestMemory()
-        self._config = config
-        self._handler = handler
-        self._metrics = metrics
-        self._clock = clock
+        self._processor = partial(
+            Processor,
+            handler=handler,
+            metrics=metrics,
+            max_request_bytes=config.max_request_bytes,
+            max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
+            clock=clock,
+            workers=workers,
+            max_receive_seconds=config.max_receive_ms / 1000,
+            memory=memory if memory is not None else RequestMemory(),
+            entrance=entrance,
+        )
         self._processors: list[Processor] = []
         self._acceptor: Acceptor | None = None
         self.host, self.port = config.host, config.port
@@ -310,21 +317,7 @@ class SocketServer:
         config = self._config
         listener = listen(config.host, config.port, config.backlog, config.receive_buffer_bytes)
         self.host, self.port = listener.getsockname()[:2]
-        self._processors = [
-            Processor(
-                number,
-                self._handler,
-                self._metrics,
-                max_request_bytes=config.max_request_bytes,
-                max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
-                clock=self._clock,
-                workers=self._workers,
-                max_receive_seconds=config.max_receive_ms / 1000,
-                memory=self._memory,
-                entrance=self._entrance,
-            )
-            for number in range(max(1, config.processors))
-        ]
+        self._processors = [self._processor(number) for number in range(max(1, config.processors))]
         self._acceptor = Acceptor(
             listener,
             self._processors,

@@ -101,7 +101,6 @@ class ServerTls(TlsStream):
         return filled
 
     def _receive_more(self, sock: socket.socket) -> bool:
-        """Read from the socket; True once it is empty."""
         try:
             count = self.receive(sock)
         except BlockingIOError:

@@ -68,7 +68,6 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
 
 
 def check_count(count: int) -> None:
-    """Raise `MessageTooLarge` above `MOST_MESSAGES`."""
     if count > MOST_MESSAGES:
         raise MessageTooLarge(f"a request of more than {MOST_MESSAGES} messages for one partition")
 
@@ -204,7 +203,6 @@ class _Times:
 
 
 def takes_long_v07(data: memoryview, _config: LogConfig | None = None, /) -> bool:
-    """Whether ``data`` is large or compressed."""
     if len(data) > SHORT_SET_BYTES:
         return True
     pos = 0

@@ -75,7 +75,6 @@ class ProducerState:
 
     @property
     def first_open(self) -> int | None:
-        """Lowest first offset of an open transaction, or None."""
         return next(iter(self._open.values()), None)
 
     def __len__(self) -> int:
@@ -119,7 +118,6 @@ class ProducerState:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Raise `InvalidProducerEpoch` if a newer instance of the producer has written."""
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             raise InvalidProducerEpoch(f"producer {producer_id}: epoch {known.epoch}; the batch has {epoch}")
@@ -343,7 +341,6 @@ class GuardedProducers(ProducerState, Producers):
 
 
 def write_snapshot(files: FileSystem, directory: Path, offset: int, dump: bytes) -> None:
-    """Save the dump of the state before ``offset``. Raises `OSError`."""
     head = _HEAD.pack(_VERSION, offset)
     crc = _CRC.pack(crc32c(dump, crc32c(head)))
     replace_file(files, directory / SNAPSHOT_NAME, head + crc + dump, durable=False)

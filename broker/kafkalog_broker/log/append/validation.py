@@ -100,7 +100,6 @@ def check_batches(
 def _check_headers(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool
 ) -> tuple[list[CheckedBatch], list[_Closed]]:
-    """Check headers; returns the batches, and those whose records must be opened."""
     largest = len(data) if internal else config.max_message_bytes
     each = "compact" in config.cleanup_policy
     batches: list[CheckedBatch] = []
@@ -170,7 +169,6 @@ def _open_all(closed: Sequence[_Closed], config: LogConfig, *, at_once: bool) ->
 
 
 def _open_records(closed: _Closed, config: LogConfig, max_bytes: int) -> int:
-    """Check the records of one batch; returns the number of decompressed bytes."""
     data, codec, count = closed
     try:
         block = memoryview(decompress(codec, data, max_bytes)) if codec else data
@@ -231,7 +229,6 @@ def _check_sender(header: BatchHeader) -> None:
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Apply Kafka's bounds to the header's two times: the first and the largest."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestamp("a producer may not set the log append time")
     if config.timestamp_type is TimestampType.LOG_APPEND_TIME:

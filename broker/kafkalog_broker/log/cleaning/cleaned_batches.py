@@ -76,7 +76,6 @@ class KeyOffsets:
         """Offset by `name_of` the key."""
 
     def has_room(self, record_count: int) -> bool:
-        """Whether a batch of ``record_count`` records still fits."""
         return not self.newest or len(self.newest) + record_count <= self._most
 
     def add_records(self, block: bytes, count: int, base_offset: int, start_offset: int) -> None:
@@ -125,12 +124,10 @@ class KeyOffsets:
         self.newest[name_of(key)] = offset
 
     def newest_of(self, key: bytes) -> int:
-        """Last offset of this key, or -1."""
         return self.newest.get(name_of(key), -1)
 
 
 def name_of(key: bytes) -> bytes:
-    """The key itself, or its digest if it is long."""
     return key if len(key) <= LONGEST_PLAIN else digest(key).digest()
 
 
@@ -181,7 +178,6 @@ class BatchFilter:
         return kept
 
     def takes_keys_of(self, header: BatchHeader) -> bool:
-        """Whether a v2 batch's keys count: data, not of an aborted transaction."""
         return not header.is_control and not (
             header.is_transactional and self.aborted.of(header.producer_id, header.base_offset)
         )

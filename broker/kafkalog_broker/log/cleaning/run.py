@@ -146,7 +146,6 @@ def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile
 
 
 def _fill(newest: KeyOffsets, job: CleanJob, files: FileSystem, aborted: AbortedRanges, pace: Pace) -> None:
-    """Add the keys of the dirty segments, as far as they fit."""
     rules = BatchFilter(newest, {}, aborted, job.now_ms, job.delete_retention_ms)
     for source in job.sources:
         if source.next_offset <= job.first_dirty:
@@ -161,7 +160,6 @@ def _fill(newest: KeyOffsets, job: CleanJob, files: FileSystem, aborted: Aborted
 
 
 def _take_keys(newest: KeyOffsets, rules: BatchFilter, data: bytes, first_dirty: int) -> bool:
-    """Add an entry's keys; False if there is no room."""
     if data[_MAGIC_AT] == MAGIC:
         header = read_header(data)
         verify_crc(data, 0, header)
@@ -209,7 +207,6 @@ def _write(
     pace: Pace,
     file: File,
 ) -> int:
-    """Write what stays of ``sources``; returns its size."""
     parts: list[bytes] = []
     waiting = written = 0
     for source in sources:

@@ -34,7 +34,6 @@ _NAME = re.compile(r"([0-9]{11,})-([0-9]{11,})(\.[a-z]+)")
 
 
 def swap_path(directory: Path, base_offset: int, end_offset: int, suffix: str = SWAP_SUFFIX) -> Path:
-    """Temporary path of a file for these offsets."""
     return directory / f"{base_offset:011d}-{end_offset:011d}{suffix}"
 
 
