@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from pyspark_kafkalog.config.definition import Check
@@ -67,24 +69,20 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return found
 
 
-def _are_endpoints(text: str) -> bool:
+def _parses(parse: Callable[[str], object], text: str) -> bool:
     try:
-        parse_endpoints(text)
+        parse(text)
     except ValueError:
         return False
     return True
+
+
+def _are_endpoints(text: str) -> bool:
+    return _parses(parse_endpoints, text)
 
 
 def _are_reachable(text: str) -> bool:
     return _are_endpoints(text) and not any(each.every_interface for each in parse_endpoints(text))
-
-
-def _is_map(text: str) -> bool:
-    try:
-        parse_protocol_map(text)
-    except ValueError:
-        return False
-    return True
 
 
 endpoints = Check(
@@ -98,5 +96,6 @@ reachable_endpoints = Check(
     _are_reachable,
 )
 protocol_map = Check(
-    f"NAME:PROTOCOL, several with commas between; protocols: {', '.join(PROTOCOLS)}", _is_map
+    f"NAME:PROTOCOL, several with commas between; protocols: {', '.join(PROTOCOLS)}",
+    partial(_parses, parse_protocol_map),
 )

@@ -9,7 +9,7 @@ import errno
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -162,27 +162,20 @@ class _Vanished(Exception):
     """The running broker removed a segment."""
 
 
+@dataclass(slots=True)
 class _Copy:
-    def __init__(
-        self,
-        source: Source,
-        directory: Path,
-        reading: FileSystem,
-        writing: FileSystem,
-        progress: Callable[[int], object],
-    ) -> None:
-        self._source = source
-        self._directory = directory
-        self._reading = reading
-        self._writing = writing
-        self._progress = progress
-        self._epochs: list[tuple[int, int]] = []
-        self._next_offset = 0
-        self._cleaned_offset = 0
-        self._left_bytes = 0
-        self._transactions = FoundTransactions()
-        self.starts_within = False
-        """Whether the log starts inside its first segment, after records were deleted."""
+    _source: Source
+    _directory: Path
+    _reading: FileSystem
+    _writing: FileSystem
+    _progress: Callable[[int], object]
+    _epochs: list[tuple[int, int]] = field(default_factory=list)
+    _next_offset: int = 0
+    _cleaned_offset: int = 0
+    _left_bytes: int = 0
+    _transactions: FoundTransactions = field(default_factory=FoundTransactions)
+    starts_within: bool = False
+    """Whether the log starts inside its first segment, after records were deleted."""
 
     def run(self) -> Exported:
         place = self._source.place

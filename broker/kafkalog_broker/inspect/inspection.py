@@ -98,29 +98,16 @@ class Inspection:
 INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
     {
         SINCE_08.generation: Inspection(
-            generation=SINCE_08.generation,
-            entry="batch",
-            an_entry="a batch",
-            entries="batches",
-            records="records",
-            scan=SINCE_08.scan,
+            SINCE_08.generation, "batch", "a batch", "batches", "records", SINCE_08.scan,
             index=lambda segment, files: IndexCheck(segment, files) if segment.is_ours else None,
-            max_relative=MAX_RELATIVE,
-            kafka_reads_it=True,
+            max_relative=MAX_RELATIVE, kafka_reads_it=True,
         ),
         V07.generation: Inspection(
-            generation=V07.generation,
-            entry="entry",
-            an_entry="an entry",
-            entries="entries",
-            records="messages",
-            scan=V07.scan,
-            index=lambda _segment, _files: None,
-            max_relative=None,
-            kafka_reads_it=False,
+            V07.generation, "entry", "an entry", "entries", "messages", V07.scan,
+            index=lambda _segment, _files: None, max_relative=None, kafka_reads_it=False,
         ),
     }
-)
+)  # fmt: skip
 
 
 def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspection:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import import_module
+from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 from kafkalog_broker.config.broker_config import LogConfig
@@ -39,12 +40,8 @@ class ByAge:
     retention_ms: int
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
-        count = 0
-        for segment in segments:
-            if now_ms - segment.age_timestamp <= self.retention_ms:
-                break
-            count += 1
-        return count
+        old = takewhile(lambda segment: now_ms - segment.age_timestamp > self.retention_ms, segments)
+        return sum(1 for _ in old)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class LogManager:
         family.check_name(name, ())
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
-        config = self._defaults.overridden(overrides or {})
+        self._defaults.overridden(overrides or {})  # raises if invalid
         here = tuple(range(partition_count) if numbers is None else numbers)
         topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
         with self._lock:
@@ -242,7 +242,7 @@ class LogManager:
             store = self._online()[0]
             self._making.add(name)
         try:
-            logs = self._make_partitions(name, topic, topic.partitions, config, starts)
+            logs = self._make_partitions(name, topic, topic.partitions, starts)
             with self._lock:
                 for log in logs.values():
                     log.config = self._defaults.overridden(topic.overrides)
@@ -271,8 +271,7 @@ class LogManager:
             self._making.add(name)
         try:
             added = range(len(old.partitions), total) if numbers is None else numbers
-            config = self._defaults.overridden(old.overrides)
-            logs = self._make_partitions(name, old, added, config, starts)
+            logs = self._make_partitions(name, old, added, starts)
             with self._lock:
                 now = self._topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
@@ -501,14 +500,9 @@ class LogManager:
         return online
 
     def _make_partitions(
-        self,
-        name: str,
-        topic: StoredTopic,
-        numbers: Sequence[int],
-        config: LogConfig,
-        starts: Mapping[int, int],
+        self, name: str, topic: StoredTopic, numbers: Sequence[int], starts: Mapping[int, int]
     ) -> dict[TopicPartition, Log]:
-        online = self._online()
+        config, online = self._defaults.overridden(topic.overrides), self._online()
         load = dict.fromkeys(online, 0)
         for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:

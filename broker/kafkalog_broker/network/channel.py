@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from kafkalog_broker.network.reply import BUFFERS, Part, Reply, Transmission
 from kafkalog_broker.network.tls_channel import ServerTls
@@ -336,20 +336,13 @@ class Channel:
             self._outgoing = None
 
 
-class Guarded(Protocol):
-    """What the network needs of a session behind an `Entrance`."""
-
-    admitted: bool
-    """Whether the client is authenticated; changes between requests, in the processor's thread."""
-
-    def secured(self, tls: ssl.SSLObject) -> None:
-        """Called after the handshake. Raises `KafkaError`: its certificate is not accepted."""
-
-
 @dataclass(frozen=True)
 class Entrance:
     """*Thread-safe.* TLS, login or both, and the limits until a client is admitted. ``context`` is called for
     each connection, so that certificates can be replaced; None without TLS. ``memory``: until admitted.
+
+    Its sessions have ``admitted``, which changes in the processor's thread between requests, and ``secured``,
+    which gets the TLS object after the handshake and raises `KafkaError` if it refuses the certificate.
     """
 
     context: Callable[[], ssl.SSLContext] | None

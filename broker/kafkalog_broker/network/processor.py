@@ -117,7 +117,7 @@ class Processor:
     one whose connection closes before a worker starts it.
 
     A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
-    processors. With an ``entrance`` sessions are `Guarded`, and its limits hold until they are admitted.
+    processors. An ``entrance``'s limits hold until its sessions are admitted.
     """
 
     def __init__(

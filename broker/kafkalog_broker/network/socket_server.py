@@ -287,7 +287,7 @@ class SocketServer:
         *,
         workers: Executor,
     ) -> None:
-        """With an ``entrance`` sessions are `Guarded`. The owner shuts down ``workers`` after `stop`."""
+        """The owner shuts down ``workers`` after `stop`."""
         self._config = config
         self._clock = clock
         self._addresses = addresses if addresses is not None else AddressLimits()

@@ -83,13 +83,9 @@ def check_batches(
     """Check the batches in ``data``: whole and fit to append.
 
     ``internal``: the broker's own; control and transactional batches and any time and size are allowed,
-    records are not read. ``at_once``: see `TakesLong`.
-
-    Raises:
-        CorruptMessage: a batch is truncated, has a bad checksum or an impossible header.
-        MessageTooLarge: a batch exceeds ``max.message.bytes``, or decompresses to too much.
-        InvalidRecord: a batch is not allowed from clients, or its records are malformed.
-        InvalidTimestamp, UnsupportedCompression: its times or codec are not allowed.
+    records are not read. Raises `CorruptMessage`: truncated, bad checksum or impossible header;
+    `MessageTooLarge`; `InvalidRecord`: not allowed from clients, or malformed records; `InvalidTimestamp`;
+    `UnsupportedCompression`; `TakesLong`, with ``at_once``.
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:

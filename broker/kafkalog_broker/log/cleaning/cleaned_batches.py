@@ -278,7 +278,7 @@ class BatchFilter:
             made += (varint_bytes(len(body)), body)
         return _sealed(
             header, b"".join(made), count, header.max_timestamp if newest_time is None else newest_time,
-            base_timestamp=horizon_ms, more_attributes=DELETE_HORIZON_BIT,
+            base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT,
         )  # fmt: skip
 
     def _clean_set(self, data: bytes) -> bytes | None:
@@ -318,14 +318,14 @@ def _sealed(
     newest_time: int,
     *,
     base_timestamp: int | None = None,
-    more_attributes: int = 0,
+    attributes: int | None = None,
 ) -> bytes:
     codec = header.codec
     return seal_batch(
-        compress(codec, block) if codec else block,
+        compress(codec, block) if codec and count else block,
         base_offset=header.base_offset,
         leader_epoch=header.partition_leader_epoch,
-        attributes=header.attributes | more_attributes,
+        attributes=header.attributes if attributes is None else attributes,
         last_offset_delta=header.last_offset_delta,
         base_timestamp=header.base_timestamp if base_timestamp is None else base_timestamp,
         max_timestamp=newest_time,
@@ -336,17 +336,8 @@ def _sealed(
 
 def _emptied(header: BatchHeader) -> bytes:
     """The header alone, as Kafka writes it: no codec, no base timestamp."""
-    return seal_batch(
-        b"",
-        base_offset=header.base_offset,
-        leader_epoch=header.partition_leader_epoch,
-        attributes=header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT),
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=header.max_timestamp,
-        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
-        record_count=0,
-    )
+    attributes = header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT)
+    return _sealed(header, b"", 0, header.max_timestamp, base_timestamp=NO_TIMESTAMP, attributes=attributes)
 
 
 def _after_varint(block: bytes, pos: int) -> int:
