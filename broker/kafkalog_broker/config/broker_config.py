@@ -315,9 +315,8 @@ class BrokerConfig(Config):
             "0.",
     )  # fmt: skip
     group_max_size: int = prop(
-        "group.max.size", INT_MAX, int, check=positive_int, unit="members",
-        doc="Most members of a group.",
-    )  # fmt: skip
+        "group.max.size", INT_MAX, int, check=positive_int, unit="members", doc="Most members of a group."
+    )
     group_coordinator_rebalance_protocols: tuple[str, ...] = prop(
         "group.coordinator.rebalance.protocols", ("classic", "consumer"), tuple,
         check=Check("classic, or classic,consumer",

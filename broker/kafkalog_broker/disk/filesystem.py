@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.disk.process_lock import Closeable, hold, own_mark
 
@@ -32,59 +32,8 @@ class DirectoryEntry(NamedTuple):
     modified_ms: int
 
 
-class File(Protocol):
-    """A file for reading and writing at explicit positions; it has no position of its own."""
-
-    def fileno(self) -> int: ...
-
-    def write_at(self, position: int, data: Data) -> int:
-        """Write at ``position``; returns the number of bytes written, possibly fewer than given."""
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
-
-    def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size``."""
-
-    def set_modified(self, time_ms: int) -> None:
-        """Set the modification time, as when replacing an older file."""
-
-    def sync(self) -> None:
-        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
-        then report success.
-        """
-
-    def close(self) -> None: ...
-
-
-class FileSystem(Protocol):
-    """The log's disk access. Every call raises `OSError` if the disk fails."""
-
-    def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing; ``create`` creates a missing file, never truncates."""
-
-    def scan(self, directory: Path) -> list[DirectoryEntry]:
-        """Directory entries, unordered."""
-
-    def make_directory(self, path: Path) -> None:
-        """Create a directory and its parents if missing."""
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename within a file system, atomically replacing a file at ``target``."""
-
-    def remove(self, path: Path) -> None: ...
-
-    def remove_directory(self, path: Path) -> None: ...
-
-    def sync_directory(self, path: Path) -> None:
-        """Make the directory's entries durable: files created, renamed and removed."""
-
-    def lock(self, path: Path) -> Closeable:
-        """Lock a file until closed or process end. Raises `BlockingIOError`: locked, even by us."""
-
-
 class OsFile:
-    """*Thread-safe: positions are explicit.* An operating system file."""
+    """*Thread-safe.* A file for reading and writing at explicit positions."""
 
     __slots__ = ("_fd",)
 
@@ -95,9 +44,11 @@ class OsFile:
         return self._fd
 
     def write_at(self, position: int, data: Data) -> int:
+        """Write at ``position``; returns the number of bytes written, possibly fewer than given."""
         return os.pwrite(self._fd, data, position)
 
     def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, size, position)
         if len(data) == size or not data:
             return data
@@ -118,6 +69,9 @@ class OsFile:
         os.utime(self._fd, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def sync(self) -> None:
+        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
+        then report success.
+        """
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -126,10 +80,15 @@ class OsFile:
             self._fd = -1
 
 
+File = OsFile
+"""What the log needs of a file; tests pass others, which fail."""
+
+
 class OsFileSystem:
-    """*Thread-safe.* The operating system's file system."""
+    """*Thread-safe.* The operating system's file system. Every call raises `OSError` if the disk fails."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; ``create`` creates a missing file, never truncates."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(path, flags, 0o644))
 
@@ -153,6 +112,7 @@ class OsFileSystem:
         path.mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
+        """Rename within a file system, atomically replacing a file at ``target``."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
@@ -162,6 +122,7 @@ class OsFileSystem:
         path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
+        """Make the directory's entries durable: files created, renamed and removed."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -169,7 +130,12 @@ class OsFileSystem:
             os.close(fd)
 
     def lock(self, path: Path) -> Closeable:
+        """Lock a file until closed or process end. Raises `BlockingIOError`: locked, even by us."""
         return hold(path, note=own_mark())
+
+
+FileSystem = OsFileSystem
+"""What the broker needs of a file system; tests pass others, which fail."""
 
 
 class ReadOnlyFiles(OsFileSystem):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
 from kafkalog_broker.inspect.inspection import (
     INDEX_SUFFIXES,
+    OpenSegment,
     SegmentPlace,
     inspection_of,
     kind_of,
-    open_segment,
     partitions_in,
     segments_in,
 )
@@ -81,7 +81,7 @@ class Dump:
         """Dump every entry and damaged place. Raises `OSError`, and as `inspection_of`."""
         inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
         lines = ENTRY_LINES[inspection.generation]
-        with open_segment(self._files, segment, inspection) as opened:
+        with OpenSegment(self._files, segment, inspection) as opened:
             if not self._json:
                 self._write_line(f"Log starting offset: {segment.base_offset}")
             for found in opened.entries():

@@ -21,7 +21,6 @@ from kafkalog_broker.inspect.inspection import (
     OpenSegment,
     PartitionPlace,
     SegmentPlace,
-    open_segment,
     segment_list_in,
     segments_in,
 )
@@ -204,7 +203,7 @@ class _Copy:
         indexes = KafkaIndexes(base)
         self._transactions.begin_segment()
         try:
-            opened = open_segment(self._reading, segment, INSPECTIONS[SINCE_08.generation])
+            opened = OpenSegment(self._reading, segment, INSPECTIONS[SINCE_08.generation])
         except FileNotFoundError:
             raise _Vanished from None
         with opened:

@@ -325,9 +325,10 @@ def kind_of(path: Path, files: FileSystem) -> str:
 class OpenSegment:
     """*Not thread-safe.* An open segment file; a context manager."""
 
-    def __init__(self, file: File, place: SegmentPlace, inspection: Inspection) -> None:
-        self.file = file
-        self.size = os.fstat(file.fileno()).st_size
+    def __init__(self, files: FileSystem, place: SegmentPlace, inspection: Inspection) -> None:
+        """Raises `OSError`; `FileNotFoundError`: it was removed."""
+        self.file = files.open(place.path)
+        self.size = os.fstat(self.file.fileno()).st_size
         """Bytes, when last checked: a broker may be appending."""
         self._base_offset = place.base_offset
         self._scan = inspection.scan
@@ -346,10 +347,6 @@ class OpenSegment:
         """Whether the file is longer than ``size``, which is then updated."""
         before, self.size = self.size, max(self.size, os.fstat(self.file.fileno()).st_size)
         return self.size > before
-
-
-def open_segment(files: FileSystem, place: SegmentPlace, inspection: Inspection) -> OpenSegment:
-    return OpenSegment(files.open(place.path), place, inspection)
 
 
 _NEVER = 1 << 62

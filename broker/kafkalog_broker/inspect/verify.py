@@ -23,7 +23,6 @@ from kafkalog_broker.inspect.inspection import (
     files_in,
     look_again,
     note,
-    open_segment,
     segment_list_in,
     segments_in,
 )
@@ -238,7 +237,7 @@ class _Check:
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._segment_end = end_offset
         try:
-            opened = open_segment(self._files, segment, report.inspection)
+            opened = OpenSegment(self._files, segment, report.inspection)
         except FileNotFoundError:
             self.note("removed while its partition was being checked")
             return

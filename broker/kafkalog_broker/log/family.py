@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
-from kafkalog_broker.log.offset_scheme import BatchTimes, LoadedSchemes, OffsetScheme
+from kafkalog_broker.log.offset_scheme import BatchTimes, ByteOffsets, LoadedSchemes, LogicalOffsets
 from kafkalog_broker.log.walk import Scan
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.formats.base import Frame, MessageFormat
@@ -168,10 +168,6 @@ class Producers:
         """Save the state before ``end_offset``. A failure is only logged: replay takes longer."""
 
 
-SchemeFactory = Callable[[int, Path, int, OpenFiles], OffsetScheme]
-"""Arguments: base offset, segment file, index interval in bytes, open files."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogFamily:
     """*Thread-safe: immutable.* The table of one family."""
@@ -180,7 +176,7 @@ class LogFamily:
     """Name used on disk: the family's first generation."""
     format: MessageFormat
     scan: Scan
-    scheme: SchemeFactory
+    scheme: type[LogicalOffsets] | type[ByteOffsets]
     takes_long: Callable[[memoryview, LogConfig], bool]
     """Whether checking and numbering may take more than a few ms."""
     check: Check
@@ -188,10 +184,6 @@ class LogFamily:
     """The result may be numbered again, from another offset."""
     producers: Callable[[Path, FileSystem, int], Producers]
     """Arguments: log directory, file system, expiration in ms."""
-    readable_end: Callable[[int, int], int]
-    """The end that readers see, from the log's end and its flushed end."""
-    is_full: Callable[[int, int, int], bool]
-    """Whether a segment is full, from its size, the bytes to come and ``segment.bytes``."""
     check_name: Callable[[str, Iterable[str]], None]
     """Raises `InvalidTopic` if a topic cannot have this name next to the others."""
 

@@ -89,8 +89,6 @@ SINCE_08 = LogFamily(
     check=check_entries,
     number=number_entries,
     producers=GuardedProducers,
-    readable_end=LogicalOffsets.readable_end,
-    is_full=LogicalOffsets.is_full,
     check_name=check_name,
 )
 """Kafka 0.8 and later: offsets count records; v0, v1 and v2 entries may be mixed."""
@@ -104,8 +102,6 @@ V07 = LogFamily(
     check=check_v07,
     number=leave_as_they_are,
     producers=lambda _path, _files, _expiration_ms: Producers(),
-    readable_end=ByteOffsets.readable_end,
-    is_full=ByteOffsets.is_full,
     check_name=check_first_name,
 )
 """Kafka 0.7: offsets count bytes; readers see flushed data only."""

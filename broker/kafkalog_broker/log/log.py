@@ -107,7 +107,7 @@ class Log:
     @property
     def readable_end(self) -> int:
         """Offset where readers stop: the end, or for 0.7 the flushed end."""
-        return self.family.readable_end(self.end_offset, self.flushed_offset)
+        return self.family.scheme.readable_end(self.end_offset, self.flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -558,7 +558,7 @@ class Log:
         with self._lock:
             self.flushed_offset = max(self.flushed_offset, end_offset)
             self._durable_name = active
-        return self.family.readable_end(end_offset, end_offset) - readable
+        return self.family.scheme.readable_end(end_offset, end_offset) - readable
 
     def _check_open(self) -> None:
         if self._closed is not None:

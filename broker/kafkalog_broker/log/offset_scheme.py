@@ -180,12 +180,12 @@ class LogicalOffsets:
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
-        """Readers see records at once."""
+        """Where readers stop: they see records at once."""
         return end_offset
 
     @staticmethod
     def is_full(size: int, more: int, limit: int) -> bool:
-        """A segment never grows beyond ``segment.bytes``."""
+        """Whether a segment has no room for ``more`` bytes: it never grows beyond ``segment.bytes``."""
         return size + more > limit
 
     @property

@@ -151,7 +151,7 @@ class Segment:
         """
         if not self.size:
             return False
-        if self._tools.family.is_full(self.size, size_bytes, config.segment_bytes):
+        if self._tools.family.scheme.is_full(self.size, size_bytes, config.segment_bytes):
             return True
         last_offset = self.next_offset - 1 + sum(map(_OFFSET_COUNT, batches))
         newest = max(map(_MAX_TIMESTAMP, batches))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.channel import Channel, Connection, Entrance, RequestMemory
@@ -214,7 +214,7 @@ class Processor:
                 if reply.work is work:  # else another thread has given it more meanwhile
                     reply.work = None
         if reply.outcome is Outcome.PENDING:  # it waits for something else: not for a client that has left
-            self._unsettled.append(cast("Connection", reply.token))
+            self._unsettled.append(reply.token)
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
@@ -254,7 +254,7 @@ class Processor:
             if reply.closed:
                 reply.drop()
             else:
-                self._guarded(self._late_answer, cast("Connection", reply.token), reply)
+                self._guarded(self._late_answer, reply.token, reply)
         for _ in range(len(self._reading_on)):
             self._guarded(self._read_on, self._reading_on.popleft(), None)
         while self._unsettled:

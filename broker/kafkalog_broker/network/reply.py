@@ -6,8 +6,10 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from threading import Lock
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from kafkalog_broker.network.processor import Processor
 
 _log = logging.getLogger(__name__)
 
@@ -23,18 +25,6 @@ class Outcome(Enum):
     """Send what the socket takes of the parts at once, then close."""
 
 
-class ReplyOwner(Protocol):
-    """What a reply needs of the processor, which imports this module."""
-
-    reply_lock: Lock
-
-    def work_on(self, reply: Reply) -> None:
-        """Run ``reply.work`` in a worker."""
-
-    def settled(self, reply: Reply) -> None:
-        """The outcome of ``reply`` is decided; called once, by the thread that decided it."""
-
-
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
@@ -44,7 +34,7 @@ class Reply:
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
 
-    def __init__(self, owner: ReplyOwner, token: object, peer: str, session: Any = None) -> None:
+    def __init__(self, owner: Processor, token: Any, peer: str, session: Any = None) -> None:
         self._owner = owner
         self.closed = False
         """Whether the connection is closed."""
